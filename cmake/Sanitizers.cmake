@@ -1,0 +1,11 @@
+if(FASTLOADER_SANITIZE STREQUAL "address")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=address,undefined)
+elseif(FASTLOADER_SANITIZE STREQUAL "thread")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=thread>)
+  add_link_options(-fsanitize=thread)
+elseif(NOT FASTLOADER_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "FASTLOADER_SANITIZE=${FASTLOADER_SANITIZE}: use address, thread or nothing")
+endif()

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace fastloader {
+
+/// Root of everything the native code throws. Python sees `fastloader.Error`.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The caller passed something that can never work. Python sees `ValueError`.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A device, driver or memory registration failed. Sticky on its stream.
+class BackendError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The backend cannot be used on this machine at all (not compiled in, no driver, no device).
+/// Conformance tests skip on this and on nothing else.
+class BackendUnavailable : public BackendError {
+ public:
+  using BackendError::BackendError;
+};
+
+}  // namespace fastloader

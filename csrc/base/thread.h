@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace fastloader {
+
+/// A named thread that is joined by its destructor. A join that takes long is logged every five
+/// seconds, never abandoned. In a forked child the destructor forgets the thread: it is not there.
+class Thread {
+ public:
+  Thread() = default;
+  /// `name` shows in `top -H` and debuggers (15 characters at most). Signals are blocked in the new
+  /// thread, so that Ctrl-C and SIGCHLD reach Python's.
+  Thread(std::string name, std::function<void()> body);
+  Thread(Thread&&) = default;
+  Thread& operator=(Thread&&) = delete;
+  ~Thread();
+
+  void join();
+  bool joinable() const { return thread_.joinable(); }
+
+ private:
+  struct Finish;
+  std::string name_;
+  std::shared_ptr<Finish> finish_;
+  std::thread thread_;
+  uint64_t born_in_ = 0;
+};
+
+}  // namespace fastloader

@@ -1,0 +1,119 @@
+#include "image/dispatch.h"
+
+#include <atomic>
+#include <cstdlib>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "base/error.h"
+#include "image/normalize_runs.h"
+
+namespace fastloader {
+namespace {
+
+#if defined(__x86_64__)
+// __builtin_cpu_supports asks the operating system (XGETBV) as well as the CPU.
+bool has_avx512() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
+// Not __builtin_cpu_supports("f16c"): GCC 10 and Clang before 18 don't know the name. F16C needs
+// no more of the operating system than AVX2 does.
+bool has_f16c() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+bool has_avx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+#endif
+
+bool always() { return true; }
+
+constexpr Isa kIsas[] = {
+#if defined(__x86_64__)
+    {"avx512", has_avx512, normalize_avx512},
+    {"avx2", has_avx2, normalize_avx2},
+#elif defined(__aarch64__)
+    {"neon", always, normalize_neon},
+#endif
+    {"scalar", always, normalize_scalar},
+};
+
+const Isa* find_supported(const std::string& name) {
+  for (const Isa& isa : kIsas) {
+    if (name == isa.name && isa.supported()) return &isa;
+  }
+  return nullptr;
+}
+
+std::string joined_names() {
+  std::string joined;
+  for (const std::string& name : available_isa_names()) {
+    joined += (joined.empty() ? "" : ", ") + name;
+  }
+  return joined;
+}
+
+const Isa& choose_isa() {
+  const char* forced = std::getenv("FASTLOADER_FORCE_ISA");
+  if (forced != nullptr && *forced != '\0') {
+    const Isa* isa = find_supported(forced);
+    if (isa == nullptr) {
+      throw InvalidArgument(std::string("FASTLOADER_FORCE_ISA=") + forced +
+                            " is not available on this machine; available: " + joined_names());
+    }
+    return *isa;
+  }
+  for (const Isa& isa : kIsas) {
+    if (isa.supported()) return isa;
+  }
+  std::abort();  // scalar is always there
+}
+
+std::atomic<const Isa*> chosen_isa{nullptr};
+
+}  // namespace
+
+const Isa& active_isa() {
+  const Isa* isa = chosen_isa.load(std::memory_order_acquire);
+  if (isa != nullptr) return *isa;
+  // Threads that come here together choose the same; whoever is first is kept for good.
+  const Isa* mine = &choose_isa();
+  if (chosen_isa.compare_exchange_strong(isa, mine, std::memory_order_acq_rel)) return *mine;
+  return *isa;
+}
+
+std::vector<std::string> available_isa_names() {
+  std::vector<std::string> names;
+  for (const Isa& isa : kIsas) {
+    if (isa.supported()) names.emplace_back(isa.name);
+  }
+  return names;
+}
+
+const Isa& isa_by_name(const std::string& name) {
+  const Isa* isa = find_supported(name);
+  if (isa == nullptr) {
+    throw InvalidArgument("instruction set '" + name +
+                          "' is not available on this machine; available: " + joined_names());
+  }
+  return *isa;
+}
+
+void normalize_with_isa(const std::string& name, const NormalizeSpec& spec, const uint8_t* in,
+                        void* out) {
+  validate(spec);
+  isa_by_name(name).normalize(spec, in, out);
+}
+
+}  // namespace fastloader
