@@ -1,0 +1,179 @@
+#include "backend/cuda/cuda_stream.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "backend/checks.h"
+#include "backend/cuda/normalize_launch.h"
+#include "base/error.h"
+
+namespace fastloader {
+namespace {
+
+cudaEvent_t make_event(int device) {
+  const DeviceGuard guard(device);
+  cudaEvent_t event = nullptr;
+  // Blocking: a thread that waits sleeps; by default it would spin on a core the decoders need.
+  cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+             FASTLOADER_CUDA_CALL("cudaEventCreateWithFlags"), device);
+  return event;
+}
+
+cudaStream_t make_stream(int device) {
+  const DeviceGuard guard(device);
+  cudaStream_t stream = nullptr;
+  cuda_check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+             FASTLOADER_CUDA_CALL("cudaStreamCreateWithFlags"), device);
+  return stream;
+}
+
+CudaEvent& cuda_event(Event& event) {
+  auto* mine = dynamic_cast<CudaEvent*>(&event);
+  if (mine == nullptr) throw InvalidArgument("this event belongs to another backend");
+  return *mine;
+}
+
+/// The call was refused because some stream is being captured; it says nothing about the work.
+bool is_capture_error(cudaError_t status) {
+  return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
+}
+
+struct HostFunction {
+  std::function<void()> function;
+  std::shared_ptr<StickyError> error;
+  int device;
+};
+
+void CUDART_CB run_host_function(void* data) {
+  const std::unique_ptr<HostFunction> task(static_cast<HostFunction*>(data));
+  const std::string name =
+      "host_function failed on CUDA device " + std::to_string(task->device) + ": ";
+  try {
+    task->function();
+  } catch (const std::exception& failure) {
+    task->error->fail(name + failure.what());
+  } catch (...) {
+    task->error->fail(name + "unknown exception");
+  }
+}
+
+}  // namespace
+
+CudaEvent::CudaEvent(int device) : event_(device, make_event(device)) {}
+
+bool CudaEvent::done(uint64_t generation) const {
+  if (!is_latest(generation)) return true;
+  const DeviceGuard guard(device(), std::nothrow);
+  const cudaError_t status = cudaEventQuery(get());
+  if (status == cudaSuccess) return true;
+  cudaGetLastError();
+  // On a failed device nothing more will happen, and whoever waits has to wake.
+  return status != cudaErrorNotReady && !is_capture_error(status);
+}
+
+void CudaEvent::wait_host(uint64_t generation) {
+  if (!is_latest(generation)) return;
+  const DeviceGuard guard(device());
+  cuda_check(cudaEventSynchronize(get()), FASTLOADER_CUDA_CALL("cudaEventSynchronize"), device());
+}
+
+CudaStream::CudaStream(int device)
+    : device_(device),
+      owned_(std::make_unique<CudaStreamHandle>(device, make_stream(device))),
+      handle_(reinterpret_cast<uintptr_t>(owned_->get())),
+      stream_(owned_->get()) {}
+
+CudaStream::CudaStream(int device, uintptr_t handle)
+    : device_(device),
+      handle_(handle),
+      stream_(handle == 0 ? cudaStreamLegacy : reinterpret_cast<cudaStream_t>(handle)) {}
+
+CudaStream::~CudaStream() {
+  if (owned_ == nullptr || !owned_->lifetime().may_release()) return;
+  const DeviceGuard guard(device_, std::nothrow);
+  cuda_forgive(cudaStreamSynchronize(stream_), FASTLOADER_CUDA_CALL("cudaStreamSynchronize"),
+               device_);
+}
+
+template <typename Body>
+bool CudaStream::attempt(const CudaCall& call, Body body) {
+  const DeviceGuard guard(device_, std::nothrow);
+  cudaError_t status = guard.status();
+  if (status == cudaSuccess) status = body();
+  if (status == cudaSuccess) return true;
+  error_->fail(cuda_failure(status, call, device_));
+  return false;
+}
+
+void CudaStream::copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
+  if (bytes == 0) return;
+  attempt(FASTLOADER_CUDA_CALL("cudaMemcpyAsync"),
+          [&] { return cudaMemcpyAsync(dst, src, bytes, kind, stream_); });
+}
+
+void CudaStream::copy_h2d_async(void* dst, const void* src, size_t bytes) {
+  copy(dst, src, bytes, cudaMemcpyHostToDevice);
+}
+
+void CudaStream::copy_d2d_async(void* dst, const void* src, size_t bytes) {
+  copy(dst, src, bytes, cudaMemcpyDeviceToDevice);
+}
+
+void CudaStream::copy_d2h_async(void* dst, const void* src, size_t bytes) {
+  copy(dst, src, bytes, cudaMemcpyDeviceToHost);
+}
+
+void CudaStream::normalize_async(const NormalizeSpec& spec, const void* in, void* out) {
+  require_normalizable(spec, in, out);
+  attempt(FASTLOADER_CUDA_CALL("launch of normalize"),
+          [&] { return launch_normalize(spec, in, out, stream_); });
+}
+
+Ticket CudaStream::record(Event& event) {
+  CudaEvent& mine = cuda_event(event);
+  if (mine.device() != device_) {
+    throw InvalidArgument("an event of CUDA device " + std::to_string(mine.device()) +
+                          " cannot be recorded on a stream of device " + std::to_string(device_));
+  }
+  if (attempt(FASTLOADER_CUDA_CALL("cudaEventRecord"),
+              [&] { return cudaEventRecord(mine.get(), stream_); })) {
+    return Ticket{&event, mine.advance()};
+  }
+  // Without a record nothing would tell when the work before it is done, so wait for it here: what
+  // was copied from may be reused as soon as somebody sees the ticket done.
+  attempt(FASTLOADER_CUDA_CALL("cudaStreamSynchronize"),
+          [&] { return cudaStreamSynchronize(stream_); });
+  return Ticket{};
+}
+
+void CudaStream::wait(const Ticket& ticket) {
+  if (ticket.event == nullptr) return;
+  CudaEvent& mine = cuda_event(*ticket.event);
+  if (!mine.is_latest(ticket.generation)) return;  // done, see CudaEvent::done
+  if (attempt(FASTLOADER_CUDA_CALL("cudaStreamWaitEvent"),
+              [&] { return cudaStreamWaitEvent(stream_, mine.get(), 0); })) {
+    return;
+  }
+  // The order must hold even so; the host can make it.
+  attempt(FASTLOADER_CUDA_CALL("cudaEventSynchronize"),
+          [&] { return cudaEventSynchronize(mine.get()); });
+}
+
+void CudaStream::synchronize() {
+  attempt(FASTLOADER_CUDA_CALL("cudaStreamSynchronize"),
+          [&] { return cudaStreamSynchronize(stream_); });
+  check();
+}
+
+void CudaStream::check() { error_->rethrow(); }
+
+void CudaStream::host_function_async(std::function<void()> function) {
+  auto task = std::make_unique<HostFunction>(HostFunction{std::move(function), error_, device_});
+  if (attempt(FASTLOADER_CUDA_CALL("cudaLaunchHostFunc"),
+              [&] { return cudaLaunchHostFunc(stream_, run_host_function, task.get()); })) {
+    static_cast<void>(task.release());  // run_host_function owns it now
+  }
+}
+
+}  // namespace fastloader

@@ -1,0 +1,32 @@
+#include "backend/cuda/normalize_launch.h"
+#include "image/normalize_kernel.h"
+
+namespace fastloader {
+namespace {
+
+constexpr unsigned kThreadsPerBlock = 256;
+constexpr size_t kMaxBlocks = 0x7fffffff;
+
+template <class Kernel>
+__global__ void __launch_bounds__(kThreadsPerBlock)
+    normalize_kernel(const NormalizeGrid grid, const void* in, void* out) {
+  const size_t thread = size_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x;
+  if (thread < grid.threads()) Kernel{}(grid, in, out, thread);
+}
+
+}  // namespace
+
+cudaError_t launch_normalize(const NormalizeSpec& spec, const void* in, void* out,
+                             cudaStream_t stream) {
+  const NormalizeGrid grid = make_normalize_grid(spec);
+  const size_t blocks = (grid.threads() + kThreadsPerBlock - 1) / kThreadsPerBlock;
+  if (blocks == 0) return cudaSuccess;  // an empty grid is an error to CUDA
+  if (blocks > kMaxBlocks) return cudaErrorInvalidValue;
+  visit_normalize_kernel(spec, [&](auto kernel) {
+    normalize_kernel<decltype(kernel)>
+        <<<static_cast<unsigned>(blocks), kThreadsPerBlock, 0, stream>>>(grid, in, out);
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace fastloader

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "image/normalize.h"
+
+namespace fastloader {
+
+/// Queues the kernel on `stream` of the current device. Expects a spec that passed validate().
+cudaError_t launch_normalize(const NormalizeSpec& spec, const void* in, void* out,
+                             cudaStream_t stream);
+
+}  // namespace fastloader
