@@ -1,0 +1,61 @@
+#include <pybind11/stl.h>
+
+#include "backend/registry.h"
+#include "bindings/register.h"
+#include "image/dispatch.h"
+#include "image/jpeg_library.h"
+
+namespace py = pybind11;
+
+namespace fastloader::bindings {
+namespace {
+
+py::dict cuda_info() {
+  CudaReport report;
+  {
+    const py::gil_scoped_release unlocked;  // loading a driver can take a second
+    report = describe_cuda();
+  }
+  py::list devices;
+  for (const CudaReport::Device& device : report.devices) {
+    py::dict entry;
+    entry["name"] = device.name;
+    entry["capability"] = py::make_tuple(device.major, device.minor);
+    entry["total_memory"] = device.total_memory;
+    devices.append(entry);
+  }
+  py::dict result;
+  result["compiled_in"] = report.compiled_in;
+  result["runtime_version"] = report.runtime_version;
+  result["driver_version"] = report.driver_version;
+  result["architectures"] = report.architectures;
+  result["devices"] = devices;
+  result["problem"] = report.problem;
+  return result;
+}
+
+py::dict build_info() {
+  const JpegLibrary jpeg = describe_jpeg_library();
+  py::dict jpeg_info;
+  jpeg_info["compiled_version"] = jpeg.compiled_version;
+  jpeg_info["runtime"] = jpeg.runtime_text;
+  py::dict cpu;
+  cpu["isa"] = active_isa_name();
+  cpu["available"] = available_isa_names();
+  py::dict result;
+  result["version"] = FASTLOADER_VERSION;
+  result["compiler"] = __VERSION__;
+  result["cpu"] = cpu;
+  result["jpeg"] = jpeg_info;
+  result["cuda"] = cuda_info();
+  return result;
+}
+
+}  // namespace
+
+void register_build_info(py::module_& module) {
+  module.def("build_info", &build_info, "What is compiled in and what was found; see doctor.");
+  module.def("cuda_info", &cuda_info);
+}
+
+}  // namespace fastloader::bindings

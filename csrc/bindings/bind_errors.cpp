@@ -1,0 +1,49 @@
+#include "base/error.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "bindings/register.h"
+
+namespace py = pybind11;
+
+namespace fastloader::bindings {
+namespace {
+
+// The exception types are Python's (fastloader/errors.py), so that pure-Python installs raise the
+// very same ones.
+void raise(const char* type, const char* what) {
+  const py::object errors = py::module_::import("fastloader.errors");
+  PyErr_SetString(errors.attr(type).ptr(), what);
+}
+
+void translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const InvalidArgument& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const BackendError& error) {
+    raise("BackendError", error.what());
+  } catch (const Error& error) {
+    raise("Error", error.what());
+  }
+}
+
+}  // namespace
+
+void register_errors(py::module_& module) {
+  py::register_local_exception_translator(translate);
+
+  module.def("log_pending", &log_pending, "Whether native warnings wait to be drained.");
+  module.def(
+      "drain_log",
+      [] {
+        const LogDrain drained = drain_log();
+        py::list messages;
+        for (const std::string& message : drained.messages) messages.append(message);
+        return py::make_tuple(messages, drained.dropped);
+      },
+      "Native warnings since the last call, and how many more were dropped.");
+  module.def("set_process_exiting", &set_process_exiting,
+             "From now on device objects are leaked instead of freed.");
+}
+
+}  // namespace fastloader::bindings

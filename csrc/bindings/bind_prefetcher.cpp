@@ -1,0 +1,235 @@
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/host/host_backend.h"
+#include "backend/registry.h"
+#include "base/error.h"
+#include "bindings/register.h"
+#include "pipeline/prefetcher.h"
+
+namespace py = pybind11;
+
+namespace fastloader::bindings {
+namespace {
+
+using Plan = std::shared_ptr<BatchPlan>;
+using SharedPlan = std::shared_ptr<const BatchPlan>;
+
+// Python runs signal handlers only between calls; a tenth of a second is what Ctrl-C may take.
+constexpr std::chrono::milliseconds kSignalInterval{100};
+
+/// A prefetcher and the backend it stands on. The default backends live for ever; one made for a
+/// test lives as long as its prefetcher.
+struct Engine {
+  std::shared_ptr<Backend> twin;
+  std::unique_ptr<Prefetcher> prefetcher;
+  Ticket arrived;  // of the batch that wait_arrival announced and deliver will take
+};
+
+/// Destroying an engine joins its threads; nobody may wait for the GIL meanwhile.
+struct DeleteWithoutGil {
+  void operator()(Engine* engine) const {
+    const py::gil_scoped_release unlocked;
+    engine->prefetcher.reset();
+    delete engine;
+  }
+};
+
+using EnginePtr = std::unique_ptr<Engine, DeleteWithoutGil>;
+
+/// Calls `attempt(deadline)` without the GIL until it answers something else than `again`, running
+/// Python's signal handlers in between.
+template <typename Result, typename Attempt>
+Result interruptible(Result again, Attempt attempt) {
+  for (;;) {
+    Result result = again;
+    {
+      const py::gil_scoped_release unlocked;
+      result = attempt(Ring::Clock::now() + kSignalInterval);
+    }
+    if (result != again) return result;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+EnginePtr make_engine(const std::string& backend, int device, size_t depth, size_t max_slot_bytes,
+                      uint64_t twin_delay_seed, uint64_t twin_fail_on_call, bool twin_unpinned) {
+  // Not an EnginePtr yet: if this throws, the engine dies while the GIL is already released.
+  auto engine = std::make_unique<Engine>();
+  const py::gil_scoped_release unlocked;
+  Backend* chosen = nullptr;
+  if (twin_delay_seed != 0 || twin_fail_on_call != 0 || twin_unpinned) {
+    if (backend != "host") throw InvalidArgument("the twin_ options are for backend 'host'");
+    HostBackendOptions options;
+    options.delay_seed = twin_delay_seed;
+    options.fail_on_call = twin_fail_on_call;
+    options.fail_pinning = twin_unpinned;
+    engine->twin = std::make_shared<HostBackend>(options);
+    chosen = engine->twin.get();
+  } else {
+    chosen = &open_backend(backend);
+  }
+  engine->prefetcher = std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes);
+  return EnginePtr(engine.release());
+}
+
+bool push(Engine& engine, uint64_t epoch, const Plan& plan,
+          const std::vector<uintptr_t>& addresses) {
+  std::vector<const void*> leaves;
+  leaves.reserve(addresses.size());
+  for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
+  const SharedPlan shared = plan;
+  return interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
+           return engine.prefetcher->push(epoch, shared, leaves, deadline);
+         }) == Ring::Wait::kOk;
+}
+
+bool put(Engine& engine, uint64_t epoch, EntryKind kind) {
+  return interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
+           return engine.prefetcher->ring().put(epoch, kind, deadline);
+         }) == Ring::Wait::kOk;
+}
+
+const char* wait_arrival(Engine& engine) {
+  const auto arrival =
+      interruptible(Ring::Arrival::kTimeout, [&](Ring::Clock::time_point deadline) {
+        return engine.prefetcher->ring().wait_arrival(deadline, &engine.arrived);
+      });
+  switch (arrival) {
+    case Ring::Arrival::kBatch:
+      return "batch";
+    case Ring::Arrival::kError:
+      return "error";
+    case Ring::Arrival::kEnd:
+      return "end";
+    default:
+      return "needs_credit";
+  }
+}
+
+py::list uncredited(Engine& engine, bool ahead) {
+  py::list result;
+  for (const Ring::Uncredited& missing : engine.prefetcher->ring().uncredited(ahead)) {
+    result.append(py::make_tuple(missing.seq, missing.filled));
+  }
+  return result;
+}
+
+void give_credit(Engine& engine, uint64_t seq, const Plan& plan,
+                 const std::vector<uintptr_t>& outputs, uintptr_t staging, uintptr_t stream) {
+  std::vector<void*> addresses;
+  addresses.reserve(outputs.size());
+  for (const uintptr_t address : outputs) addresses.push_back(reinterpret_cast<void*>(address));
+  engine.prefetcher->give_credit(seq, plan, addresses, reinterpret_cast<void*>(staging), stream);
+}
+
+py::dict stats(Engine& engine) {
+  const Ring::Stats stats = engine.prefetcher->ring().stats();
+  py::dict result;
+  result["depth"] = engine.prefetcher->depth();
+  result["filled"] = stats.filled;
+  result["delivered"] = stats.delivered;
+  result["bytes"] = stats.bytes;
+  result["slot_growths"] = stats.slot_growths;
+  result["ring_bytes"] = stats.slot_bytes;
+  result["pinned"] = stats.pinned;
+  result["why_not_pinned"] = stats.why_not_pinned;
+  result["producer_wait_s"] = stats.producer_wait_s;
+  result["consumer_wait_s"] = stats.consumer_wait_s;
+  return result;
+}
+
+BatchPlan make_plan(const std::vector<std::pair<size_t, std::optional<NormalizeSpec>>>& leaves) {
+  std::vector<BatchPlan::Leaf> made;
+  for (const auto& [bytes, spec] : leaves) {
+    if (spec && spec->in_bytes() != bytes) {
+      throw InvalidArgument("a leaf of " + std::to_string(bytes) +
+                            " bytes cannot be normalised as " + std::to_string(spec->in_bytes()) +
+                            " pixels");
+    }
+    made.push_back(BatchPlan::Leaf{bytes, spec, 0});
+  }
+  return BatchPlan(std::move(made));
+}
+
+}  // namespace
+
+void register_prefetcher(py::module_& module) {
+  py::class_<BatchPlan, Plan>(module, "BatchPlan",
+                              "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec or "
+                              "None) each.")
+      .def(py::init(&make_plan), py::arg("leaves"))
+      .def_property_readonly("packed_bytes", &BatchPlan::packed_bytes)
+      .def_property_readonly("needs_staging", &BatchPlan::needs_staging);
+
+  py::class_<Engine, EnginePtr>(
+      module, "Prefetcher",
+      "Ring, prefetch thread and reaper on one device. Addresses are plain integers: of host "
+      "memory "
+      "(push; needed until it returns) and of device memory (give_credit; the caller keeps it "
+      "alive "
+      "until the batch has been delivered or the epoch cancelled). `stream` is the handle of the "
+      "consumer's current stream; 0 is the legacy default stream.")
+      .def(py::init(&make_engine), py::kw_only(), py::arg("backend"), py::arg("device"),
+           py::arg("depth"), py::arg("max_slot_bytes"), py::arg("twin_delay_seed") = 0,
+           py::arg("twin_fail_on_call") = 0, py::arg("twin_unpinned") = false)
+      .def(
+          "open_epoch",
+          [](Engine& engine) {
+            Ring::Epoch epoch;
+            {
+              const py::gil_scoped_release unlocked;
+              epoch = engine.prefetcher->ring().open_epoch();
+            }
+            return py::make_tuple(epoch.number, epoch.first_seq);
+          },
+          "(number, sequence number of the first batch) of a new epoch.")
+      .def("push", &push, py::arg("epoch"), py::arg("plan"), py::arg("addresses"),
+           "Copies a batch into the next slot, waiting for one to be free. False: the epoch is "
+           "over.")
+      .def(
+          "put_error",
+          [](Engine& engine, uint64_t epoch) { return put(engine, epoch, EntryKind::kError); },
+          py::arg("epoch"))
+      .def(
+          "put_end",
+          [](Engine& engine, uint64_t epoch) { return put(engine, epoch, EntryKind::kEnd); },
+          py::arg("epoch"))
+      .def("uncredited", &uncredited, py::arg("ahead"),
+           "[(sequence number, whether the batch is in the ring already)] of batches that lack "
+           "memory.")
+      .def("give_credit", &give_credit, py::kw_only(), py::arg("seq"), py::arg("plan"),
+           py::arg("outputs"), py::arg("staging"), py::arg("stream"))
+      .def("wait_arrival", &wait_arrival,
+           "'batch', 'error', 'end' or 'needs_credit'; looks for signals every 100 ms.")
+      .def(
+          "deliver",
+          [](Engine& engine, uintptr_t stream) {
+            const py::gil_scoped_release unlocked;
+            engine.prefetcher->deliver(engine.arrived, stream);
+          },
+          py::arg("stream"))
+      .def(
+          "skip", [](Engine& engine) { engine.prefetcher->ring().delivered(); },
+          "Moves on from an 'error'.")
+      .def(
+          "cancel",
+          [](Engine& engine, uintptr_t stream) {
+            const py::gil_scoped_release unlocked;
+            engine.prefetcher->cancel(stream);
+          },
+          py::arg("stream"))
+      .def("close",
+           [](Engine& engine) {
+             const py::gil_scoped_release unlocked;
+             engine.prefetcher->close();
+           })
+      .def("stats", &stats);
+}
+
+}  // namespace fastloader::bindings

@@ -1,0 +1,12 @@
+#include "bindings/register.h"
+
+PYBIND11_MODULE(_native, module) {
+  namespace bindings = fastloader::bindings;
+  module.doc() = "Native engine of fastloader. Private: use the names in `fastloader`.";
+  module.attr("__version__") = FASTLOADER_VERSION;
+  bindings::register_errors(module);
+  bindings::register_image(module);
+  bindings::register_buffer_pool(module);
+  bindings::register_prefetcher(module);
+  bindings::register_build_info(module);
+}

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+// One function per noun, each in the file of its name; module.cpp calls them all.
+namespace fastloader::bindings {
+
+void register_errors(pybind11::module_& module);
+void register_image(pybind11::module_& module);
+void register_buffer_pool(pybind11::module_& module);
+void register_prefetcher(pybind11::module_& module);
+void register_build_info(pybind11::module_& module);
+
+}  // namespace fastloader::bindings

@@ -1,0 +1,220 @@
+#include "pipeline/prefetcher.h"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/process.h"
+
+namespace fastloader {
+namespace {
+
+int checked_device(const Backend& backend, int device) {
+  if (device < 0 || device >= backend.device_count()) {
+    throw InvalidArgument(std::string("device ") + backend.name() + ":" + std::to_string(device) +
+                          " does not exist; this machine has " +
+                          std::to_string(backend.device_count()));
+  }
+  return device;
+}
+
+}  // namespace
+
+Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes)
+    : backend_(backend),
+      device_(checked_device(backend, device)),
+      born_in_(fork_generation()),
+      ring_(std::make_unique<Ring>(
+          depth, max_slot_bytes,
+          [this](size_t bytes) { return backend_.allocate_host(device_, bytes); })),
+      side_(backend.create_stream(device)) {
+  for (size_t i = 0; i < depth; ++i) {
+    copied_.push_back(backend_.create_event(device_));
+    writable_.push_back(Writable{backend_.create_event(device_), 0, Ticket{}});
+  }
+  consumer_ = backend_.wrap_external(device_, 0);
+  reaper_ = std::make_unique<Thread>("fl-reaper", [this] { reap_loop(); });
+  try {
+    prefetch_ = std::make_unique<Thread>("fl-prefetch", [this] { prefetch_loop(); });
+  } catch (...) {
+    ring_->close();  // or joining the reaper would never end
+    throw;
+  }
+}
+
+Prefetcher::~Prefetcher() {
+  if (born_in_ != fork_generation()) {
+    // The threads are not in this process, and the stream, the events and the slots are the
+    // parent's: closing any of them here could hang or touch the parent's device state. Even the
+    // ring's condition variables would wait for the threads that wait on them in the parent.
+    (void)ring_.release();
+    (void)prefetch_.release();
+    (void)reaper_.release();
+    (void)side_.release();
+    for (auto& event : copied_) (void)event.release();
+    for (auto& each : writable_) (void)each.event.release();
+    for (auto& each : spare_) (void)each.event.release();
+    return;
+  }
+  close();
+}
+
+void Prefetcher::close() {
+  if (born_in_ != fork_generation()) return;
+  ring_->close();
+  const std::lock_guard<std::mutex> lock(close_mutex_);
+  if (prefetch_) prefetch_->join();
+  if (reaper_) reaper_->join();
+  try {
+    if (side_) side_->synchronize();
+  } catch (const std::exception&) {
+    // Already sticky in the ring; closing is what the caller wants now.
+  }
+}
+
+Ring::Wait Prefetcher::push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
+                            const std::vector<const void*>& leaves, Clock::time_point deadline) {
+  if (plan == nullptr) throw InvalidArgument("push: a batch needs a plan");
+  if (leaves.size() != plan->leaves().size()) {
+    throw InvalidArgument("push: " + std::to_string(leaves.size()) + " addresses for a plan of " +
+                          std::to_string(plan->leaves().size()) + " leaves");
+  }
+  std::byte* slot = nullptr;
+  const Ring::Wait waited = ring_->begin_fill(epoch, plan->packed_bytes(), deadline, &slot);
+  if (waited != Ring::Wait::kOk) return waited;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const BatchPlan::Leaf& leaf = plan->leaves()[i];
+    if (leaf.bytes > 0) std::memcpy(slot + leaf.offset, leaves[i], leaf.bytes);
+  }
+  return ring_->commit(epoch, plan) ? Ring::Wait::kOk : Ring::Wait::kOver;
+}
+
+Stream& Prefetcher::consumer_stream(uintptr_t handle) {
+  if (handle != consumer_handle_) {
+    consumer_ = backend_.wrap_external(device_, handle);
+    consumer_handle_ = handle;
+  }
+  return *consumer_;
+}
+
+Prefetcher::Writable& Prefetcher::writable(uint64_t seq, uintptr_t stream) {
+  Writable& mine = writable_[seq % writable_.size()];
+  // Records on one stream are done in order, so its event can be used again at once. Another stream
+  // may overtake the old one, whose ticket the side stream may still be waiting for.
+  if (mine.stream != stream && !mine.last.done()) {
+    auto free = std::find_if(spare_.begin(), spare_.end(), [stream](const Writable& each) {
+      return each.stream == stream || each.last.done();
+    });
+    if (free == spare_.end()) {
+      free = spare_.insert(free, Writable{backend_.create_event(device_), stream, Ticket{}});
+    }
+    std::swap(mine, *free);
+  }
+  mine.stream = stream;
+  return mine;
+}
+
+void Prefetcher::give_credit(uint64_t seq, std::shared_ptr<const BatchPlan> plan,
+                             const std::vector<void*>& outputs, void* staging, uintptr_t stream) {
+  // First of all: the event may be recorded again only when nobody can be waiting on it.
+  if (!ring_->withdraw_credit(seq)) return;
+  credit_.plan = std::move(plan);
+  credit_.outputs.assign(outputs.begin(), outputs.end());
+  credit_.staging = staging;
+  Writable& since = writable(seq, stream);
+  since.last = consumer_stream(stream).record(*since.event);
+  credit_.writable = since.last;
+  ring_->give_credit(seq, credit_);
+}
+
+void Prefetcher::deliver(const Ticket& ticket, uintptr_t stream) {
+  consumer_stream(stream).wait(ticket);
+  // On the twin the wait blocked until the work ended, so that a failure of this very batch is told
+  // here; on a GPU it is told by a later batch, or by torch's next synchronisation.
+  try {
+    side_->check();
+  } catch (const std::exception& error) {
+    ring_->fail(error.what());
+    throw;
+  }
+  ring_->delivered();
+}
+
+void Prefetcher::cancel(uintptr_t stream) {
+  const Ticket newest = ring_->cancel();
+  consumer_stream(stream).wait(newest);
+}
+
+void Prefetcher::issue(const Ring::Issue& work) {
+  const Credit& credit = *work.credit;
+  side_->wait(credit.writable);
+  const auto& leaves = work.plan->leaves();
+  if (!work.plan->needs_staging()) {
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (leaves[i].bytes > 0) {
+        side_->copy_h2d_async(credit.outputs[i], work.data + leaves[i].offset, leaves[i].bytes);
+      }
+    }
+    return;
+  }
+  auto* staging = static_cast<std::byte*>(credit.staging);
+  side_->copy_h2d_async(staging, work.data, work.plan->packed_bytes());
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const BatchPlan::Leaf& leaf = leaves[i];
+    if (leaf.bytes == 0) continue;
+    if (leaf.normalize) {
+      side_->normalize_async(*leaf.normalize, staging + leaf.offset, credit.outputs[i]);
+    } else {
+      side_->copy_d2d_async(credit.outputs[i], staging + leaf.offset, leaf.bytes);
+    }
+  }
+}
+
+void Prefetcher::prefetch_loop() {
+  try {
+    backend_.attach_thread(device_);
+  } catch (const std::exception& error) {
+    ring_->fail(error.what());
+  }
+  Ring::Issue work;
+  while (ring_->wait_issue(&work)) {
+    Ticket copied;
+    try {
+      issue(work);
+    } catch (const std::exception& error) {
+      ring_->fail(error.what());
+    }
+    // Also after a failure: some of the work may be queued, and whoever owns the memory must be
+    // able to wait for it.
+    try {
+      copied = side_->record(*copied_[work.index]);
+      side_->check();
+    } catch (const std::exception& error) {
+      ring_->fail(error.what());
+    }
+    ring_->issued(work, copied);
+  }
+}
+
+void Prefetcher::reap_loop() {
+  try {
+    backend_.attach_thread(device_);
+  } catch (const std::exception& error) {
+    ring_->fail(error.what());
+  }
+  Ring::Reap reap;
+  while (ring_->wait_reap(&reap)) {
+    try {
+      reap.copied.wait_host();
+      side_->check();
+    } catch (const std::exception& error) {
+      ring_->fail(error.what());
+    }
+    ring_->reaped(reap);
+  }
+}
+
+}  // namespace fastloader

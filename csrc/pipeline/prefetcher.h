@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/thread.h"
+#include "pipeline/ring.h"
+
+namespace fastloader {
+
+/// Moves batches from host slots into device memory that the consumer owns.
+///
+/// Two threads: the prefetch thread takes filled slots in order and, on a stream of its own, waits
+/// for the credit to be writable, copies, normalises, takes the other leaves apart and records a
+/// ticket; it never waits for the device. The reaper waits for the tickets, in order, and frees the
+/// slots. The consumer never blocks on the device: its stream waits for the ticket.
+///
+/// Producer and consumer calls come from one thread each (they may be the same thread); `fail`-like
+/// events surface in `wait_arrival`. In a forked child the object is inert: nothing may be called
+/// but `close`, which does nothing there, and the destructor, which leaks what it cannot close.
+class Prefetcher {
+ public:
+  using Clock = Ring::Clock;
+
+  /// `backend` outlives the prefetcher. Starts both threads. Throws InvalidArgument for a device
+  /// that does not exist, BackendError when the device refuses.
+  Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes);
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  /// The states and waits; see ring.h for what producer and consumer may call.
+  Ring& ring() { return *ring_; }
+  size_t depth() const { return ring_->depth(); }
+
+  /// Producer: copies one batch into the next slot. `leaves` are host addresses, one per leaf.
+  Ring::Wait push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
+                  const std::vector<const void*>& leaves, Clock::time_point deadline);
+
+  /// Consumer: offers device memory for batch `seq`, in place of an earlier offer if there was one.
+  /// What the memory was used for before ends at the present point of `stream`.
+  void give_credit(uint64_t seq, std::shared_ptr<const BatchPlan> plan,
+                   const std::vector<void*>& outputs, void* staging, uintptr_t stream);
+  /// Consumer: makes `stream` wait for the batch that `wait_arrival` announced (kBatch), and moves
+  /// on. Throws BackendError if the device is known to have failed.
+  void deliver(const Ticket& ticket, uintptr_t stream);
+  /// Consumer: ends the epoch; afterwards nothing will be written into credits never delivered,
+  /// beyond work that `stream` has been made to wait for.
+  void cancel(uintptr_t stream);
+
+  /// Idempotent, any thread. Wakes everyone, joins both threads, drains the stream.
+  void close();
+
+ private:
+  /// An event for the `writable` tickets of credits.
+  struct Writable {
+    std::unique_ptr<Event> event;
+    uintptr_t stream = 0;  // it was last recorded on
+    Ticket last;
+  };
+
+  void prefetch_loop();
+  void reap_loop();
+  void issue(const Ring::Issue& work);
+  Stream& consumer_stream(uintptr_t handle);
+  Writable& writable(uint64_t seq, uintptr_t stream);
+
+  Backend& backend_;
+  const int device_;
+  const uint64_t born_in_;
+  std::unique_ptr<Ring> ring_;  // on the heap, so that a forked child can leak it
+  std::unique_ptr<Stream> side_;
+  std::vector<std::unique_ptr<Event>> copied_;  // one per slot, recorded on side_
+  std::vector<Writable> writable_;              // one per credit, recorded on the consumer's
+  std::vector<Writable> spare_;                 // displaced when the consumer changed its stream
+  std::unique_ptr<Stream> consumer_;            // wrapped once, again when the handle changes
+  uintptr_t consumer_handle_ = 0;
+  Credit credit_;           // consumer's scratch, so that no call allocates
+  std::mutex close_mutex_;  // guards nothing else than that one thread at a time closes
+  // Last, so that they are joined before anything they use is gone.
+  std::unique_ptr<Thread> reaper_;
+  std::unique_ptr<Thread> prefetch_;
+};
+
+}  // namespace fastloader

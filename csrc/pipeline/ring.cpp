@@ -1,0 +1,344 @@
+#include "pipeline/ring.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace fastloader {
+namespace {
+
+double seconds_since(Ring::Clock::time_point start) {
+  return std::chrono::duration<double>(Ring::Clock::now() - start).count();
+}
+
+}  // namespace
+
+Ring::Ring(size_t depth, size_t max_slot_bytes, Allocate allocate)
+    : max_slot_bytes_(max_slot_bytes),
+      allocate_(std::move(allocate)),
+      slots_(depth),
+      windows_(depth) {
+  if (depth == 0) throw InvalidArgument("depth must be at least 1, got 0");
+  reap_queue_.reserve(depth);
+}
+
+Ring::Epoch Ring::open_epoch() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  cancel_locked(lock);
+  return Epoch{epoch_, filled_};
+}
+
+Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline,
+                            std::byte** data) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto start = Clock::now();
+  const bool woke = slot_freed_.wait_until(
+      lock, deadline, [&] { return over(epoch) || slot(filled_).state == SlotState::kFree; });
+  stats_.producer_wait_s += seconds_since(start);
+  if (over(epoch)) return Wait::kOver;
+  if (!woke) return Wait::kTimeout;
+
+  Slot& next = slot(filled_);
+  next.state = SlotState::kFilling;
+  if (next.memory == nullptr || next.memory->bytes() < bytes) {
+    // Mapping and pinning take milliseconds; the FILLING state alone protects the slot meanwhile.
+    lock.unlock();
+    try {
+      grow(next, bytes);
+    } catch (...) {
+      abandon();
+      throw;
+    }
+    lock.lock();
+    // A stale producer must not write into a slot that a new epoch already waits for.
+    if (over(epoch)) {
+      free_locked(next);
+      return Wait::kOver;
+    }
+  }
+  *data = static_cast<std::byte*>(next.memory->data());
+  return Wait::kOk;
+}
+
+void Ring::grow(Slot& slot, size_t bytes) {
+  if (bytes > max_slot_bytes_) {
+    throw InvalidArgument("a batch needs " + std::to_string(bytes) +
+                          " bytes, but one slot of the ring may hold at most " +
+                          std::to_string(max_slot_bytes_) +
+                          " bytes; use a smaller batch_size or depth");
+  }
+  const bool grown = slot.memory != nullptr;
+  // Exact at first, since most loaders never change their batch size; with some air once sizes
+  // prove to vary, or every slightly larger batch would pin anew.
+  const size_t wanted = grown ? std::min(max_slot_bytes_, bytes + bytes / 4) : bytes;
+  slot.memory.reset();
+  slot.memory = allocate_(wanted);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (grown) ++stats_.slot_growths;
+  if (!slot.memory->pinned() && stats_.pinned) {
+    stats_.pinned = false;
+    stats_.why_not_pinned = slot.memory->why_not_pinned();
+  }
+}
+
+bool Ring::commit(uint64_t epoch, std::shared_ptr<const BatchPlan> plan) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [](const Slot& candidate) {
+    return candidate.state == SlotState::kFilling;
+  });
+  if (found == slots_.end()) throw InvalidArgument("there is no slot to commit");
+  Slot& filling = *found;
+  if (over(epoch)) {
+    free_locked(filling);
+    return false;
+  }
+  stats_.bytes += plan->packed_bytes();
+  ++stats_.filled;
+  filling.state = SlotState::kFilled;
+  filling.kind = EntryKind::kBatch;
+  filling.plan = std::move(plan);
+  ++filled_;
+  issuable_.notify_one();
+  arrived_.notify_all();
+  return true;
+}
+
+void Ring::abandon() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (Slot& candidate : slots_) {
+    if (candidate.state == SlotState::kFilling) free_locked(candidate);
+  }
+}
+
+Ring::Wait Ring::put(uint64_t epoch, EntryKind kind, Clock::time_point deadline) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const bool woke = slot_freed_.wait_until(
+      lock, deadline, [&] { return over(epoch) || slot(filled_).state == SlotState::kFree; });
+  if (over(epoch)) return Wait::kOver;
+  if (!woke) return Wait::kTimeout;
+  Slot& next = slot(filled_);
+  next.state = SlotState::kFilled;
+  next.kind = kind;
+  next.plan = nullptr;
+  ++filled_;
+  issuable_.notify_one();
+  return Wait::kOk;
+}
+
+bool Ring::credit_fits(uint64_t seq) const {
+  return seq < delivered_ + windows_.size() && window(seq).credit.plan != nullptr &&
+         window(seq).credit.plan == slot(seq).plan;
+}
+
+bool Ring::wait_issue(Issue* issue) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    issuable_.wait(lock, [&] {
+      if (closed_) return true;
+      if (!failure_.empty() || cancelling_ > 0 || issued_ == filled_) return false;
+      // An error needs no credit, but its place in the window must be free.
+      return slot(issued_).kind == EntryKind::kBatch ? credit_fits(issued_)
+                                                     : issued_ < delivered_ + windows_.size();
+    });
+    if (closed_) return false;
+    Slot& next = slot(issued_);
+    Window& place = window(issued_);
+    place.kind = next.kind;
+    if (next.kind != EntryKind::kBatch) {
+      free_locked(next);
+      ++issued_;
+      arrived_.notify_all();
+      continue;
+    }
+    next.state = SlotState::kIssuing;
+    issuing_ = true;
+    issue->seq = issued_;
+    issue->index = issued_ % slots_.size();
+    issue->data = static_cast<const std::byte*>(next.memory->data());
+    issue->plan = next.plan;
+    issue->credit = &place.credit;
+    return true;
+  }
+}
+
+void Ring::issued(const Issue& issue, Ticket copied) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  slots_[issue.index].state = SlotState::kIssued;
+  window(issue.seq).ready = copied;
+  reap_queue_.push_back(Reap{issue.index, copied});
+  ++issued_;
+  issuing_ = false;
+  reapable_.notify_one();
+  arrived_.notify_all();
+}
+
+bool Ring::wait_reap(Reap* reap) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  // A batch that is being issued while the ring closes will still be queued here.
+  reapable_.wait(lock, [&] { return (closed_ && !issuing_) || !reap_queue_.empty(); });
+  if (reap_queue_.empty()) return false;
+  *reap = reap_queue_.front();
+  reap_queue_.erase(reap_queue_.begin());
+  return true;
+}
+
+void Ring::reaped(const Reap& reap) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  free_locked(slots_[reap.index]);
+}
+
+std::vector<Ring::Uncredited> Ring::uncredited(bool ahead) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Uncredited> missing;
+  for (uint64_t seq = issued_ + (issuing_ ? 1 : 0); seq < delivered_ + windows_.size(); ++seq) {
+    if (seq < filled_) {
+      if (slot(seq).kind == EntryKind::kBatch && !credit_fits(seq)) {
+        missing.push_back({seq, true});
+      }
+    } else if (ahead && window(seq).credit.plan == nullptr) {
+      missing.push_back({seq, false});
+    }
+  }
+  return missing;
+}
+
+bool Ring::wants_credit(uint64_t seq) const {
+  const bool in_window = seq >= delivered_ && seq < delivered_ + windows_.size();
+  if (in_window && seq < issued_ && window(seq).kind != EntryKind::kBatch) return false;
+  if (!in_window || seq < issued_ + (issuing_ ? 1 : 0)) {
+    throw InvalidArgument("no credit is wanted for batch " + std::to_string(seq));
+  }
+  return true;
+}
+
+bool Ring::withdraw_credit(uint64_t seq) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!wants_credit(seq)) return false;
+  window(seq).credit.plan = nullptr;
+  return true;
+}
+
+void Ring::give_credit(uint64_t seq, const Credit& credit) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!wants_credit(seq)) return;
+  if (credit.plan == nullptr || credit.outputs.size() != credit.plan->leaves().size()) {
+    throw InvalidArgument("a credit needs a plan and one output per leaf of it");
+  }
+  if (credit.plan->needs_staging() && credit.staging == nullptr) {
+    throw InvalidArgument("a credit for this plan needs a staging buffer");
+  }
+  Credit& mine = window(seq).credit;
+  // The plan last: it is what makes a credit, and copying the outputs may throw.
+  mine.plan = nullptr;
+  mine.outputs = credit.outputs;
+  mine.staging = credit.staging;
+  mine.writable = credit.writable;
+  mine.plan = credit.plan;
+  issuable_.notify_one();
+}
+
+Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto start = Clock::now();
+  const auto needs_credit = [&] {
+    return issued_ == delivered_ && !issuing_ && issued_ < filled_ &&
+           slot(issued_).kind == EntryKind::kBatch && !credit_fits(issued_);
+  };
+  const bool woke = arrived_.wait_until(lock, deadline, [&] {
+    return closed_ || !failure_.empty() || delivered_ < issued_ || needs_credit();
+  });
+  stats_.consumer_wait_s += seconds_since(start);
+  if (!failure_.empty()) throw BackendError(failure_);
+  if (closed_) throw Error("the loader was closed while a batch was being waited for");
+  if (!woke) return Arrival::kTimeout;
+  if (delivered_ == issued_) return Arrival::kNeedsCredit;
+  const Window& place = window(delivered_);
+  switch (place.kind) {
+    case EntryKind::kError:
+      return Arrival::kError;
+    case EntryKind::kEnd:
+      return Arrival::kEnd;
+    case EntryKind::kBatch:
+      break;
+  }
+  *ticket = place.ready;
+  return Arrival::kBatch;
+}
+
+void Ring::delivered() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (delivered_ == issued_) throw InvalidArgument("nothing has arrived that could be delivered");
+  Window& place = window(delivered_);
+  if (place.kind == EntryKind::kBatch) ++stats_.delivered;
+  // Also one that an error left unused: its owner made it for this number, not for the one that
+  // comes into its place.
+  place.credit.plan = nullptr;
+  place.ready = Ticket{};
+  ++delivered_;
+  // An error or end behind this batch may have waited for its place in the window.
+  issuable_.notify_one();
+}
+
+Ticket Ring::cancel() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return cancel_locked(lock);
+}
+
+Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
+  ++epoch_;
+  // The old producer may be waiting for a slot that only the device will free.
+  slot_freed_.notify_all();
+  ++cancelling_;
+  arrived_.wait(lock, [&] { return !issuing_; });
+  --cancelling_;
+  // Tickets of one stream are done in order: waiting for the newest waits for all.
+  Ticket newest;
+  for (uint64_t seq = delivered_; seq < issued_; ++seq) {
+    if (window(seq).ready.event != nullptr) newest = window(seq).ready;
+  }
+  for (uint64_t seq = issued_; seq < filled_; ++seq) free_locked(slot(seq));
+  for (Window& place : windows_) {
+    place.credit.plan = nullptr;
+    place.ready = Ticket{};
+  }
+  issued_ = filled_;
+  delivered_ = filled_;
+  return newest;
+}
+
+void Ring::free_locked(Slot& slot) {
+  slot.state = SlotState::kFree;
+  slot.plan = nullptr;
+  slot_freed_.notify_all();
+}
+
+void Ring::fail(const std::string& what) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // The first failure is the cause; later ones are its consequences.
+  if (failure_.empty()) failure_ = what.empty() ? "the device failed without saying why" : what;
+  slot_freed_.notify_all();
+  issuable_.notify_all();
+  arrived_.notify_all();
+}
+
+void Ring::close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  slot_freed_.notify_all();
+  issuable_.notify_all();
+  reapable_.notify_all();
+  arrived_.notify_all();
+}
+
+Ring::Stats Ring::stats() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Stats copy = stats_;
+  for (const Slot& each : slots_) {
+    // A slot that is being filled may be growing outside the lock; it is counted next time.
+    if (each.state != SlotState::kFilling && each.memory) copy.slot_bytes += each.memory->bytes();
+  }
+  return copy;
+}
+
+}  // namespace fastloader

@@ -1,0 +1,180 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "pipeline/slot.h"
+
+namespace fastloader {
+
+/// The shared state between producer, prefetch thread, reaper and consumer: `depth` host slots, and
+/// `depth` credits for device memory. It holds no thread and makes no device call, so every order
+/// of events can be forced in a test.
+///
+/// Batches are numbered by 64-bit sequence numbers that never restart; batch `seq` lives in slot
+/// `seq % depth` and uses credit `seq % depth`. At any time
+///     delivered <= issued <= filled,   issued - delivered <= depth,
+/// since a credit for `seq` is accepted only once `seq - depth` has been delivered. This is also
+/// why one event per slot is enough: it is recorded for `seq` only after the reaper has freed the
+/// slot of `seq - depth` and the consumer's stream has captured its ticket.
+///
+/// An *epoch* is one pass of a producer. Cancelling it never waits for the producer: a late
+/// producer finds its epoch number stale and is told so.
+class Ring {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Allocate = std::function<std::unique_ptr<HostBlock>(size_t bytes)>;
+
+  enum class Wait : uint8_t { kOk, kOver, kTimeout };
+  enum class Arrival : uint8_t { kBatch, kError, kEnd, kNeedsCredit, kTimeout };
+
+  /// One batch in the hands of the prefetch thread; nobody else touches slot or credit meanwhile.
+  struct Issue {
+    uint64_t seq = 0;
+    size_t index = 0;  ///< seq % depth
+    const std::byte* data = nullptr;
+    std::shared_ptr<const BatchPlan> plan;
+    Credit* credit = nullptr;
+  };
+
+  struct Reap {
+    size_t index = 0;
+    Ticket copied;
+  };
+
+  /// A batch without a fitting credit.
+  struct Uncredited {
+    uint64_t seq = 0;
+    bool filled = false;  ///< already in the ring, so that its plan is known
+  };
+
+  struct Stats {
+    uint64_t filled = 0;
+    uint64_t delivered = 0;
+    uint64_t bytes = 0;         ///< of the filled batches, packed
+    uint64_t slot_growths = 0;  ///< times a slot was made again because a batch outgrew it
+    uint64_t slot_bytes = 0;    ///< host memory in all slots now
+    bool pinned = true;
+    std::string why_not_pinned;  ///< of the first slot that could not be pinned
+    double producer_wait_s = 0;  ///< spent in begin_fill: the ring was full
+    double consumer_wait_s = 0;  ///< spent in wait_arrival: the ring was empty
+  };
+
+  /// `max_slot_bytes` is the most that one batch may take. Throws InvalidArgument for depth 0.
+  Ring(size_t depth, size_t max_slot_bytes, Allocate allocate);
+
+  size_t depth() const { return slots_.size(); }
+
+  struct Epoch {
+    uint64_t number = 0;     ///< from 1
+    uint64_t first_seq = 0;  ///< of its first batch
+  };
+
+  /// Cancels what is left of the epoch before.
+  Epoch open_epoch();
+
+  // --- producer: one thread per epoch -----------------------------------------------------------
+
+  /// Waits until the next slot is free and holds at least `bytes`; `*data` is then the producer's
+  /// until `commit` or `abandon`. Throws InvalidArgument when `bytes` exceeds the limit, and what
+  /// the allocator throws; the slot is free again then and the epoch goes on.
+  Wait begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, std::byte** data);
+  /// Hands over the slot of `begin_fill`. False when the epoch was cancelled meanwhile. Throws
+  /// InvalidArgument without a slot to hand over.
+  bool commit(uint64_t epoch, std::shared_ptr<const BatchPlan> plan);
+  void abandon();
+  /// Puts an error or the end in the place of the next batch.
+  Wait put(uint64_t epoch, EntryKind kind, Clock::time_point deadline);
+
+  // --- prefetch thread --------------------------------------------------------------------------
+
+  /// Blocks until the next batch is filled and has a fitting credit. Errors and ends are passed on
+  /// to the consumer on the way. False when closed.
+  bool wait_issue(Issue* issue);
+  /// Ends the issue, also a failed one (after `fail`, with whatever ticket).
+  void issued(const Issue& issue, Ticket copied);
+
+  // --- reaper -----------------------------------------------------------------------------------
+
+  /// Blocks until a slot has been issued, in order. False when closed and nothing is left.
+  bool wait_reap(Reap* reap);
+  void reaped(const Reap& reap);
+
+  // --- consumer: one thread at a time -----------------------------------------------------------
+
+  /// Batches in the window [delivered, delivered + depth) that lack a credit, or have one for
+  /// another plan. With `ahead`, also those not filled yet.
+  std::vector<Uncredited> uncredited(bool ahead) const;
+  /// Takes the credit for `seq` back, if there is one, so that a new one may be made: the prefetch
+  /// thread cannot start the batch meanwhile. False when an error or the end has taken the batch's
+  /// place, which a consumer that looks ahead cannot know: no credit is needed then. Throws
+  /// InvalidArgument when `seq` is outside the window or already issued.
+  bool withdraw_credit(uint64_t seq);
+  /// Throws InvalidArgument as `withdraw_credit` does, and when the credit does not suit its plan.
+  /// Ignored where an error or the end has taken the batch's place.
+  void give_credit(uint64_t seq, const Credit& credit);
+  /// What has come next in order. kBatch sets `*ticket`; throws the sticky failure.
+  Arrival wait_arrival(Clock::time_point deadline, Ticket* ticket);
+  /// The arrival was taken: the window moves on, and a credit that an error left unused is dropped.
+  /// Call it after the consumer's stream has captured the ticket. Throws InvalidArgument when
+  /// nothing has arrived.
+  void delivered();
+  /// Ends the epoch. Waits only while the prefetch thread is in the middle of one batch. Returns
+  /// the newest ticket of a batch that was issued but never delivered (a done ticket if none).
+  Ticket cancel();
+
+  /// Sticky: from now on `wait_arrival` throws BackendError(what), producers are told kOver.
+  void fail(const std::string& what);
+  /// Sticky: everyone wakes, nothing more is accepted. Safe from any thread, any number of times.
+  void close();
+
+  Stats stats() const;
+
+ private:
+  struct Window {
+    Credit credit;
+    Ticket ready;  ///< set while the batch is issued and not delivered
+    EntryKind kind = EntryKind::kBatch;
+  };
+
+  Slot& slot(uint64_t seq) { return slots_[seq % slots_.size()]; }
+  const Slot& slot(uint64_t seq) const { return slots_[seq % slots_.size()]; }
+  Window& window(uint64_t seq) { return windows_[seq % windows_.size()]; }
+  const Window& window(uint64_t seq) const { return windows_[seq % windows_.size()]; }
+  bool over(uint64_t epoch) const { return closed_ || !failure_.empty() || epoch != epoch_; }
+  bool credit_fits(uint64_t seq) const;
+  bool wants_credit(uint64_t seq) const;
+  void grow(Slot& slot, size_t bytes);
+  Ticket cancel_locked(std::unique_lock<std::mutex>& lock);
+  void free_locked(Slot& slot);
+
+  const size_t max_slot_bytes_;
+  const Allocate allocate_;
+
+  mutable std::mutex mutex_;  // guards everything below, slot contents and issued credits excepted
+  std::condition_variable slot_freed_;  // producer waits
+  std::condition_variable issuable_;    // prefetch thread waits
+  std::condition_variable reapable_;    // reaper waits
+  std::condition_variable arrived_;     // consumer waits, and cancel() for the end of an issue
+  std::vector<Slot> slots_;
+  std::vector<Window> windows_;
+  std::vector<Reap> reap_queue_;  // first in, first out; reserved for depth entries
+  uint64_t epoch_ = 0;
+  uint64_t filled_ = 0;     // next sequence number to fill
+  uint64_t issued_ = 0;     // next to issue
+  uint64_t delivered_ = 0;  // next to deliver
+  bool issuing_ = false;
+  int cancelling_ = 0;  // above 0: the prefetch thread starts nothing new
+  bool closed_ = false;
+  std::string failure_;
+  Stats stats_;
+};
+
+}  // namespace fastloader

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "pipeline/batch_plan.h"
+
+namespace fastloader {
+
+/// FREE -> FILLING -> FILLED -> ISSUING -> ISSUED -> FREE. Each arrow has one owner:
+/// the producer fills, the prefetch thread issues, the reaper frees. An error or the end of the
+/// epoch goes FILLED -> FREE as soon as the prefetch thread has passed it on; a cancelled epoch
+/// frees FILLED slots at once, FILLING ones when the producer lets go, ISSUED ones by the reaper.
+enum class SlotState : uint8_t { kFree, kFilling, kFilled, kIssuing, kIssued };
+
+/// What takes a batch's place in the order.
+enum class EntryKind : uint8_t { kBatch, kError, kEnd };
+
+/// Host memory for one batch. Every field is guarded by the ring's mutex, but for the contents of
+/// `memory`, which belong to whoever the state names.
+struct Slot {
+  SlotState state = SlotState::kFree;
+  EntryKind kind = EntryKind::kBatch;
+  std::shared_ptr<const BatchPlan> plan;
+  std::unique_ptr<HostBlock> memory;
+};
+
+/// Device memory that the consumer made for one batch to come, and since when it may be written.
+struct Credit {
+  std::shared_ptr<const BatchPlan> plan;  ///< null: no credit yet
+  std::vector<void*> outputs;             ///< one per leaf of the plan
+  void* staging = nullptr;                ///< packed_bytes() of device memory if needs_staging()
+  Ticket writable;                        ///< recorded on the consumer's stream
+};
+
+}  // namespace fastloader
