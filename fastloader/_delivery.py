@@ -1,0 +1,208 @@
+"""Which way batches take: checked arguments in, iterators out. Shared by FastLoader and
+DevicePrefetcher."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from fastloader import _engine, _engine_iterator, _extension, _torch
+from fastloader._cpu import CpuDelivery
+from fastloader._engine import Engine
+from fastloader._engine_iterator import EngineIterator
+from fastloader._normalization import make_normalization
+from fastloader._statistics import Statistics
+from fastloader._streams import StreamDelivery
+
+_log = logging.getLogger("fastloader")
+
+_MAX_DEPTH = 64
+
+
+class Delivery:
+    """Where batches go and what becomes of them on the way.
+
+    ``path`` is one of ``"torch"`` (nothing to do: torch's own iterator), ``"cpu"`` (normalised on the
+    consumer's thread), ``"engine"`` (native prefetch thread: CUDA, or the twin) and ``"streams"``
+    (torch's streams on any accelerator).
+    """
+
+    def __init__(
+        self,
+        device: str | int | torch.device | None,
+        mean: Sequence[float] | None,
+        std: Sequence[float] | None,
+        dtype: torch.dtype | None,
+        channels_last: bool,
+        image_key: int | str | None,
+        depth: int | None,
+    ) -> None:
+        self.device = _torch.resolve_device(device)
+        self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
+        self.depth = _checked_depth(depth)
+        self.statistics = Statistics()
+        native = _extension.load()
+        if native is not None and self.normalization is not None:
+            native.active_isa()  # a wrong FASTLOADER_FORCE_ISA is told here, not at the first batch
+        self.path = self._choose_path()
+        self._cpu: CpuDelivery | None = None
+        self._streams: StreamDelivery | None = None
+        self._idle: list[Engine] = []
+        self._iterators: weakref.WeakSet[EngineIterator] = weakref.WeakSet()
+        self._pid = os.getpid()
+        self._lock = threading.Lock()  # guards _idle: a finalizer may run on any thread
+        self._last_engine_stats: dict[str, Any] = {}
+
+    def _choose_path(self) -> str:
+        forced = _torch.forced_backend()
+        device = self.device
+        if device is None:
+            return "torch" if self.normalization is None else "cpu"
+        if forced == "torch":
+            return "streams"
+        if device.type == "cpu":
+            if forced == "host":
+                if _extension.load() is None:
+                    raise ValueError(
+                        "FASTLOADER_BACKEND=host needs the native module, which is not in use: "
+                        + (_extension.problem() or "it is switched off or was left out on purpose")
+                    )
+                return "engine"
+            return "torch" if self.normalization is None else "cpu"
+        if device.type == "cuda":
+            problem = _torch.native_cuda_problem()
+            if not problem:
+                return "engine"
+            if _extension.load() is not None:
+                _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
+        return "streams"
+
+    def iterate(self, make_source: Callable[[], Iterator[Any]], ahead: bool) -> Iterator[Any]:
+        """An iterator over delivered batches. ``ahead`` allows the source to be advanced before a batch
+        is asked for."""
+        self._begin_in_this_process()
+        if self.path == "torch":
+            return make_source()
+        if self.path == "cpu":
+            assert self.normalization is not None
+            if self._cpu is None:
+                self._cpu = CpuDelivery(self.normalization, self.statistics)
+            return self._cpu.iterate(make_source())
+        assert self.device is not None
+        if self.path == "streams":
+            if self._streams is None:
+                self._streams = StreamDelivery(self.device, self.normalization, self.statistics)
+            return self._streams.iterate(make_source(), ahead)
+        # The source first: worker processes are forked before native threads start.
+        source = make_source()
+        _register_exit_hook()
+        iterator = EngineIterator(
+            source, self._take_engine(ahead), self.statistics, ahead, self._give_back
+        )
+        self._iterators.add(iterator)
+        return iterator
+
+    def _begin_in_this_process(self) -> None:
+        if self._pid != os.getpid():
+            # In a forked child: the parent's threads are not here. What they own is left alone.
+            self._pid = os.getpid()
+            self._lock = threading.Lock()
+            self._idle = []
+            self._iterators = weakref.WeakSet()
+            self._cpu = None
+            self._streams = None
+
+    def _take_engine(self, ahead: bool) -> Engine:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        assert self.device is not None
+        # Without look-ahead a second slot lets the next batch be packed while the last is copied.
+        return Engine(self.device, self.normalization, self.depth or (3 if ahead else 2))
+
+    def _give_back(self, engine: Engine) -> None:
+        self._last_engine_stats = engine.prefetcher.stats()
+        with self._lock:
+            # More than one at a time is zip(loader, loader); one is what the next epoch needs.
+            if not self._idle and engine.healthy:
+                self._idle.append(engine)
+                return
+        engine.close()
+
+    def end_iterators(self) -> None:
+        """Ends every live iterator and waits for its pump, so that the source may be used anew."""
+        for iterator in list(self._iterators):
+            iterator.join()
+
+    def close(self) -> None:
+        """Idempotent: ends every live iterator, then the threads, then frees the pinned memory."""
+        if self._pid != os.getpid():
+            return
+        self.end_iterators()
+        with self._lock:
+            engines, self._idle = self._idle, []
+        for engine in engines:
+            engine.close()
+
+    def stats(self) -> dict[str, Any]:
+        counted: dict[str, Any] = {
+            "path": self.path,
+            "device": None if self.device is None else str(self.device),
+            "batches": self.statistics.batches,
+            "errors": self.statistics.errors,
+            "wait_s": self.statistics.wait_s,
+        }
+        if self._cpu is not None:
+            counted.update(self._cpu.stats())
+        if self.path == "engine":
+            running = [iterator.engine for iterator in list(self._iterators) if not iterator.ended]
+            if running:
+                counted["ring"] = running[-1].prefetcher.stats()
+            elif self._last_engine_stats:
+                counted["ring"] = self._last_engine_stats
+        return counted
+
+
+def _checked_depth(depth: int | None) -> int | None:
+    if depth is None:
+        return None
+    if isinstance(depth, bool) or not isinstance(depth, int):
+        raise TypeError(f"depth must be a whole number of batches or None, got {depth!r}")
+    if not 1 <= depth <= _MAX_DEPTH:
+        raise ValueError(f"depth={depth}: the ring holds 1 to {_MAX_DEPTH} batches")
+    return depth
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+
+_hook_registered = False
+
+
+def _register_exit_hook() -> None:
+    """Before the interpreter joins its threads: weakref.finalize and atexit come after that, when a
+    pump blocked in the ring would already have hung the exit. The hook is private to CPython but is
+    what concurrent.futures itself uses (since 3.9); a test asserts that it exists."""
+    global _hook_registered
+    if not _hook_registered:
+        _hook_registered = True
+        threading._register_atexit(_end_everything)  # type: ignore[attr-defined]
+
+
+def _end_everything() -> None:
+    _engine_iterator.end_all_at_exit()
+    for engine in list(_engine.live):
+        engine.close()

@@ -1,0 +1,138 @@
+"""Delivery through the native ring and prefetch thread: CUDA, or the host twin in tests.
+
+Native memory holds the bytes; an Engine holds what is Python's: the structure of the batches, and the
+outputs, which are torch's memory, offered to the native thread as credits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import weakref
+from typing import Any
+
+import torch
+
+from fastloader import _extension, _torch
+from fastloader._batch import find_images, is_dense, take_apart
+from fastloader._cpu import make_spec
+from fastloader._normalization import Normalization
+from fastloader.errors import Error
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """The structure of a packed batch: the native plan and how to allocate what comes out of it."""
+
+    native: Any
+    # (shape, dtype, strides) of each leaf; (shape, None, ()) of an image, (N, C, H, W).
+    outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
+
+
+@dataclasses.dataclass
+class Credit:
+    """Memory offered for one batch. Kept here until the batch is delivered or cancelled."""
+
+    plan: Plan
+    outputs: list[torch.Tensor]
+    staging: torch.Tensor | None
+    stream: int
+
+
+class Engine:
+    """One native prefetcher on one device, used by one iterator at a time and by the next one after
+    it: threads, pinned slots and side stream are made once."""
+
+    def __init__(self, device: torch.device, normalization: Normalization | None, depth: int) -> None:
+        native = _extension.load()
+        if native is None:
+            raise Error("the native engine was asked for, but the native module is not in use")
+        self.native = native
+        self.device = device
+        self.normalization = normalization
+        self.pid = os.getpid()
+        backend, options = ("host", _twin_options) if device.type == "cpu" else ("cuda", {})
+        self.prefetcher = native.Prefetcher(
+            backend=backend,
+            device=device.index or 0,
+            depth=depth,
+            max_slot_bytes=max_slot_bytes(depth),
+            **options,
+        )
+        self.healthy = True  # False after a device failure, which is sticky
+        self.last_plan: Plan | None = None
+        self._plans: dict[Any, Plan] = {}
+        live.add(self)
+
+    def pack(self, batch: Any) -> tuple[Any, Plan, list[torch.Tensor]]:
+        """(template, plan, tensors whose bytes are to be copied, in the plan's order). A plan is
+        made once for each structure seen; finding one again twice only costs a new credit."""
+        parts = take_apart(batch)
+        images = find_images(parts, self.normalization) if self.normalization else {}
+        key: list[Any] = []
+        sources: list[torch.Tensor] = []
+        outputs: list[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]]] = []
+        for index, leaf in enumerate(parts.leaves):
+            image = images.get(index)
+            if image is not None:
+                sources.append(image.pixels)
+                outputs.append((image.shape, None, ()))
+                key.append((image.shape, image.nhwc))
+                continue
+            if not is_dense(leaf):
+                leaf = leaf.contiguous()
+            sources.append(leaf)
+            outputs.append((tuple(leaf.shape), leaf.dtype, leaf.stride()))
+            key.append(outputs[-1])
+        wanted = tuple(key)
+        plan = self._plans.get(wanted)
+        if plan is None:
+            plan = self._make_plan(tuple(outputs), sources, images)
+            if len(self._plans) >= 256:  # sizes that never repeat
+                self._plans.clear()
+            self._plans[wanted] = plan
+        return parts.template, plan, sources
+
+    def _make_plan(self, outputs: Any, sources: list[torch.Tensor], images: Any) -> Plan:
+        leaves = []
+        for index, source in enumerate(sources):
+            spec = None
+            if index in images:
+                assert self.normalization is not None
+                spec = make_spec(self.native, images[index], self.normalization)
+            leaves.append((source.numel() * source.element_size(), spec))
+        return Plan(self.native.BatchPlan(leaves), outputs)
+
+    def make_credit(self, plan: Plan) -> Credit:
+        """Allocates on the consumer's current stream. Each leaf gets a storage of its own: views of
+        one base would share a version counter, and one kept label would keep the whole batch."""
+        outputs = []
+        for shape, dtype, strides in plan.outputs:
+            if dtype is None:
+                assert self.normalization is not None
+                outputs.append(self.normalization.output(shape, self.device))
+            else:
+                outputs.append(
+                    torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+                )
+        staging = None
+        if plan.native.needs_staging:
+            staging = torch.empty(plan.native.packed_bytes, dtype=torch.uint8, device=self.device)
+        return Credit(plan, outputs, staging, _torch.consumer_stream(self.device))
+
+    def close(self) -> None:
+        if self.pid == os.getpid():
+            self.prefetcher.close()
+
+
+# Tests set these to make the twin slow or faulty; see the native module's Prefetcher.
+_twin_options: dict[str, Any] = {}
+
+# Engines whose threads the exit hook has to end.
+live: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def max_slot_bytes(depth: int) -> int:
+    """The most one batch may take: the slots together may fill half of the machine's memory."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(total // 2 // depth)

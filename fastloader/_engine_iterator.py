@@ -1,0 +1,285 @@
+"""One epoch through an Engine."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastloader import _torch
+from fastloader._batch import put_together
+from fastloader._engine import Credit, Engine, Plan
+from fastloader._statistics import Statistics
+from fastloader.errors import BackendError
+
+_log = logging.getLogger("fastloader")
+
+
+@dataclasses.dataclass
+class Pending:
+    """What was put into the ring and not delivered yet: a batch's structure, or an error."""
+
+    template: Any = None
+    plan: Plan | None = None
+    error: BaseException | None = None
+
+
+class Epoch:
+    """What iterator, pump thread and finalizer share. It holds no reference to the iterator, so that
+    dropping that ends the epoch."""
+
+    def __init__(self, source: Iterator[Any], engine: Engine) -> None:
+        self.source: Iterator[Any] | None = source
+        self.engine = engine
+        self.pid = os.getpid()
+        self.number, self.next_seq = engine.prefetcher.open_epoch()
+        # In the order of the ring. An entry is appended before its batch is put into the ring, so
+        # that whoever sees the batch finds the entry.
+        self.pending: collections.deque[Pending] = collections.deque()
+        self.credits: dict[int, Credit] = {}
+        self.stream = _torch.consumer_stream(engine.device)
+        self.over = False
+        self.pump: threading.Thread | None = None
+
+    def put_batch(self, batch: Any) -> bool:
+        """Packs a batch into the ring, waiting for a slot; False once the epoch is over. Raises what
+        the batch is refused for, leaving the ring as it was."""
+        template, plan, sources = self.engine.pack(batch)
+        self.pending.append(Pending(template, plan))
+        try:
+            addresses = [source.data_ptr() for source in sources]
+            put = bool(self.engine.prefetcher.push(self.number, plan.native, addresses))
+        except BaseException:
+            with contextlib.suppress(IndexError):  # end() may have cleared it meanwhile
+                self.pending.pop()
+            raise
+        self.engine.last_plan = plan
+        return put
+
+    def put_error(self, error: BaseException) -> bool:
+        self.pending.append(Pending(error=error))
+        return bool(self.engine.prefetcher.put_error(self.number))
+
+    def end(self) -> None:
+        """Idempotent. Nothing is written into undelivered memory any more, and the stream that owns
+        it waits for what is still on its way."""
+        if self.over or self.pid != os.getpid():
+            return
+        self.over = True
+        self.engine.prefetcher.cancel(self.stream)
+        self.credits.clear()
+        self.pending.clear()
+        # Workers shut down with the last reference, here or on the pump's thread.
+        self.source = None
+
+
+class EngineIterator(Iterator[Any]):
+    """Delivers one epoch. With ``ahead`` a pump thread advances the source; without, the consumer's
+    own thread does, batch by batch, so that its RNG and thread-locals behave as with DataLoader.
+
+    ``on_end(engine)`` gets the engine back when the epoch is over.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        engine: Engine,
+        statistics: Statistics,
+        ahead: bool,
+        on_end: Callable[[Engine], None],
+    ) -> None:
+        self._length = len(source) if hasattr(source, "__len__") else None
+        self._epoch = Epoch(source, engine)
+        self._statistics = statistics
+        self._ahead = ahead
+        self._closing = weakref.finalize(self, _finish, self._epoch, on_end)
+        live.add(self._epoch)
+        if ahead:
+            self._top_up(required=False)
+            # A daemon, because it may sit in a worker's queue; the exit hook below ends it in order.
+            self._epoch.pump = threading.Thread(
+                target=_pump, args=(self._epoch, source), name="fastloader-pump", daemon=True
+            )
+            self._epoch.pump.start()
+
+    def __next__(self) -> Any:
+        epoch = self._epoch
+        if epoch.pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {epoch.pid}, this is process {os.getpid()}: call "
+                "iter() on the loader to get one here"
+            )
+        if epoch.over:
+            raise StopIteration
+        _torch.forbid_capture(epoch.engine.device)
+        with self._statistics.waiting():
+            try:
+                delivered = self._next()
+            except BackendError:
+                epoch.engine.healthy = False
+                raise
+        self._statistics.batches += 1
+        if epoch.engine.native.log_pending():
+            _drain_log(epoch.engine.native)
+        return delivered
+
+    def _next(self) -> Any:
+        epoch = self._epoch
+        prefetcher = epoch.engine.prefetcher
+        if not self._ahead:
+            assert epoch.source is not None
+            try:
+                batch = next(epoch.source)
+            except StopIteration:
+                self.close()
+                raise
+            epoch.put_batch(batch)
+        while True:
+            arrival = prefetcher.wait_arrival()
+            if arrival == "needs_credit":
+                self._top_up(required=True)
+                continue
+            if arrival == "batch":
+                delivered = self._deliver()
+                if self._ahead:
+                    # Now, not at the next call: the memory is then writable before this batch's
+                    # training step has even begun.
+                    self._top_up(required=False)
+                return delivered
+            if arrival == "end":
+                self.close()
+                raise StopIteration
+            prefetcher.skip()
+            epoch.next_seq += 1
+            error = epoch.pending.popleft().error
+            assert error is not None
+            raise error
+
+    def _top_up(self, required: bool) -> None:
+        """Offers memory for every batch of the window that lacks it: of the right size for those
+        already in the ring, of the size of the last one for those to come. Running out of memory
+        while looking ahead is not the user's error; only if ``required`` must the next batch fit."""
+        epoch = self._epoch
+        for seq, filled in epoch.engine.prefetcher.uncredited(self._ahead):
+            plan = epoch.pending[seq - epoch.next_seq].plan if filled else epoch.engine.last_plan
+            if plan is None:
+                continue
+            try:
+                credit = epoch.engine.make_credit(plan)
+            except RuntimeError as error:
+                if _torch.is_out_of_memory(error) and not (required and seq == epoch.next_seq):
+                    return
+                raise
+            epoch.engine.prefetcher.give_credit(
+                seq=seq,
+                plan=plan.native,
+                outputs=[output.data_ptr() for output in credit.outputs],
+                staging=0 if credit.staging is None else credit.staging.data_ptr(),
+                stream=credit.stream,
+            )
+            epoch.credits[seq] = credit
+            epoch.stream = credit.stream
+
+    def _deliver(self) -> Any:
+        epoch = self._epoch
+        device = epoch.engine.device
+        stream = _torch.consumer_stream(device)
+        epoch.engine.prefetcher.deliver(stream)
+        credit = epoch.credits.pop(epoch.next_seq)
+        pending = epoch.pending.popleft()
+        epoch.next_seq += 1
+        delivered = put_together(
+            pending.template, credit.outputs, lambda value: _torch.move(value, device)
+        )
+        if stream != credit.stream:
+            memory = [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
+            _torch.record_stream(memory, device)
+        return delivered
+
+    @property
+    def engine(self) -> Engine:
+        return self._epoch.engine
+
+    @property
+    def ended(self) -> bool:
+        return self._epoch.over
+
+    def close(self) -> None:
+        """Ends the epoch early; further calls of next() raise StopIteration."""
+        self._closing()
+
+    def __len__(self) -> int:
+        if self._length is None:
+            raise TypeError(f"the source of this {type(self).__name__} has no length")
+        return self._length
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+
+    def join(self) -> None:
+        """Ends the epoch and waits until the pump thread has let go of the source, which takes until
+        the batch that it is waiting for has come."""
+        self.close()
+        if self._epoch.pump is not None:
+            self._epoch.pump.join()
+
+
+# Epochs whose pump may still be running.
+live: weakref.WeakSet[Epoch] = weakref.WeakSet()
+
+
+def end_all_at_exit() -> None:
+    """Interpreter exit: no thread of ours may outlive it. A pump that waits for workers which never
+    answer gets them shut down, as torch's own iterator does, after five seconds."""
+    for epoch in list(live):
+        source = epoch.source
+        epoch.end()
+        if epoch.pump is None or epoch.pid != os.getpid():
+            continue
+        epoch.pump.join(timeout=5)
+        if epoch.pump.is_alive() and hasattr(source, "_shutdown_workers"):
+            source._shutdown_workers()
+            epoch.pump.join()
+
+
+def _finish(epoch: Epoch, on_end: Callable[[Engine], None]) -> None:
+    if epoch.pid != os.getpid():
+        return
+    try:
+        epoch.end()
+    finally:
+        on_end(epoch.engine)
+
+
+def _pump(epoch: Epoch, source: Iterator[Any]) -> None:
+    """Advances the source until it ends or the epoch does. An error takes its batch's place and, as
+    with DataLoader, does not end the epoch."""
+    prefetcher = epoch.engine.prefetcher
+    while not epoch.over:
+        try:
+            batch = next(source)
+            if not epoch.put_batch(batch):
+                return
+        except StopIteration:
+            prefetcher.put_end(epoch.number)
+            return
+        except BaseException as error:
+            if not epoch.put_error(error):
+                return
+        # Nothing of a batch is kept while waiting for the next: its shared memory goes back now.
+        batch = None
+
+
+def _drain_log(native: Any) -> None:
+    messages, dropped = native.drain_log()
+    for message in messages:
+        _log.warning("%s", message)
+    if dropped:
+        _log.warning("%d more native warnings were dropped", dropped)

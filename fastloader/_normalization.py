@@ -1,0 +1,156 @@
+"""The one definition of normalise, and its pure-Python form.
+
+y = fma(float(x), scale[c], bias[c]) in float32, rounded once to the output dtype, with
+scale = 1/(255*std) and bias = -mean/std computed in float64 and rounded once to float32.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+MAX_CHANNELS = 4
+_DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalization:
+    """What becomes of the image leaves of a batch.
+
+    ``mean`` and ``std`` are in 0..1; both None means 0 and 1 for any number of channels, that is
+    torchvision's ToTensor. ``image_key`` names the leaf; None finds every leaf that looks like one.
+    """
+
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    dtype: torch.dtype
+    channels_last: bool
+    image_key: int | str | None
+
+    @property
+    def dtype_name(self) -> str:
+        return _DTYPES[self.dtype]
+
+    def allows_channels(self, channels: int) -> bool:
+        if self.mean is None:
+            return 1 <= channels <= MAX_CHANNELS
+        return channels == len(self.mean)
+
+    def constants(self, channels: int) -> tuple[list[float], list[float]]:
+        """(scale, bias), each ``channels`` float32 values."""
+        mean = np.asarray(self.mean or (0.0,) * channels, dtype=np.float64)
+        std = np.asarray(self.std or (1.0,) * channels, dtype=np.float64)
+        scale = (1.0 / (255.0 * std)).astype(np.float32)
+        bias = (-mean / std).astype(np.float32)
+        return scale.tolist(), bias.tolist()
+
+    def output(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
+        """Uninitialised memory for normalised images of ``shape`` (N, C, H, W), owned by the current
+        stream of ``device``."""
+        memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
+        return torch.empty(
+            tuple(shape), dtype=self.dtype, device=device, memory_format=memory_format
+        )
+
+    def apply(self, images: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """uint8 (N, C, H, W) of any strides into ``out``, in pure torch, on their device. A table
+        lookup, because it is exact on every device and in every dtype, also without float64."""
+        channels = images.shape[1]
+        table = _table(self, channels, images.device)
+        for c in range(channels):
+            plane = images[:, c]
+            out[:, c] = table[c].index_select(0, plane.reshape(-1).int()).view(plane.shape)
+        return out
+
+
+@functools.lru_cache(maxsize=32)
+def _table(normalization: Normalization, channels: int, device: torch.device) -> torch.Tensor:
+    """All results there are: (channels, 256) of the output dtype.
+
+    Float64 holds the product exactly and the sum to 53 bits, so that rounding it to float32 gives
+    what a fused multiply-add gives.
+    """
+    scale, bias = (
+        torch.tensor(constants, dtype=torch.float64)
+        for constants in normalization.constants(channels)
+    )
+    values = torch.arange(256, dtype=torch.float64)
+    exact = values * scale[:, None] + bias[:, None]
+    return exact.float().to(normalization.dtype).to(device)
+
+
+def make_normalization(
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    dtype: torch.dtype | None,
+    channels_last: bool,
+    image_key: int | str | None,
+) -> Normalization | None:
+    """Checks the arguments; None when none of mean, std and dtype asks for normalisation."""
+    if not isinstance(channels_last, bool):
+        raise TypeError(f"channels_last must be a bool, got {channels_last!r}")
+    if image_key is not None and (isinstance(image_key, bool) or not isinstance(image_key, int | str)):
+        raise TypeError(f"image_key must be an index or a key of the batch, got {image_key!r}")
+    if mean is None and std is None and dtype is None:
+        if channels_last or image_key is not None:
+            given = "channels_last=True" if channels_last else f"image_key={image_key!r}"
+            raise ValueError(
+                f"{given} describes normalised images, but none of mean, std and dtype is given; "
+                "add dtype=torch.float32 for images in 0..1, or mean and std"
+            )
+        return None
+    if dtype is None:
+        dtype = torch.float32
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a torch.dtype, got {dtype!r}")
+    if dtype not in _DTYPES:
+        allowed = ", ".join(str(each) for each in _DTYPES)
+        raise ValueError(f"dtype={dtype} cannot hold normalised images; use one of {allowed}")
+    checked_mean = _checked("mean", mean)
+    checked_std = _checked("std", std)
+    if checked_std is not None and 0.0 in checked_std:
+        raise ValueError(f"std={checked_std} contains a zero; every channel is divided by its std")
+    if checked_mean is not None and checked_std is None:
+        checked_std = (1.0,) * len(checked_mean)
+    if checked_std is not None and checked_mean is None:
+        checked_mean = (0.0,) * len(checked_std)
+    if checked_mean is not None and checked_std is not None:
+        if len(checked_mean) != len(checked_std):
+            raise ValueError(
+                f"mean has {len(checked_mean)} values and std has {len(checked_std)}; "
+                "both need one per channel"
+            )
+    made = Normalization(checked_mean, checked_std, dtype, channels_last, image_key)
+    if checked_mean is not None:
+        with np.errstate(over="ignore"):
+            scale, bias = made.constants(len(checked_mean))
+        if not all(math.isfinite(value) for value in (*scale, *bias)):
+            raise ValueError(
+                f"mean={checked_mean} and std={checked_std} overflow float32: "
+                f"scale 1/(255*std) = {scale}, bias -mean/std = {bias}"
+            )
+    return made
+
+
+def _checked(name: str, values: Any) -> tuple[float, ...] | None:
+    if values is None:
+        return None
+    if isinstance(values, torch.Tensor | np.ndarray):
+        values = values.reshape(-1).tolist()
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise TypeError(f"{name} must be a sequence of one number per channel, got {values!r}")
+    if not 1 <= len(values) <= MAX_CHANNELS:
+        raise ValueError(f"{name} has {len(values)} values; images have 1 to {MAX_CHANNELS} channels")
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must contain numbers, got {values!r}") from None
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError(f"{name}={numbers} must be finite")
+    return numbers

@@ -1,0 +1,151 @@
+"""Delivery to any accelerator torch knows, with torch's streams alone.
+
+The way timm's PrefetchLoader and Apex's data_prefetcher go, without their hazards: outputs are
+allocated on the consumer's stream, so that torch's allocator never hands out memory that the consumer
+still reads (peers allocate on the side stream and need ``record_stream``); the side stream is one per
+loader, not one per epoch; the consumer's stream is read at each ``next()``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from fastloader import _torch
+from fastloader._batch import find_images, put_together, take_apart, tensors_in
+from fastloader._normalization import Normalization
+from fastloader._statistics import Statistics
+
+
+class StreamDelivery:
+    """``normalization`` None delivers every leaf as it is."""
+
+    def __init__(
+        self, device: torch.device, normalization: Normalization | None, statistics: Statistics
+    ) -> None:
+        self.device = device
+        self.normalization = normalization
+        self.statistics = statistics
+        self.side = _torch.StreamSide(device)
+
+    def iterate(self, source: Iterator[Any], ahead: bool) -> Iterator[Any]:
+        return StreamIterator(source, self, ahead)
+
+    def issue(self, batch: Any) -> Flight:
+        """Queues one batch on the side stream. Outputs are made before, on the consumer's."""
+        parts = take_apart(batch)
+        images = find_images(parts, self.normalization) if self.normalization else {}
+        consumer = self.side.consumer()
+        outputs = []
+        raw = {}
+        for index, leaf in enumerate(parts.leaves):
+            image = images.get(index)
+            if image is None or self.normalization is None:
+                # preserve_format: a channels_last leaf stays one, as with .to().
+                outputs.append(torch.empty_like(leaf, device=self.device))
+            else:
+                raw[index] = torch.empty_like(image.pixels, device=self.device)
+                outputs.append(self.normalization.output(image.shape, self.device))
+        moved: list[Any] = []
+
+        def move(value: Any) -> Any:
+            moved.append(_torch.move(value, self.device))
+            return moved[-1]
+
+        with self.side.begin():
+            for index, leaf in enumerate(parts.leaves):
+                if index in raw and self.normalization is not None:
+                    raw[index].copy_(images[index].pixels, non_blocking=True)
+                    self.normalization.apply(raw[index], outputs[index])
+                else:
+                    outputs[index].copy_(leaf, non_blocking=True)
+            delivered = put_together(parts.template, outputs, move)
+        # `raw` must live until the consumer waits: it belongs to the consumer's stream.
+        return Flight(delivered, consumer, [*outputs, *raw.values()], moved)
+
+    def hand_over(self, flight: Flight) -> Any:
+        """The consumer's current stream waits for the batch, which is its own from then on."""
+        consumer = self.side.consumer()
+        self.side.hand_over(consumer)
+        # What moved itself was allocated on the side stream; the rest only needs telling when the
+        # consumer has moved to another stream since.
+        foreign = [*tensors_in(flight.moved)]
+        if consumer != flight.consumer:
+            foreign += flight.memory
+        for tensor in foreign:
+            if tensor.device.type not in ("cpu", "mps"):
+                tensor.record_stream(consumer)
+        return flight.delivered
+
+
+@dataclasses.dataclass
+class Flight:
+    """A batch on its way: ``memory`` was made on stream ``consumer``, ``moved`` on the side stream."""
+
+    delivered: Any
+    consumer: Any
+    memory: list[torch.Tensor]
+    moved: list[Any]
+
+
+class StreamIterator(Iterator[Any]):
+    """Owns no thread. ``ahead`` keeps one batch in flight while the consumer works; without it the
+    source advances only when asked, so that the user's RNG behaves as with DataLoader."""
+
+    def __init__(self, source: Iterator[Any], delivery: StreamDelivery, ahead: bool) -> None:
+        self._source = source
+        self._delivery = delivery
+        self._ahead = ahead
+        self._pid = os.getpid()
+        self._flight: list[Flight | BaseException] = []
+        weakref.finalize(self, _abandon, self._flight, delivery, self._pid)
+
+    def __next__(self) -> Any:
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
+                "the loader to get one here"
+            )
+        delivery = self._delivery
+        _torch.forbid_capture(delivery.device)
+        with delivery.statistics.waiting():
+            if not self._flight:
+                self._advance()
+            flown = self._flight.pop(0)
+            if isinstance(flown, BaseException):
+                raise flown
+            # Before the next batch is queued: the consumer need not wait for that one.
+            delivered = delivery.hand_over(flown)
+            if self._ahead:
+                try:
+                    self._advance()
+                except BaseException:  # Ctrl-C: the batch in hand is not lost
+                    self._flight.insert(0, flown)
+                    raise
+        delivery.statistics.batches += 1
+        return delivered
+
+    def _advance(self) -> None:
+        try:
+            self._flight.append(self._delivery.issue(next(self._source)))
+        except Exception as error:  # StopIteration too: each takes its batch's place
+            self._flight.append(error)
+
+    def __len__(self) -> int:
+        return len(self._source)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+
+def _abandon(flight: list[Any], delivery: StreamDelivery, pid: int) -> None:
+    """Memory of a batch in flight goes back to the allocator only behind the work on it."""
+    if flight and pid == os.getpid():
+        consumer = delivery.side.consumer()
+        delivery.side.hand_over(consumer)
+    flight.clear()

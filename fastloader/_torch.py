@@ -1,0 +1,161 @@
+"""Everything that touches torch's devices: which there are, their streams, whose memory is whose.
+No other file mentions ``torch.cuda``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import torch
+
+from fastloader import _extension
+
+
+def accelerator_type() -> str | None:
+    """The device type of the accelerator torch can use here, or None."""
+    if hasattr(torch, "accelerator"):  # torch >= 2.6
+        if not torch.accelerator.is_available():
+            return None
+        current = torch.accelerator.current_accelerator()
+        return None if current is None else current.type
+    candidates = ["cuda", "xpu", torch._C._get_privateuse1_backend_name(), "mps"]
+    return next((kind for kind in candidates if _device_count(kind) > 0), None)
+
+
+def _module(kind: str) -> Any:
+    return getattr(torch, kind, None)
+
+
+def _device_count(kind: str) -> int:
+    module = _module(kind)
+    if module is None or not hasattr(module, "is_available") or not module.is_available():
+        return 0
+    return int(module.device_count()) if hasattr(module, "device_count") else 1
+
+
+def resolve_device(device: str | int | torch.device | None) -> torch.device | None:
+    """``None`` stays None; ``"auto"`` is the accelerator if there is one, else the CPU; a type
+    without a number gets the current device of that type. Raises TypeError for what names no device
+    and ValueError for a device that does not exist here, before anything is started."""
+    if device is None:
+        return None
+    if device == "auto":
+        device = accelerator_type() or "cpu"
+    if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
+        raise TypeError(
+            f"device must be None, 'auto', a string such as 'cuda:0' or a torch.device, got {device!r}"
+        )
+    try:
+        made = torch.device(device)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device={device!r} names no device: {reason}") from None
+    if made.type == "cpu":
+        return torch.device("cpu")
+    count = _device_count(made.type)
+    if count == 0:
+        raise ValueError(
+            f"device={device!r}: torch {torch.__version__} finds no {made.type} device here. "
+            "Use device='auto' to take an accelerator if there is one and the CPU otherwise; "
+            "`fastloader doctor` says what was found"
+        )
+    if made.index is None:
+        module = _module(made.type)
+        current = module.current_device() if hasattr(module, "current_device") else 0
+        return torch.device(made.type, current)
+    if made.index >= count:
+        raise ValueError(f"device={device!r}: there are {count} {made.type} devices, numbered from 0")
+    return made
+
+
+def forced_backend() -> str:
+    """``FASTLOADER_BACKEND``: "" (choose), "host" (deliver to the CPU through the host twin) or
+    "torch" (streams of torch only, no native prefetch thread)."""
+    value = os.environ.get("FASTLOADER_BACKEND", "")
+    if value not in ("", "host", "torch"):
+        raise ValueError(
+            f"FASTLOADER_BACKEND={value!r}: use 'host' (the twin, for device='cpu'), 'torch' "
+            "(torch's streams only) or nothing"
+        )
+    return value
+
+
+def native_cuda_problem() -> str:
+    """Why the native prefetch thread cannot serve torch's CUDA devices; empty when it can."""
+    native = _extension.load()
+    if native is None:
+        return "the native module is not in use"
+    if torch.version.hip is not None:
+        return f"this torch is built for ROCm {torch.version.hip}, the native module for CUDA"
+    return str(native.cuda_info()["problem"])
+
+
+def consumer_stream(device: torch.device) -> int:
+    """Handle of the stream that the calling thread computes on. 0 is the legacy default stream, and
+    on the CPU the calling thread itself."""
+    if device.type != "cuda":
+        return 0
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+def forbid_capture(device: torch.device) -> None:
+    """Raises RuntimeError when the current stream is being captured into a CUDA graph: a replay
+    would read the same, long recycled, batch again."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "next() was called while a CUDA graph is being captured. Take the batch before the "
+            "capture and copy it into the graph's static input before each replay"
+        )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, torch.OutOfMemoryError if hasattr(torch, "OutOfMemoryError") else ())
+
+
+class StreamSide:
+    """The side stream of one accelerator, through torch's own device module. Where torch has no
+    streams for the device (MPS), everything happens on the one queue there is. torch.cpu has the same
+    names, doing nothing, which is how this path is rehearsed without an accelerator."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._module = _module(device.type)
+        self._side: Any = None
+        if device.type == "cpu":
+            self._side = self._module.Stream()
+        elif hasattr(self._module, "Stream"):
+            self._side = self._module.Stream(device=device)
+
+    def consumer(self) -> Any:
+        """The consumer's current stream; compare with ``==``."""
+        return None if self._side is None else self._module.current_stream(self.device)
+
+    def begin(self) -> contextlib.AbstractContextManager[Any]:
+        """Work inside runs on the side stream, after everything the consumer has queued so far: its
+        memory that the allocator has just recycled is safe to write."""
+        if self._side is None:
+            return contextlib.nullcontext()
+        self._side.wait_stream(self.consumer())
+        return self._module.stream(self._side)
+
+    def hand_over(self, to: Any) -> None:
+        """Stream ``to`` waits for everything on the side stream."""
+        if self._side is not None:
+            to.wait_stream(self._side)
+
+
+def move(value: Any, device: torch.device) -> Any:
+    """``value`` on ``device`` by its own ``to``, on the current stream."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    return value.to(device)
+
+
+def record_stream(tensors: list[torch.Tensor], device: torch.device) -> None:
+    """Tells the allocator that the current stream reads ``tensors``, made on another one."""
+    if device.type != "cuda":
+        return
+    stream = torch.cuda.current_stream(device)
+    for tensor in tensors:
+        tensor.record_stream(stream)

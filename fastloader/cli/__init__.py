@@ -1,0 +1,1 @@
+"""The ``fastloader`` command: ``fastloader demo`` and ``fastloader doctor``."""

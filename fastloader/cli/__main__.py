@@ -1,0 +1,41 @@
+"""Entry point of ``fastloader`` and of ``python -m fastloader.cli``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+# Standard library only, here and in both: doctor must start where torch or Pillow cannot.
+from fastloader.cli import demo, doctor
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="fastloader",
+        description="A drop-in torch DataLoader that keeps the accelerator fed.",
+    )
+    commands = parser.add_subparsers(title="commands", dest="command", required=True)
+    for module in (demo, doctor):
+        module.add_command(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command. Returns the exit status; argparse itself exits with 2 on bad usage."""
+    arguments = make_parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # `fastloader doctor | head`: whoever reads has seen enough. Python would complain once more
+        # when it flushes at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        return 141
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The limits that a Linux control group (a container, a batch system) sets on this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+# Version 1 writes "no limit" as the largest multiple of the page size that fits 63 bits.
+_NO_LIMIT = 1 << 60
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """How many CPUs' worth of time this process may use; None: no quota, or none to be read."""
+    quotas = []
+    for folder in _folders(root, "cpu"):
+        quota_and_period = _numbers(folder / "cpu.max")
+        if not quota_and_period:
+            quota_and_period = _numbers(folder / "cpu.cfs_quota_us") + _numbers(
+                folder / "cpu.cfs_period_us"
+            )
+        if len(quota_and_period) == 2 and min(quota_and_period) > 0:
+            quotas.append(quota_and_period[0] / quota_and_period[1])
+    return min(quotas, default=None)
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Bytes this process and its children may use; None: no limit, or none to be read."""
+    limits = []
+    for folder in _folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            limits += [limit for limit in _numbers(folder / name) if 0 < limit < _NO_LIMIT]
+    return min(limits, default=None)
+
+
+def _folders(root: Path, controller: str) -> Iterator[Path]:
+    """Where the limits of ``controller`` may be written, from this process's group up to the root:
+    every one of them binds. In a container the path that /proc names may not be visible; the mount
+    point itself then is the container's own group."""
+    mounts = root / "sys/fs/cgroup"
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in [*lines, "0::/", f"1:{controller}:/"]:
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if names and controller not in names.split(","):
+            continue
+        # Version 1 mounts each set of controllers on its own; a mount may carry only its first name.
+        for mount in [mounts / names, mounts / controller] if names else [mounts]:
+            parts = [part for part in path.split("/") if part not in ("", "..")]
+            for depth in range(len(parts), -1, -1):
+                yield mount.joinpath(*parts[:depth])
+
+
+def _numbers(file: Path) -> list[int]:
+    """The numbers in a limit's file; none for a file that is absent, unreadable or says "max"."""
+    try:
+        return [int(word) for word in file.read_text().split()]
+    except (OSError, ValueError):
+        return []

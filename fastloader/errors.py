@@ -1,0 +1,12 @@
+"""The exceptions that are fastloader's own. What the user passed wrongly is a ValueError or
+TypeError; what a dataset raises arrives as it was raised."""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """Root of fastloader's own exceptions."""
+
+
+class BackendError(Error):
+    """A device, its driver or its memory failed. The loader must be closed and made anew."""
