@@ -1,0 +1,94 @@
+"""Fixtures: the ways to run, and what every test must leave behind: nothing."""
+
+import dataclasses
+import faulthandler
+import os
+import sys
+
+import pytest
+import torch
+
+from support import nothing_left_running
+
+# Less than the time a whole run may take, more than any single test needs.
+HANG_SECONDS = 100
+
+_uncaptured = sys.__stderr__
+
+
+def pytest_configure():
+    global _uncaptured
+    _uncaptured = os.fdopen(os.dup(2), "w")
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One way to run on this machine. ``options`` go into every loader, ``env`` into subprocesses."""
+
+    name: str
+    env: dict
+    path: str  # what stats() calls it when images are normalised
+
+    @property
+    def options(self):
+        return {"device": "cpu"}
+
+    def __str__(self):
+        return self.name
+
+
+WAYS = {
+    "cpu": Way("cpu", {}, "cpu"),
+    "twin": Way("twin", {"FASTLOADER_BACKEND": "host"}, "engine"),
+    "streams": Way("streams", {"FASTLOADER_BACKEND": "torch"}, "streams"),
+    "pure": Way("pure", {"FASTLOADER_NATIVE": "0"}, "cpu"),
+}
+
+
+def _enter(way, monkeypatch):
+    for name in ("FASTLOADER_BACKEND", "FASTLOADER_NATIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in way.env.items():
+        monkeypatch.setenv(name, value)
+    return way
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request, monkeypatch):
+    """The test runs once for each way."""
+    return _enter(WAYS[request.param], monkeypatch)
+
+
+@pytest.fixture
+def twin(monkeypatch):
+    """The test is about the native ring and prefetch thread."""
+    return _enter(WAYS["twin"], monkeypatch)
+
+
+@pytest.fixture
+def enter_way(monkeypatch):
+    """``enter_way("pure")`` switches in the middle of a test."""
+    return lambda name: _enter(WAYS[name], monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch):
+    for name in ("FASTLOADER_BACKEND", "FASTLOADER_NATIVE", "FASTLOADER_FORCE_ISA"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _hang_guard():
+    """A hang prints every thread's stack and ends the run."""
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=_uncaptured)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(request, _hang_guard):
+    """No thread of ours and no child process outlives a test."""
+    state = torch.get_rng_state()
+    yield
+    torch.set_rng_state(state)
+    nothing_left_running()

@@ -1,0 +1,162 @@
+"""What several test files share: small data sets, comparisons, and looking at this process."""
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+OUR_THREADS = ("fastloader-pump", "fl-prefetch", "fl-reaper")
+
+
+def random_images(seed, *shape):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
+
+
+class Pictures(Dataset):
+    """``count`` random pictures with their index as label."""
+
+    def __init__(self, count=12, size=(5, 7), channels=3, seed=0):
+        self.images = random_images(seed, count, channels, *size)
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        return self.images[index], index
+
+
+class Stream(IterableDataset):
+    """The same pictures as an iterable, split over workers."""
+
+    def __init__(self, count=12, seed=0):
+        self.pictures = Pictures(count, seed=seed)
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        step, first = (1, 0) if info is None else (info.num_workers, info.id)
+        for index in range(first, len(self.pictures), step):
+            yield self.pictures[index]
+
+
+def expected(images, mean=MEAN, std=STD):
+    """What torchvision gives, in float64."""
+    shape = (1, -1, 1, 1)
+    means, stds = (torch.tensor(v, dtype=torch.float64).reshape(shape) for v in (mean, std))
+    return (images.double() / 255 - means) / stds
+
+
+def same(got, wanted):
+    """Equal to the bit, in type, shape and container."""
+    assert type(got) is type(wanted), (type(got), type(wanted))
+    if isinstance(wanted, torch.Tensor):
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape
+        assert torch.equal(got, wanted)
+    elif isinstance(wanted, Mapping):
+        assert list(got) == list(wanted)
+        for key in wanted:
+            same(got[key], wanted[key])
+    elif isinstance(wanted, list | tuple):
+        assert len(got) == len(wanted)
+        for one, other in zip(got, wanted):
+            same(one, other)
+    else:
+        assert got == wanted
+
+
+def labels(loader):
+    return [batch[1].tolist() for batch in loader]
+
+
+# --- this process -------------------------------------------------------------------------------
+
+
+def native_threads(pid="self"):
+    """{tid: name} of the threads that the kernel knows by one of our names."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            name = (task / "comm").read_text().strip()
+            if name.startswith(("fl-prefetch", "fl-reaper", "fl-twin")):
+                found[int(task.name)] = name
+    return found
+
+
+def our_threads():
+    pumps = [each.name for each in threading.enumerate() if each.name == "fastloader-pump"]
+    return sorted(native_threads().values()) + pumps
+
+
+def children(pid=None):
+    """{pid: command line} of the living child processes, those of torch's resource and shared
+    memory managers aside, which live as long as the process."""
+    pid = pid or os.getpid()
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            for child in (task / "children").read_text().split():
+                with contextlib.suppress(OSError):
+                    state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+                    command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+                    helper = "resource_tracker" in command or "torch_shm_manager" in command
+                    if state != "Z" and not helper and "forkserver" not in command:
+                        found[int(child)] = command
+    return found
+
+
+def eventually(condition, what, seconds=20):
+    """Waits for a condition that must come true by itself; fails loudly if it does not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {seconds} s still not: {what()}")
+        time.sleep(0.005)
+
+
+def nothing_left_running():
+    gc.collect()
+    eventually(
+        lambda: not our_threads() and not children(),
+        lambda: f"threads {our_threads()} and processes {children()} gone",
+    )
+
+
+def resident_bytes():
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def run_script(source, *arguments, env=None, timeout=60, check=True):
+    """Runs Python source in a process of its own. Returns the CompletedProcess, with text."""
+    variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
+    paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), variables.get("PYTHONPATH", "")]
+    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    variables.update(env or {})
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=variables,
+        check=False,
+    )
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done

@@ -1,0 +1,227 @@
+"""The layer rule: the tree keeps it, and every part of it fires on a tree that does not."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tools" / "check_includes.py"
+
+if not SCRIPT.is_file():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+spec = importlib.util.spec_from_file_location("check_includes", SCRIPT)
+assert spec is not None and spec.loader is not None
+check_includes = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = check_includes
+spec.loader.exec_module(check_includes)
+
+
+def tree(root, files):
+    """A minimal tree without violations, plus `files`."""
+    for name, text in {"fastloader/__init__.py": "import os\n", **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_this_tree_keeps_the_rule():
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+ALLOWED = {
+    "base/thread.cpp": ["base/thread.h", "<thread>", "<pthread.h>"],
+    "image/jpeg.cpp": ["base/error.h", "<jpeglib.h>", "jpeg.h", "<cstdio>"],
+    "source/folder.cpp": ["source/folder.h", "base/error.h"],
+    "backend/backend.h": ["image/normalize.h", "<memory>"],
+    "backend/host/host_queue.h": ["backend/lifetime.h"],
+    "backend/registry.cpp": ["backend/registry.h", "backend/host/host_backend.h"],
+    "backend/host/host_stream.cpp": ["backend/backend.h", "image/normalize_kernel.h", "<thread>"],
+    "backend/cuda/normalize.cu": ["<cuda_runtime.h>", "image/host_device.h", "image/normalize.h"],
+    "backend/cuda/cuda_absent.cpp": ["backend/registry.h"],
+    "pipeline/ring.cpp": ["backend/backend.h", "image/crop.h", "source/folder.h", "base/thread.h"],
+    "bindings/module.cpp": [
+        "<pybind11/pybind11.h>",
+        "<Python.h>",
+        "pipeline/ring.h",
+        "backend/registry.h",
+        "backend/host/host_backend.h",
+    ],
+}
+
+
+def as_source(names):
+    return "".join(f"#include {n if n[0] == '<' else chr(34) + n + chr(34)}\n" for n in names)
+
+
+@pytest.mark.parametrize("place", ALLOWED)
+def test_what_a_layer_needs_is_allowed(tmp_path, place):
+    tree(tmp_path, {f"csrc/{place}": as_source(ALLOWED[place])})
+    assert check_includes.check(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "included"),
+    [
+        # upwards and sideways
+        ("base/log.h", "image/normalize.h"),
+        ("base/log.h", "backend/backend.h"),
+        ("image/jpeg.h", "backend/backend.h"),
+        ("image/jpeg.h", "source/folder.h"),
+        ("image/jpeg.h", "pipeline/ring.h"),
+        ("source/folder.h", "image/normalize.h"),
+        ("source/folder.h", "pipeline/ring.h"),
+        ("backend/backend.h", "pipeline/ring.h"),
+        ("backend/backend.h", "image/jpeg.h"),
+        ("backend/backend.h", "backend/host/host_backend.h"),
+        ("backend/host/host_backend.cpp", "backend/cuda/cuda_handles.h"),
+        ("backend/cuda/cuda_backend.cpp", "backend/host/host_backend.h"),
+        ("backend/cuda/cuda_backend.cpp", "pipeline/ring.h"),
+        ("backend/registry.cpp", "backend/cuda/cuda_handles.h"),
+        ("pipeline/ring.cpp", "backend/registry.h"),
+        ("pipeline/ring.cpp", "backend/lifetime.h"),
+        ("pipeline/ring.cpp", "backend/host/host_backend.h"),
+        ("pipeline/ring.cpp", "backend/cuda/cuda_handles.h"),
+        ("pipeline/ring.cpp", "bindings/module.h"),
+        ("bindings/module.cpp", "backend/cuda/cuda_handles.h"),
+        ("bindings/module.cpp", "backend/host/host_queue.h"),
+        # through a relative path
+        ("image/jpeg.h", "../pipeline/ring.h"),
+        # threads
+        ("image/jpeg.cpp", "<thread>"),
+        ("source/folder.cpp", "<thread>"),
+        ("image/jpeg.cpp", "base/thread.h"),
+        ("source/folder.cpp", "<future>"),
+        # Python
+        ("image/jpeg.cpp", "<Python.h>"),
+        ("source/folder.cpp", "<pybind11/pybind11.h>"),
+        ("backend/backend.h", "<pybind11/numpy.h>"),
+        ("pipeline/ring.cpp", "<pybind11/pybind11.h>"),
+        ("base/log.cpp", "<Python.h>"),
+        # CUDA
+        ("base/log.cpp", "<cuda.h>"),
+        ("image/host_device.h", "<cuda_runtime.h>"),
+        ("source/folder.cpp", "<cuda_fp16.h>"),
+        ("backend/backend.h", "<cuda_runtime.h>"),
+        ("backend/host/host_stream.cpp", "<cuda_runtime_api.h>"),
+        ("pipeline/ring.cpp", "<cuda.h>"),
+        ("bindings/module.cpp", "<cuda_runtime.h>"),
+        # torch
+        ("bindings/module.cpp", "<torch/extension.h>"),
+        ("backend/cuda/cuda_backend.cpp", "<c10/cuda/CUDAStream.h>"),
+        ("pipeline/ring.cpp", "<ATen/ATen.h>"),
+    ],
+)
+def test_what_a_layer_must_not_know_is_reported_with_its_line(tmp_path, place, included):
+    tree(
+        tmp_path,
+        {
+            f"csrc/{place}": "#pragma once\n\n" + as_source([included]),
+            "csrc/pipeline/ring.h": "#pragma once\n",
+        },
+    )
+    (message,) = check_includes.check(tmp_path)
+    assert message.startswith(f"csrc/{place}:3: ")
+
+
+def test_comments_are_not_includes(tmp_path):
+    text = '// see image/*.h\n#include "base/log.h"\n/*\n#include "pipeline/ring.h"\n*/\n'
+    tree(tmp_path, {"csrc/image/jpeg.h": text + '// #include "pipeline/ring.h"\n'})
+    assert check_includes.check(tmp_path) == []
+    tree(tmp_path, {"csrc/image/jpeg.h": text + '# include "pipeline/ring.h"  /* here */\n'})
+    (message,) = check_includes.check(tmp_path)
+    assert message.startswith("csrc/image/jpeg.h:6: pipeline/ring.h")
+
+
+@pytest.mark.parametrize("place", ["csrc/helpers.h", "csrc/utils/helpers.h", "csrc/image/fast.cu"])
+def test_a_file_has_a_layer(tmp_path, place):
+    tree(tmp_path, {place: "#pragma once\n"})
+    (message,) = check_includes.check(tmp_path)
+    assert message.startswith(f"{place}:1: ")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.cuda.synchronize()",
+        "import torch.cuda",
+        "import torch.cuda.nvtx",
+        "from torch import cuda",
+        "from torch.cuda import Stream",
+        "import torch as th; th.cuda.synchronize()",
+        "importlib.import_module('torch.cuda')",
+        "def f(stream: 'torch.cuda.Stream'): ...",
+        "getattr(torch, 'cuda')",
+    ],
+)
+def test_torch_cuda_is_touched_in_one_file(tmp_path, code):
+    tree(tmp_path, {"fastloader/loader.py": f"\n{code}\n", "fastloader/_torch.py": f"{code}\n"})
+    (message,) = check_includes.check(tmp_path)
+    assert message.startswith("fastloader/loader.py:2: torch.cuda")
+
+
+@pytest.mark.parametrize("code", ["x.cuda()", '"""Like torch.cuda.Stream."""', "# torch.cuda"])
+def test_torch_cuda_may_be_talked_about(tmp_path, code):
+    tree(tmp_path, {"fastloader/loader.py": f"{code}\n"})
+    assert check_includes.check(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch",
+        "import numpy as np",
+        "from torch.utils.data import DataLoader",
+        "try:\n    import torch\nexcept ImportError:\n    torch = None",
+        "if True:\n    import torch",
+        "class A:\n    import torch",
+    ],
+)
+def test_importing_fastloader_imports_only_the_standard_library(tmp_path, code):
+    tree(tmp_path, {"fastloader/__init__.py": f"import os\n{code}\n"})
+    (message,) = check_includes.check(tmp_path)
+    assert message.startswith("fastloader/__init__.py:")
+    assert "standard library" in message
+
+
+@pytest.mark.parametrize(
+    "own", ["from ._env import x", "from . import _env", "import fastloader._env"]
+)
+def test_the_rule_follows_own_modules(tmp_path, own):
+    files = {"fastloader/__init__.py": f"{own}\n", "fastloader/_env.py": "import sys\n"}
+    assert check_includes.check(tree(tmp_path, files)) == []
+    tree(tmp_path, {**files, "fastloader/_env.py": "import sys\nimport torch\n"})
+    (message,) = check_includes.check(tmp_path)
+    assert message.startswith("fastloader/_env.py:2: torch: ")
+
+
+def test_lazy_and_type_checking_imports_are_fine(tmp_path):
+    text = (
+        "from __future__ import annotations\n"
+        "import typing\n"
+        "from ._native import version\n"
+        "if typing.TYPE_CHECKING:\n    import torch\n"
+        "def __getattr__(name):\n    import torch\n    return torch\n"
+    )
+    tree(tmp_path, {"fastloader/__init__.py": text})
+    assert check_includes.check(tmp_path) == []
+
+
+def test_the_command_exits_with_1(tmp_path):
+    tree(tmp_path, {"csrc/base/log.h": '#include "pipeline/ring.h"\n'})
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "csrc/base/log.h:1: pipeline/ring.h" in done.stdout
