@@ -71,9 +71,7 @@ def main() -> None:
             }
             if dtype is torch.uint8:
                 pairs[f"{name}, normalised"] = (
-                    epoch(
-                        DataLoader(dataset, **common), lambda x: x.float().sub_(m).div_(s)
-                    ),
+                    epoch(DataLoader(dataset, **common), lambda x: x.float().sub_(m).div_(s)),
                     epoch(FastLoader(dataset, **common, mean=MEAN, std=STD), touch),
                 )
             for scenario, (theirs, ours) in pairs.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -57,9 +57,7 @@ def take_apart(batch: Any) -> Parts:
     return Parts(_rebuild(batch, leave, None), leaves, keys)
 
 
-def put_together(
-    template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]
-) -> Any:
+def put_together(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]) -> Any:
     """The batch again, with ``outputs`` for its leaves and ``move(value)`` for what moves itself."""
 
     def fill(value: Any, _key: Key) -> Any:
@@ -112,22 +110,30 @@ def _rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return kind(*(inner(each, i) for i, each in enumerate(value)))
     if isinstance(value, Mapping):
-        changed = {own: inner(each, own) for own, each in value.items()}
-        if isinstance(value, MutableMapping):
-            # Keeps what the class holds besides its items, such as defaultdict's factory.
-            clone = copy.copy(value)
-            clone.update(changed)
-            return clone
-        return kind(changed)  # type: ignore[call-arg]
+        return _rebuild_mapping(value, {own: inner(each, own) for own, each in value.items()})
     if isinstance(value, list | tuple):
         return _rebuild_sequence(value, [inner(each, i) for i, each in enumerate(value)])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        clone = copy.copy(value)
+        filled = copy.copy(value)
         for field in dataclasses.fields(value):
             # object.__setattr__ also serves frozen dataclasses, and runs no user code.
-            object.__setattr__(clone, field.name, inner(getattr(value, field.name), field.name))
-        return clone
+            object.__setattr__(filled, field.name, inner(getattr(value, field.name), field.name))
+        return filled
     return visit(value, key)
+
+
+def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
+    if isinstance(value, dict) or hasattr(value, "__copy__"):
+        # Keeps what the class holds besides its items, such as defaultdict's factory.
+        clone = copy.copy(value)
+        clone.update(items)
+        return clone
+    # A mapping of the user's own may share its items with its shallow copy, and updating that one
+    # would change the batch that the dataset may still hold.
+    try:
+        return type(value)(items)
+    except TypeError:  # no such constructor: a dict, as torch's pin_memory gives
+        return items
 
 
 def _rebuild_sequence(value: Any, items: list[Any]) -> Any:
@@ -196,12 +202,15 @@ def _no_image(parts: Parts, normalization: Normalization) -> Exception:
     )
     if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in parts.leaves):
         return TypeError(
-            text + "Let the dataset return uint8 (drop ToTensor and Normalize from its transform), or "
+            text
+            + "Let the dataset return uint8 (drop ToTensor and Normalize from its transform), or "
             "drop mean, std and dtype here."
         )
     if any(leaf.dtype is torch.uint8 and leaf.dim() == 4 for leaf in parts.leaves):
         return ValueError(text + "Give mean and std one value per channel of the images.")
-    return TypeError(text + "Collate images into one uint8 batch, or drop mean, std and dtype here.")
+    return TypeError(
+        text + "Collate images into one uint8 batch, or drop mean, std and dtype here."
+    )
 
 
 def is_dense(leaf: torch.Tensor) -> bool:
@@ -209,7 +218,8 @@ def is_dense(leaf: torch.Tensor) -> bool:
     channels_last or transposed tensor arrive with the strides it left with, as ``.to()`` does."""
     if leaf.is_contiguous():
         return True
-    order = sorted(range(leaf.dim()), key=lambda d: (-leaf.stride(d), d))
+    strides = leaf.stride()
+    order = sorted(range(leaf.dim()), key=lambda d: (-strides[d], d))
     return leaf.permute(order).is_contiguous()
 
 

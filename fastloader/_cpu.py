@@ -14,12 +14,12 @@ from fastloader._statistics import Statistics
 
 
 class CpuDelivery:
-    """``native`` is the extension module or None; both give the same tensors to the bit."""
+    """With the native module or without it: the same tensors to the bit."""
 
     def __init__(self, normalization: Normalization, statistics: Statistics) -> None:
         self._native = _extension.load()
         self._normalization = normalization
-        self._statistics = statistics
+        self.statistics = statistics
         self._pool = None if self._native is None else self._native.BufferPool()
         # One spec per shape seen; varying shapes are few, and a spec is cheap to make again.
         self._specs: dict[tuple[tuple[int, ...], bool], Any] = {}
@@ -35,7 +35,7 @@ class CpuDelivery:
         return put_together(parts.template, outputs, lambda value: value)
 
     def _normalized(self, image: Image) -> torch.Tensor:
-        if self._native is None:
+        if self._pool is None:
             out = self._normalization.output(image.shape, image.pixels.device)
             return self._normalization.apply(image.pixels, out)
         key = (image.shape, image.nhwc)
@@ -67,17 +67,25 @@ class CpuIterator(Iterator[Any]):
     """Owns no thread and no look-ahead: whatever runs ahead is torch's workers."""
 
     def __init__(self, source: Iterator[Any], delivery: CpuDelivery) -> None:
-        self._source = source
+        self._source: Iterator[Any] | None = source
         self._delivery = delivery
 
     def __next__(self) -> Any:
-        with self._delivery._statistics.waiting():
-            batch = next(self._source)
-            delivered = self._delivery.deliver(batch)
-        self._delivery._statistics.batches += 1
+        if self._source is None:
+            raise StopIteration
+        statistics = self._delivery.statistics
+        with statistics.waiting():
+            delivered = self._delivery.deliver(next(self._source))
+        statistics.batches += 1
         return delivered
 
+    def close(self) -> None:
+        """Ends the epoch early; further calls of next() raise StopIteration."""
+        self._source = None
+
     def __len__(self) -> int:
+        if self._source is None:
+            raise TypeError("this iterator has ended and knows no length any more")
         return len(self._source)  # type: ignore[arg-type]
 
     def __reduce__(self) -> Any:

@@ -16,7 +16,7 @@ import torch
 from fastloader import _engine, _engine_iterator, _extension, _torch
 from fastloader._cpu import CpuDelivery
 from fastloader._engine import Engine
-from fastloader._engine_iterator import EngineIterator
+from fastloader._engine_iterator import EngineIterator, Epoch
 from fastloader._normalization import make_normalization
 from fastloader._statistics import Statistics
 from fastloader._streams import StreamDelivery
@@ -55,9 +55,13 @@ class Delivery:
         self._cpu: CpuDelivery | None = None
         self._streams: StreamDelivery | None = None
         self._idle: list[Engine] = []
-        self._iterators: weakref.WeakSet[EngineIterator] = weakref.WeakSet()
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        # Epochs outlive their iterator while their pump is still in the source's next().
+        self._epochs: weakref.WeakSet[Epoch] = weakref.WeakSet()
         self._pid = os.getpid()
-        self._lock = threading.Lock()  # guards _idle: a finalizer may run on any thread
+        # Guards _idle: a finalizer may run on any thread, and in the middle of any allocation, also
+        # of the thread that holds the lock.
+        self._lock = threading.RLock()
         self._last_engine_stats: dict[str, Any] = {}
 
     def _choose_path(self) -> str:
@@ -88,34 +92,38 @@ class Delivery:
         """An iterator over delivered batches. ``ahead`` allows the source to be advanced before a batch
         is asked for."""
         self._begin_in_this_process()
+        # The source first: worker processes are forked before native threads start.
+        source = make_source()
         if self.path == "torch":
-            return make_source()
+            return source
+        iterator = self._wrap(source, ahead)
+        self._iterators.add(iterator)
+        return iterator
+
+    def _wrap(self, source: Iterator[Any], ahead: bool) -> Iterator[Any]:
         if self.path == "cpu":
             assert self.normalization is not None
             if self._cpu is None:
                 self._cpu = CpuDelivery(self.normalization, self.statistics)
-            return self._cpu.iterate(make_source())
+            return self._cpu.iterate(source)
         assert self.device is not None
         if self.path == "streams":
             if self._streams is None:
                 self._streams = StreamDelivery(self.device, self.normalization, self.statistics)
-            return self._streams.iterate(make_source(), ahead)
-        # The source first: worker processes are forked before native threads start.
-        source = make_source()
+            return self._streams.iterate(source, ahead)
         _register_exit_hook()
-        iterator = EngineIterator(
-            source, self._take_engine(ahead), self.statistics, ahead, self._give_back
-        )
-        self._iterators.add(iterator)
-        return iterator
+        epoch = Epoch(source, self._take_engine(ahead))
+        self._epochs.add(epoch)
+        return EngineIterator(epoch, self.statistics, ahead, self._give_back)
 
     def _begin_in_this_process(self) -> None:
         if self._pid != os.getpid():
             # In a forked child: the parent's threads are not here. What they own is left alone.
             self._pid = os.getpid()
-            self._lock = threading.Lock()
+            self._lock = threading.RLock()
             self._idle = []
             self._iterators = weakref.WeakSet()
+            self._epochs = weakref.WeakSet()
             self._cpu = None
             self._streams = None
 
@@ -137,9 +145,13 @@ class Delivery:
         engine.close()
 
     def end_iterators(self) -> None:
-        """Ends every live iterator and waits for its pump, so that the source may be used anew."""
+        """Ends every live iterator and waits until no pump is in the source any more, so that it may be
+        iterated anew. That takes until the batch a pump is waiting for has come."""
         for iterator in list(self._iterators):
-            iterator.join()
+            iterator.close()
+        for epoch in list(self._epochs):
+            if epoch.pump is not None and epoch.pid == os.getpid():
+                epoch.pump.join()
 
     def close(self) -> None:
         """Idempotent: ends every live iterator, then the threads, then frees the pinned memory."""
@@ -162,7 +174,7 @@ class Delivery:
         if self._cpu is not None:
             counted.update(self._cpu.stats())
         if self.path == "engine":
-            running = [iterator.engine for iterator in list(self._iterators) if not iterator.ended]
+            running = [epoch.engine for epoch in list(self._epochs) if not epoch.over]
             if running:
                 counted["ring"] = running[-1].prefetcher.stats()
             elif self._last_engine_stats:

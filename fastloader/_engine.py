@@ -43,7 +43,9 @@ class Engine:
     """One native prefetcher on one device, used by one iterator at a time and by the next one after
     it: threads, pinned slots and side stream are made once."""
 
-    def __init__(self, device: torch.device, normalization: Normalization | None, depth: int) -> None:
+    def __init__(
+        self, device: torch.device, normalization: Normalization | None, depth: int
+    ) -> None:
         native = _extension.load()
         if native is None:
             raise Error("the native engine was asked for, but the native module is not in use")
@@ -112,9 +114,7 @@ class Engine:
                 assert self.normalization is not None
                 outputs.append(self.normalization.output(shape, self.device))
             else:
-                outputs.append(
-                    torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
-                )
+                outputs.append(torch.empty_strided(shape, strides, dtype=dtype, device=self.device))
         staging = None
         if plan.native.needs_staging:
             staging = torch.empty(plan.native.packed_bytes, dtype=torch.uint8, device=self.device)

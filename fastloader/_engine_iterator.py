@@ -88,25 +88,23 @@ class EngineIterator(Iterator[Any]):
 
     def __init__(
         self,
-        source: Iterator[Any],
-        engine: Engine,
+        epoch: Epoch,
         statistics: Statistics,
         ahead: bool,
         on_end: Callable[[Engine], None],
     ) -> None:
-        self._length = len(source) if hasattr(source, "__len__") else None
-        self._epoch = Epoch(source, engine)
+        self._epoch = epoch
         self._statistics = statistics
         self._ahead = ahead
-        self._closing = weakref.finalize(self, _finish, self._epoch, on_end)
-        live.add(self._epoch)
+        self._closing = weakref.finalize(self, _finish, epoch, on_end)
+        live.add(epoch)
         if ahead:
             self._top_up(required=False)
             # A daemon, because it may sit in a worker's queue; the exit hook below ends it in order.
-            self._epoch.pump = threading.Thread(
-                target=_pump, args=(self._epoch, source), name="fastloader-pump", daemon=True
+            epoch.pump = threading.Thread(
+                target=_pump, args=(epoch, epoch.source), name="fastloader-pump", daemon=True
             )
-            self._epoch.pump.start()
+            epoch.pump.start()
 
     def __next__(self) -> Any:
         epoch = self._epoch
@@ -198,37 +196,23 @@ class EngineIterator(Iterator[Any]):
             pending.template, credit.outputs, lambda value: _torch.move(value, device)
         )
         if stream != credit.stream:
-            memory = [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
+            memory = (
+                [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
+            )
             _torch.record_stream(memory, device)
         return delivered
-
-    @property
-    def engine(self) -> Engine:
-        return self._epoch.engine
-
-    @property
-    def ended(self) -> bool:
-        return self._epoch.over
 
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""
         self._closing()
 
     def __len__(self) -> int:
-        if self._length is None:
-            raise TypeError(f"the source of this {type(self).__name__} has no length")
-        return self._length
+        if self._epoch.source is None:
+            raise TypeError("this iterator has ended and knows no length any more")
+        return len(self._epoch.source)  # type: ignore[arg-type]
 
     def __reduce__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
-
-
-    def join(self) -> None:
-        """Ends the epoch and waits until the pump thread has let go of the source, which takes until
-        the batch that it is waiting for has come."""
-        self.close()
-        if self._epoch.pump is not None:
-            self._epoch.pump.join()
 
 
 # Epochs whose pump may still be running.
@@ -239,7 +223,7 @@ def end_all_at_exit() -> None:
     """Interpreter exit: no thread of ours may outlive it. A pump that waits for workers which never
     answer gets them shut down, as torch's own iterator does, after five seconds."""
     for epoch in list(live):
-        source = epoch.source
+        source: Any = epoch.source
         epoch.end()
         if epoch.pump is None or epoch.pid != os.getpid():
             continue

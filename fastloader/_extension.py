@@ -56,7 +56,9 @@ def problem() -> str:
         return ""
     causes = _likely_causes()
     lines = [f"fastloader's native module could not be loaded: {_error}"]
-    lines.append("Everything works in pure Python, with the same results, but slower. Likely causes:")
+    lines.append(
+        "Everything works in pure Python, with the same results, but slower. Likely causes:"
+    )
     lines += [f"  {number}. {cause}" for number, cause in enumerate(causes, 1)]
     lines.append("`fastloader doctor` shows more; FASTLOADER_NATIVE=0 silences this.")
     return "\n".join(lines)

@@ -26,7 +26,6 @@ class NormalizeSpec:
 def normalize(
     spec: NormalizeSpec, *, source: int, destination: int, isa: str | None = None
 ) -> None: ...
-
 def active_isa() -> str: ...
 
 class BufferPool:

@@ -95,7 +95,9 @@ def make_normalization(
     """Checks the arguments; None when none of mean, std and dtype asks for normalisation."""
     if not isinstance(channels_last, bool):
         raise TypeError(f"channels_last must be a bool, got {channels_last!r}")
-    if image_key is not None and (isinstance(image_key, bool) or not isinstance(image_key, int | str)):
+    if image_key is not None and (
+        isinstance(image_key, bool) or not isinstance(image_key, int | str)
+    ):
         raise TypeError(f"image_key must be an index or a key of the batch, got {image_key!r}")
     if mean is None and std is None and dtype is None:
         if channels_last or image_key is not None:
@@ -146,7 +148,9 @@ def _checked(name: str, values: Any) -> tuple[float, ...] | None:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise TypeError(f"{name} must be a sequence of one number per channel, got {values!r}")
     if not 1 <= len(values) <= MAX_CHANNELS:
-        raise ValueError(f"{name} has {len(values)} values; images have 1 to {MAX_CHANNELS} channels")
+        raise ValueError(
+            f"{name} has {len(values)} values; images have 1 to {MAX_CHANNELS} channels"
+        )
     try:
         numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError):

@@ -98,7 +98,7 @@ class StreamIterator(Iterator[Any]):
     source advances only when asked, so that the user's RNG behaves as with DataLoader."""
 
     def __init__(self, source: Iterator[Any], delivery: StreamDelivery, ahead: bool) -> None:
-        self._source = source
+        self._source: Iterator[Any] | None = source
         self._delivery = delivery
         self._ahead = ahead
         self._pid = os.getpid()
@@ -132,11 +132,20 @@ class StreamIterator(Iterator[Any]):
 
     def _advance(self) -> None:
         try:
+            if self._source is None:
+                raise StopIteration
             self._flight.append(self._delivery.issue(next(self._source)))
         except Exception as error:  # StopIteration too: each takes its batch's place
             self._flight.append(error)
 
+    def close(self) -> None:
+        """Ends the epoch early; further calls of next() raise StopIteration."""
+        self._source = None
+        _abandon(self._flight, self._delivery, self._pid)
+
     def __len__(self) -> int:
+        if self._source is None:
+            raise TypeError("this iterator has ended and knows no length any more")
         return len(self._source)  # type: ignore[arg-type]
 
     def __reduce__(self) -> Any:

@@ -65,7 +65,9 @@ def resolve_device(device: str | int | torch.device | None) -> torch.device | No
         current = module.current_device() if hasattr(module, "current_device") else 0
         return torch.device(made.type, current)
     if made.index >= count:
-        raise ValueError(f"device={device!r}: there are {count} {made.type} devices, numbered from 0")
+        raise ValueError(
+            f"device={device!r}: there are {count} {made.type} devices, numbered from 0"
+        )
     return made
 
 

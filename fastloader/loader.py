@@ -18,7 +18,7 @@ T_co = TypeVar("T_co", covariant=True)
 _TORCH_HAS_IN_ORDER = "in_order" in inspect.signature(DataLoader.__init__).parameters
 
 
-class FastLoader(DataLoader, Generic[T_co]):
+class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     """A drop-in ``torch.utils.data.DataLoader`` whose batches arrive on the device, normalised.
 
     Every argument of DataLoader has its meaning, default and errors, and the order of samples is the
@@ -104,7 +104,9 @@ class FastLoader(DataLoader, Generic[T_co]):
         if _TORCH_HAS_IN_ORDER:
             newer["in_order"] = in_order
         elif not in_order:
-            raise ValueError(f"in_order=False needs torch 2.6 or later; this is {torch.__version__}")
+            raise ValueError(
+                f"in_order=False needs torch 2.6 or later; this is {torch.__version__}"
+            )
         super().__init__(
             dataset,
             batch_size,

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace fastloader {
 
 /// An anonymous private mapping: zero-filled, page-aligned, unmapped by the destructor.
-/// Move-only. May be destroyed on any thread and in a forked child.
+/// Move-only. May be destroyed on any thread and in a forked child, where an absent mapping is left
+/// alone: its addresses may belong to something else there.
 class Mapping {
  public:
   enum class InChild {
@@ -25,8 +27,11 @@ class Mapping {
   size_t bytes() const { return bytes_; }
 
  private:
+  static constexpr uint64_t kNever = UINT64_MAX;
+
   void* data_ = nullptr;
   size_t bytes_ = 0;
+  uint64_t absent_after_ = kNever;  // fork generation it was made in, if it is not inherited
 };
 
 }  // namespace fastloader

@@ -8,7 +8,6 @@ import importlib.metadata
 import io
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -155,19 +154,19 @@ def _cpu_model() -> str:
 
 
 def _limits() -> Section:
+    import resource  # not on every system
+
+    def soft_limit(kind: int) -> int | None:
+        soft = resource.getrlimit(kind)[0]
+        return None if soft == resource.RLIM_INFINITY else soft  # None: unlimited
+
     return {
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "cgroup_memory": cgroup.memory_limit(),
-        "memlock": _soft_limit(resource.RLIMIT_MEMLOCK),
-        "open_files": _soft_limit(resource.RLIMIT_NOFILE),
+        "memlock": soft_limit(resource.RLIMIT_MEMLOCK),
+        "open_files": soft_limit(resource.RLIMIT_NOFILE),
         **_shared_memory(Path("/dev/shm")),
     }
-
-
-def _soft_limit(kind: int) -> int | None:
-    """None: unlimited."""
-    soft = resource.getrlimit(kind)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _shared_memory(folder: Path) -> Section:
@@ -223,8 +222,8 @@ def _pillow() -> Section:
     installed = [name for name in ("pillow", "pillow-simd") if _is_distributed(name)]
     if pil is None:
         return {"installed": False, "distributions": installed}
+    importlib.import_module("PIL.Image")  # loads the C part: a broken one must show here
     from PIL import features
-    from PIL import Image as _loads_the_c_part  # noqa: F401  a broken one must show here
 
     version = str(pil.__version__)
     turbo = bool(features.check_feature("libjpeg_turbo"))

@@ -8,12 +8,13 @@ import sys
 import pytest
 import torch
 
-from support import nothing_left_running
+from support import nothing_left_running, running
 
 # Less than the time a whole run may take, more than any single test needs.
 HANG_SECONDS = 100
 
 _uncaptured = sys.__stderr__
+_FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure():
@@ -85,10 +86,20 @@ def _hang_guard():
     faulthandler.cancel_dump_traceback_later()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call":
+        item.stash[_FAILED] = report.failed
+    return report
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left(request, _hang_guard):
     """No thread of ours and no child process outlives a test."""
-    state = torch.get_rng_state()
+    before, state = running(), torch.get_rng_state()
     yield
     torch.set_rng_state(state)
-    nothing_left_running()
+    # The traceback of a failed test keeps its loaders alive.
+    if not request.node.stash.get(_FAILED, False):
+        nothing_left_running(before)

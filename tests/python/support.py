@@ -19,8 +19,6 @@ PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-OUR_THREADS = ("fastloader-pump", "fl-prefetch", "fl-reaper")
-
 
 def random_images(seed, *shape):
     generator = torch.Generator().manual_seed(seed)
@@ -97,8 +95,15 @@ def native_threads(pid="self"):
 
 
 def our_threads():
+    """Names of the threads that fastloader runs in this process."""
     pumps = [each.name for each in threading.enumerate() if each.name == "fastloader-pump"]
     return sorted(native_threads().values()) + pumps
+
+
+def running():
+    """What a loader may have started: ids of native threads, pump threads, child processes."""
+    pumps = {each.ident for each in threading.enumerate() if each.name == "fastloader-pump"}
+    return {*native_threads(), *pumps, *children()}
 
 
 def children(pid=None):
@@ -130,10 +135,13 @@ def eventually(condition, what, seconds=20):
         time.sleep(0.005)
 
 
-def nothing_left_running():
+def nothing_left_running(before=frozenset()):
+    """Allows what is ending to end."""
+    if running() <= before:
+        return
     gc.collect()
     eventually(
-        lambda: not our_threads() and not children(),
+        lambda: running() <= before,
         lambda: f"threads {our_threads()} and processes {children()} gone",
     )
 

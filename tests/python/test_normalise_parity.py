@@ -38,9 +38,7 @@ def reference(images, dtype, channels):
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_every_way_gives_the_definition(way, dtype, channels, layout, channels_last):
     for n, (height, width) in zip([1, 2, 3, 5, 1, 4], SIZES):
-        seed = hash((channels, layout, n, height, width)) & 0xFFFF
-        print("seed", seed)
-        images = random_images(seed, n, channels, height, width)
+        images = random_images(100 * height + width, n, channels, height, width)
         batch = images
         if layout == "nhwc":
             batch = images.permute(0, 2, 3, 1).contiguous()
@@ -152,7 +150,8 @@ FORCED = """
                         [out] = DevicePrefetcher([batch], "cpu", mean=(0.4, 0.5, 0.6, 0.7)[:channels],
                                                  std=(0.2, 0.3, 0.25, 0.22)[:channels],
                                                  dtype=dtype, channels_last=last)
-                        digest.update(out.contiguous().view(torch.uint8).numpy().tobytes())
+                        plain = torch.empty(out.shape, dtype=dtype).copy_(out)
+                        digest.update(plain.view(torch.uint8).numpy().tobytes())
     native = _extension.load()
     print(native.build_info()["cpu"]["isa"] if native else "pure", digest.hexdigest())
 """

@@ -1,0 +1,181 @@
+"""``fastloader demo``: the same short training with FastLoader and with torch's DataLoader."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastloader.cli.training import Job, Run
+
+WIDTH, HEIGHT = 400, 300  # of the pictures it makes
+
+
+class DemoError(Exception):
+    """Ends the demo with a message and no traceback."""
+
+
+def add_command(commands: Any) -> None:
+    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    parser = commands.add_parser(
+        "demo",
+        help="train a small network with FastLoader and with DataLoader, and compare",
+        description="Trains a small convolutional network for a few hundred steps with FastLoader, "
+        "then the same steps with torch's DataLoader, and prints what each took, side by side. "
+        "Leaves batches.png (what the network saw) and waits.png (how long it waited) in --out.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="a folder of pictures, one subfolder for each class; without it, pictures are made",
+    )
+    parser.add_argument("--pictures", type=_positive, default=720, help="how many to make")
+    parser.add_argument("--steps", type=_positive, default=240, help="training steps")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="pictures per step")
+    parser.add_argument(
+        "--workers",
+        type=_not_negative,
+        default=min(8, usable_cpus()),
+        help="worker processes that decode",
+    )
+    parser.add_argument("--size", type=_positive, default=96, help="side of the crops, pixels")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="where results go")
+    parser.add_argument("--seed", type=_not_negative, default=0, help="of pictures and training")
+    parser.set_defaults(run=run)
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _not_negative(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return number
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        require_packages()
+        _compare(arguments)
+    except DemoError as error:
+        print(f"fastloader demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def require_packages() -> None:
+    """Raises DemoError that names the extra to install for whatever is missing."""
+    for module, message in (
+        ("torch", "needs torch: pip install torch"),
+        (
+            "PIL.Image",
+            "needs Pillow or Pillow-SIMD: pip install 'fastloader[pillow]', or for the faster "
+            "fork, which compiles on this machine, pip install 'fastloader[simd]'",
+        ),
+        ("tqdm", "needs tqdm and matplotlib: pip install 'fastloader[demo]'"),
+        ("matplotlib", "needs tqdm and matplotlib: pip install 'fastloader[demo]'"),
+    ):
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a broken package raises whatever it likes
+            raise DemoError(f"{message} ({type(error).__name__}: {error})") from error
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from fastloader.cli import plots, report, training
+    from fastloader.cli.folder_dataset import find_pictures
+
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    try:
+        device = training.resolve_device(arguments.device)
+        folder = arguments.data or _made_pictures(arguments)
+        count = sum(1 for _ in find_pictures(folder))
+    except (ValueError, FileNotFoundError) as error:
+        raise DemoError(str(error)) from error
+
+    runs = []
+    for loader in ("FastLoader", "DataLoader"):
+        job = training.Job(
+            loader=loader,
+            folder=folder,
+            device=device,
+            steps=arguments.steps,
+            # Incomplete batches are dropped: one larger than the data set would never come.
+            batch_size=min(arguments.batch_size, count),
+            workers=arguments.workers,
+            size=arguments.size,
+            seed=arguments.seed,
+        )
+        runs.append(run_in_own_process(job))
+
+    print(report.table(runs))
+    batches, waits = arguments.out / "batches.png", arguments.out / "waits.png"
+    plots.draw_batches(runs[0], batches)
+    plots.draw_waits(runs, waits)
+    print(f"\nWhat the network saw: {batches}\nHow long it waited:   {waits}")
+
+
+def _made_pictures(arguments: argparse.Namespace) -> Path:
+    from fastloader.cli import pictures
+
+    # All that the pictures depend on is in the name, so that a folder never has to be emptied.
+    name = f"{arguments.pictures}-of-{WIDTH}x{HEIGHT}-seed{arguments.seed}"
+    folder: Path = arguments.out / "data" / name
+    pictures.make_folder(
+        folder,
+        arguments.pictures,
+        WIDTH,
+        HEIGHT,
+        arguments.seed,
+        usable_cpus(),
+        _progress,
+    )
+    return folder
+
+
+def _progress(items: Iterable[Any], total: int) -> Iterable[Any]:
+    from tqdm import tqdm
+
+    bar: Iterable[Any] = tqdm(
+        items, "pictures", total, unit="chunk", file=sys.stderr, dynamic_ncols=True
+    )
+    return bar
+
+
+def run_in_own_process(job: Job) -> Run:
+    from fastloader.cli import training
+
+    # Not forked: CUDA does not survive that, and memory would be shared with what this one holds.
+    spawning = multiprocessing.get_context("spawn")
+    try:
+        with ProcessPoolExecutor(1, mp_context=spawning) as pool:
+            return pool.submit(training.train, job).result()
+    except BrokenProcessPool as error:
+        raise DemoError(
+            f"the training with {job.loader} was killed, most likely for want of memory; try a "
+            "smaller --batch-size or fewer --workers, and see `fastloader doctor`"
+        ) from error
+    except OSError as error:
+        # A worker's error carries its traceback; the cause is in the last line.
+        raise DemoError(str(error).strip().splitlines()[-1].removeprefix("OSError: ")) from error

@@ -1,0 +1,64 @@
+"""The table that ``fastloader demo`` prints."""
+
+from __future__ import annotations
+
+from fastloader.cli.training import Run
+
+
+def table(runs: list[Run]) -> str:
+    """The runs side by side, with what the figures mean below."""
+    job = runs[0].job
+    head = (
+        f"{job.steps} steps of {job.batch_size} pictures {job.size}x{job.size} on {job.device}, "
+        f"{job.workers} worker processes"
+    )
+    rows = [
+        ("", [run.job.loader for run in runs]),
+        ("images/s, after the first batch", [f"{run.images_per_second:.0f}" for run in runs]),
+        ("waited for data, s (1)", [f"{sum(run.waits):.2f}" for run in runs]),
+        ("  % of the training time", [f"{100 * sum(run.waits) / run.seconds:.1f}" for run in runs]),
+        ("first batch after, ms (2)", [f"{1e3 * run.waits[0]:.0f}" for run in runs]),
+        ("peak memory with workers, MB (3)", [_megabytes(run.memory) for run in runs]),
+    ]
+    if any(run.device_memory is not None for run in runs):
+        rows.append(
+            (f"peak {job.device} memory, MB (4)", [_megabytes(r.device_memory) for r in runs])
+        )
+    rows.append(("training time, s", [f"{run.seconds:.2f}" for run in runs]))
+    rows.append(("final loss (5)", [f"{run.final_loss:.4f}" for run in runs]))
+    return "\n".join([head, "", *_aligned(rows), "", *_notes(runs)])
+
+
+def _aligned(rows: list[tuple[str, list[str]]]) -> list[str]:
+    first = max(len(label) for label, _ in rows)
+    widths = [max(len(row[column]) for _, row in rows) for column in range(len(rows[0][1]))]
+    lines = [
+        label.ljust(first)
+        + "".join(f"   {value.rjust(width)}" for value, width in zip(values, widths))
+        for label, values in rows
+    ]
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]
+
+
+def _notes(runs: list[Run]) -> list[str]:
+    notes = [
+        "(1) from asking for a batch to having it normalised on the device: for FastLoader next(),",
+        "    for DataLoader next() and then .to(device).float().div_(255).sub_(mean).div_(std)",
+        "(2) from iter(), so worker processes are started in it",
+        "(3) proportional set size: pages shared between processes count once; sampled 5 times a "
+        "second",
+    ]
+    if any(run.device_memory is not None for run in runs):
+        notes.append("(4) of torch's allocator, for model, activations and batches")
+    notes.append(f"(5) mean over the last tenth of the steps; it began at {runs[0].losses[0]:.4f}")
+    if runs[0].path == "cpu":
+        notes += [
+            "",
+            "On the CPU both loaders decode in the same worker processes, so they differ only in how",
+            "batches are normalised; differences of a few percent are this machine's other work.",
+        ]
+    return notes
+
+
+def _megabytes(count: int | None) -> str:
+    return "not known" if count is None else f"{count / 1e6:.0f}"

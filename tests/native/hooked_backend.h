@@ -1,0 +1,106 @@
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "backend/host/host_backend.h"
+
+namespace fastloader::testing {
+
+/// Calls of a HookedBackend's streams that are on the calling thread's stack.
+inline thread_local int t_calls_into_backend = 0;
+
+/// The twin, with a hook on the thread that calls: `before` runs ahead of every call of a stream
+/// that the backend made itself (so of the prefetcher's side stream, not of the consumer's, which
+/// are wrapped). It may block, to stop the prefetch thread in the middle of a batch, or throw.
+class HookedBackend final : public Backend {
+ public:
+  using Hook = std::function<void(const char* call)>;
+
+  explicit HookedBackend(const HostBackendOptions& options = {}) : twin_(options) {}
+
+  /// Before any prefetcher exists.
+  void set_before(Hook before) { *before_ = std::move(before); }
+
+  const char* name() const override { return twin_.name(); }
+  int device_count() const override { return twin_.device_count(); }
+  void attach_thread(int device) override { twin_.attach_thread(device); }
+  std::unique_ptr<Stream> create_stream(int device) override {
+    return std::make_unique<HookedStream>(twin_.create_stream(device), before_);
+  }
+  std::unique_ptr<Stream> wrap_external(int device, uintptr_t handle) override {
+    return twin_.wrap_external(device, handle);
+  }
+  std::unique_ptr<Event> create_event(int device) override { return twin_.create_event(device); }
+  std::unique_ptr<HostBlock> allocate_host(int device, size_t bytes) override {
+    return twin_.allocate_host(device, bytes);
+  }
+  std::unique_ptr<DeviceBlock> allocate_device(int device, size_t bytes) override {
+    return twin_.allocate_device(device, bytes);
+  }
+
+ private:
+  class HookedStream final : public Stream {
+   public:
+    HookedStream(std::unique_ptr<Stream> stream, std::shared_ptr<Hook> before)
+        : stream_(std::move(stream)), before_(std::move(before)) {}
+
+    void copy_h2d_async(void* dst, const void* src, size_t bytes) override {
+      const Call call(*before_, "copy_h2d");
+      stream_->copy_h2d_async(dst, src, bytes);
+    }
+    void copy_d2d_async(void* dst, const void* src, size_t bytes) override {
+      const Call call(*before_, "copy_d2d");
+      stream_->copy_d2d_async(dst, src, bytes);
+    }
+    void copy_d2h_async(void* dst, const void* src, size_t bytes) override {
+      const Call call(*before_, "copy_d2h");
+      stream_->copy_d2h_async(dst, src, bytes);
+    }
+    void normalize_async(const NormalizeSpec& spec, const void* in, void* out) override {
+      const Call call(*before_, "normalize");
+      stream_->normalize_async(spec, in, out);
+    }
+    Ticket record(Event& event) override {
+      const Call call(*before_, "record");
+      return stream_->record(event);
+    }
+    void wait(const Ticket& ticket) override {
+      const Call call(*before_, "wait");
+      stream_->wait(ticket);
+    }
+    void synchronize() override {
+      const Call call(*before_, "synchronize");
+      stream_->synchronize();
+    }
+    void check() override { stream_->check(); }
+    uintptr_t handle() const override { return stream_->handle(); }
+
+   private:
+    struct Call {
+      Call(const Hook& before, const char* name) {
+        ++t_calls_into_backend;
+        try {
+          if (before) before(name);
+        } catch (...) {
+          --t_calls_into_backend;
+          throw;
+        }
+      }
+      Call(const Call&) = delete;
+      Call& operator=(const Call&) = delete;
+      ~Call() { --t_calls_into_backend; }
+    };
+
+    const std::unique_ptr<Stream> stream_;
+    const std::shared_ptr<Hook> before_;
+  };
+
+  HostBackend twin_;
+  const std::shared_ptr<Hook> before_ = std::make_shared<Hook>();
+};
+
+}  // namespace fastloader::testing

@@ -1,0 +1,222 @@
+// Batches through the prefetcher on the twin: right bytes, right order, whoever calls from where.
+// Cancelling is in prefetcher_cancel_test.cpp, failures in prefetcher_failure_test.cpp, streams in
+// prefetcher_stream_test.cpp.
+
+#include "prefetcher_test.h"
+
+#include <cstdlib>
+#include <new>
+
+#include <pthread.h>
+
+#include "hooked_backend.h"
+
+namespace {
+
+// Allocations of the prefetcher's own thread outside of the backend, whose twin allocates tasks.
+std::atomic<uint64_t> g_prefetch_allocations{0};
+
+bool on_prefetch_thread() noexcept {
+  thread_local const bool answer = [] {
+    char name[16] = {};
+    pthread_getname_np(pthread_self(), name, sizeof name);
+    return std::strcmp(name, "fl-prefetch") == 0 || std::strcmp(name, "fl-reaper") == 0;
+  }();
+  return answer;
+}
+
+void* counted(size_t bytes) {
+  if (fastloader::testing::t_calls_into_backend == 0 && on_prefetch_thread()) {
+    ++g_prefetch_allocations;
+  }
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return counted(bytes); }
+void* operator new[](size_t bytes) { return counted(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+
+namespace fastloader::testing {
+namespace {
+
+/// `count` random batches through a fresh prefetcher, some errors among them, pushed by one thread
+/// and checked by another.
+void run_epochs(uint64_t seed, size_t depth, bool ahead) {
+  HostBackendOptions options;
+  options.delay_seed = seed;
+  options.max_delay = std::chrono::microseconds(60);
+  HostBackend backend(options);
+  Prefetcher prefetcher(backend, 0, depth, kLimit);
+  std::mt19937 random(static_cast<unsigned>(seed));
+  for (int round = 0; round < 2; ++round) {
+    const Ring::Epoch epoch = prefetcher.ring().open_epoch();
+    std::map<uint64_t, Batch> batches;
+    constexpr uint64_t kCount = 12;
+    for (uint64_t i = 0; i < kCount; ++i) {
+      // Runs of equal structure, as in real life, with changes.
+      Batch& batch = batches[epoch.first_seq + i];
+      if (i > 0 && random() % 2 == 0) {
+        batch = batches[epoch.first_seq + i - 1];
+      } else {
+        batch = random_batch(random);
+      }
+    }
+    const uint64_t error_at = epoch.first_seq + random() % kCount;
+    Actor producer(
+        [&] {
+          for (uint64_t seq = epoch.first_seq; seq < epoch.first_seq + kCount; ++seq) {
+            const Batch& batch = batches[seq];
+            const Wait waited =
+                seq == error_at
+                    ? prefetcher.ring().put(epoch.number, EntryKind::kError, kForever)
+                    : prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever);
+            EXPECT(waited == Wait::kOk);
+          }
+          EXPECT(prefetcher.ring().put(epoch.number, EntryKind::kEnd, kForever) == Wait::kOk);
+        },
+        [&] { prefetcher.close(); });
+    Consumer consumer(backend, prefetcher, epoch.first_seq);
+    const std::map<uint64_t, Batch>& known = batches;
+    for (uint64_t seq = epoch.first_seq; seq < epoch.first_seq + kCount; ++seq) {
+      if (ahead) consumer.top_up(known, 0, known.at(seq).plan);
+      if (seq == error_at) {
+        EXPECT(consumer.next(known, 0) == Arrival::kError);
+        continue;
+      }
+      EXPECT(consumer.next(known, 0) == Arrival::kBatch);
+      EXPECT_EQ(consumer.take()->wrong(known.at(seq)), -1);
+    }
+    EXPECT(consumer.next(known, 0) == Arrival::kEnd);
+    producer.join();
+    prefetcher.cancel(0);
+  }
+  EXPECT_EQ(prefetcher.ring().stats().delivered, uint64_t{22});
+  prefetcher.close();
+}
+
+TEST(random_batches_arrive_whole_and_in_order) {
+  static uint64_t seed = 0;
+  for (int i = 0; i < 6; ++i) {
+    ++seed;
+    run_epochs(seed, 1 + seed % 4, seed % 2 == 0);
+  }
+}
+
+TEST(one_thread_may_produce_and_consume) {
+  for (const size_t depth : {size_t{1}, size_t{2}}) {
+    HostBackend backend;
+    Prefetcher prefetcher(backend, 0, depth, kLimit);
+    std::mt19937 random(3);
+    const Ring::Epoch epoch = prefetcher.ring().open_epoch();
+    std::map<uint64_t, Batch> batches;
+    Consumer consumer(backend, prefetcher, 0);
+    for (uint64_t seq = 0; seq < 20; ++seq) {
+      // As full as the ring takes it, then one comes out.
+      while (batches.size() < seq + depth) {
+        Batch batch = random_batch(random);
+        // The slot may still be in the reaper's hands, for a moment.
+        EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+        batches[batches.size()] = std::move(batch);
+      }
+      EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
+      EXPECT_EQ(consumer.take()->wrong(batches.at(seq)), -1);
+    }
+  }
+}
+
+TEST(a_full_ring_times_out_the_only_thread) {
+  HostBackend backend;
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const Batch batch = plain_batch({8}, 1);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kTimeout);
+}
+
+TEST(wrong_arguments_are_refused) {
+  HostBackendOptions options;
+  options.devices = 2;
+  HostBackend backend(options);
+  EXPECT_THROW(Prefetcher(backend, 2, 1, kLimit), InvalidArgument, "host:2 does not exist");
+  EXPECT_THROW(Prefetcher(backend, -1, 1, kLimit), InvalidArgument, "host:-1");
+  EXPECT_THROW(Prefetcher(backend, 1, 0, kLimit), InvalidArgument, "depth");
+  Prefetcher prefetcher(backend, 1, 1, 600);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const Batch batch = plain_batch({8, 8}, 1);
+  EXPECT_THROW(prefetcher.push(epoch, batch.plan, {nullptr}, kNow), InvalidArgument, "2 leaves");
+  EXPECT_THROW(prefetcher.push(epoch, nullptr, {}, kNow), InvalidArgument, "plan");
+  EXPECT_THROW(prefetcher.give_credit(1, batch.plan, {nullptr, nullptr}, nullptr, 0),
+               InvalidArgument, "batch 1");
+  EXPECT_THROW(prefetcher.give_credit(0, batch.plan, {nullptr}, &prefetcher, 0), InvalidArgument,
+               "one output per leaf");
+  EXPECT_THROW(prefetcher.give_credit(0, nullptr, {}, nullptr, 0), InvalidArgument, "plan");
+  EXPECT_THROW(prefetcher.give_credit(0, batch.plan, {nullptr, nullptr}, nullptr, 77),
+               InvalidArgument, "handle");
+  const Batch large = plain_batch({1000}, 1);
+  EXPECT_THROW(prefetcher.push(epoch, large.plan, large.addresses(), kNow), InvalidArgument, "600");
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+}
+
+TEST(the_prefetch_thread_allocates_nothing_in_steady_state) {
+  HookedBackend backend;
+  Prefetcher prefetcher(backend, 0, 3, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const NormalizeSpec spec =
+      make_spec(2, 4, 4, 3, Layout::kNhwc, Layout::kNchw, FloatType::kFloat16);
+  const Expected expected(spec);
+  Batch batch = plain_batch({spec.in_bytes(), 16}, 1);
+  batch.in[0] = expected.in;
+  batch.out[0] = expected.out;
+  batch.plan = std::make_shared<const BatchPlan>(std::vector<BatchPlan::Leaf>{
+      BatchPlan::Leaf{spec.in_bytes(), spec, 0}, BatchPlan::Leaf{16, {}, 0}});
+  Consumer consumer(backend, prefetcher, 0);
+  std::map<uint64_t, Batch> batches;
+  uint64_t before = 0;
+  for (uint64_t seq = 0; seq < 60; ++seq) {
+    if (seq == 10) before = g_prefetch_allocations;
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+    batches[seq] = batch;
+    EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
+    EXPECT_EQ(consumer.take()->wrong(batch), -1);
+  }
+  EXPECT_EQ(g_prefetch_allocations - before, uint64_t{0});
+}
+
+TEST(allocations_of_the_prefetch_thread_are_counted) {
+  // Or the test above would prove nothing.
+  const uint64_t before = g_prefetch_allocations;
+  Thread thread("fl-prefetch", [] {
+    char* volatile memory = new char[100];  // volatile, or the pair may be left out
+    delete[] memory;
+  });
+  thread.join();
+  EXPECT(g_prefetch_allocations > before);
+}
+
+TEST(memory_that_cannot_be_pinned_serves_and_is_told) {
+  HostBackendOptions options;
+  options.fail_pinning = true;
+  HostBackend backend(options);
+  Prefetcher prefetcher(backend, 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  EXPECT(prefetcher.ring().stats().pinned);
+  std::map<uint64_t, Batch> batches;
+  batches[0] = plain_batch({8, 9}, 1);
+  EXPECT(prefetcher.push(epoch, batches[0].plan, batches[0].addresses(), kNow) == Wait::kOk);
+  EXPECT(!prefetcher.ring().stats().pinned);
+  EXPECT(prefetcher.ring().stats().why_not_pinned.find("pinning") != std::string::npos);
+  Consumer consumer(backend, prefetcher, 0);
+  EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
+  EXPECT_EQ(consumer.take()->wrong(batches[0]), -1);
+}
+
+}  // namespace
+}  // namespace fastloader::testing
+
+int main(int argc, char** argv) { return fastloader::testing::run_all_tests(argc, argv); }

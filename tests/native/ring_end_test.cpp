@@ -1,0 +1,303 @@
+// What ends an epoch or the whole ring: cancel, a new epoch, fail, close.
+
+#include "ring_test.h"
+
+namespace fastloader::testing {
+namespace {
+
+TEST(a_stale_producer_leaves_the_new_epoch_alone) {
+  // Its slot is in its hands when the epoch ends; the new producer gets it only afterwards.
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  std::byte* stale = nullptr;
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &stale), Wait::kOk);
+  bench.ring.cancel();
+  const Ring::Epoch epoch = bench.ring.open_epoch();
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5), Wait::kTimeout);
+  Actor producer([&] { EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), Wait::kOk); },
+                 bench.closer());
+  producer.wait_until_asleep();
+  std::memset(stale, 9, 8);
+  EXPECT(!bench.ring.commit(1, plan));
+  producer.join();
+  EXPECT_EQ(bench.fill(1, plan, 9), Wait::kOver);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOver);
+  bench.credit(epoch.first_seq, plan);
+  EXPECT_EQ(bench.issue(), 5);
+  EXPECT_EQ(bench.ring.stats().filled, uint64_t{1});
+}
+
+TEST(a_stale_producer_that_abandons_frees_its_slot) {
+  RingBench bench(1);
+  bench.ring.open_epoch();
+  std::byte* data = nullptr;
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
+  const Ring::Epoch epoch = bench.ring.open_epoch();
+  bench.ring.abandon();
+  bench.round(epoch.number, epoch.first_seq, plan_of(8), 1);
+}
+
+TEST(cancel_wakes_a_producer_though_the_device_frees_nothing) {
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  bench.credit(0, plan);
+  bench.issue();  // and never reaped
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), Wait::kOver); }, bench.closer());
+  producer.wait_until_asleep();
+  bench.ring.cancel();
+  producer.join();
+  const uint64_t epoch = bench.ring.open_epoch().number;
+  Actor putter([&] { EXPECT_EQ(bench.ring.put(epoch, EntryKind::kEnd, kForever), Wait::kOver); },
+               bench.closer());
+  putter.wait_until_asleep();
+  bench.ring.open_epoch();
+  putter.join();
+}
+
+TEST(cancel_frees_what_was_not_issued) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
+  bench.credit(0, plan);
+  EXPECT_EQ(bench.issue(), 0);
+  const Ticket newest = bench.ring.cancel();
+  EXPECT(newest.event == &bench.event && newest.generation == 1);
+  const Ring::Epoch epoch = bench.ring.open_epoch();
+  EXPECT_EQ(epoch.first_seq, uint64_t{3});
+  EXPECT_EQ(bench.fill(epoch.number, plan, 7), Wait::kTimeout);  // slot 0 is still being read
+  bench.reap();
+  for (uint64_t seq = 3; seq < 6; ++seq) {
+    EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{3});  // the old credits are gone
+    bench.round(epoch.number, seq, plan, 7);
+  }
+}
+
+TEST(cancel_answers_the_newest_ticket) {
+  RingBench bench(4);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT(bench.ring.cancel().event == nullptr);
+  uint64_t epoch = bench.ring.open_epoch().number;
+  for (uint64_t seq = 0; seq < 3; ++seq) {
+    EXPECT_EQ(bench.fill(epoch, plan, 0), Wait::kOk);
+    bench.credit(seq, plan);
+    bench.issue();
+  }
+  EXPECT_EQ(bench.ring.put(epoch, EntryKind::kError, kNow), Wait::kOk);
+  EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+  bench.ring.delivered();
+  EXPECT_EQ(bench.ring.cancel().generation, uint64_t{3});
+  for (int i = 0; i < 3; ++i) bench.reap();
+  EXPECT(bench.ring.cancel().event == nullptr);
+  epoch = bench.ring.open_epoch().number;
+  bench.round(epoch, 4, plan, 1);
+  EXPECT(bench.ring.cancel().event == nullptr);  // issued, but delivered
+}
+
+TEST(cancel_waits_for_an_issue_in_progress) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  for (uint64_t seq = 0; seq < 2; ++seq) {
+    EXPECT_EQ(bench.fill(1, plan, 4), Wait::kOk);
+    bench.credit(seq, plan);
+  }
+  Ring::Issue work;
+  EXPECT(bench.ring.wait_issue(&work));
+  Actor consumer([&] { EXPECT_EQ(bench.ring.cancel().generation, uint64_t{1}); },
+                 [&] { bench.ring.issued(work, Ticket{}); });
+  consumer.wait_until_asleep();
+  EXPECT_EQ(std::to_integer<int>(*work.data), 4);
+  EXPECT(work.credit->plan == plan);
+  // The second batch is ready too; it must not be started any more.
+  Actor prefetch(
+      [&] {
+        bench.ring.issued(work, Ticket{&bench.event, 1});
+        Ring::Issue none;
+        EXPECT(!bench.ring.wait_issue(&none));
+      },
+      bench.closer());
+  consumer.join();
+  prefetch.wait_until_asleep();
+  bench.ring.close();
+  prefetch.join();
+}
+
+TEST(fail_is_sticky_and_the_first_cause_wins) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  bench.credit(0, plan);
+  bench.issue();
+  bench.ring.fail("the cable is cut");
+  bench.ring.fail("a consequence");
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(bench.arrival(), BackendError, "cable");
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOver);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOver);
+  EXPECT_EQ(bench.ring.cancel().generation, uint64_t{1});
+  const uint64_t epoch = bench.ring.open_epoch().number;
+  EXPECT_EQ(bench.fill(epoch, plan, 1), Wait::kOver);
+  EXPECT_THROW(bench.arrival(), BackendError, "cable");
+  bench.ring.close();
+  EXPECT_THROW(bench.arrival(), BackendError, "cable");
+}
+
+TEST(a_failure_without_words_is_one_too) {
+  RingBench bench(2);
+  bench.ring.open_epoch();
+  bench.ring.fail("");
+  EXPECT_THROW(bench.arrival(), BackendError, "failed");
+}
+
+/// Producer and consumer blocked, the prefetch thread waiting for a credit, the reaper for a batch.
+template <typename End>
+void with_everyone_asleep(End end) {
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  Door closing;
+  Actor prefetch(
+      [&] {
+        Ring::Issue none;
+        EXPECT(!bench.ring.wait_issue(&none));
+      },
+      bench.closer());
+  Actor reaper(
+      [&] {
+        Ring::Reap none;
+        EXPECT(!bench.ring.wait_reap(&none));
+      },
+      bench.closer());
+  Actor consumer(
+      [&] {
+        try {
+          bench.arrival(kForever);
+          EXPECT(false);
+        } catch (const Error&) {
+        }
+      },
+      bench.closer());
+  consumer.wait_until_asleep();
+  prefetch.wait_until_asleep();
+  reaper.wait_until_asleep();
+  end(bench, consumer);
+  consumer.join();
+  bench.ring.close();
+  prefetch.join();
+  reaper.join();
+}
+
+TEST(close_wakes_everyone) {
+  with_everyone_asleep([](RingBench& bench, Actor&) { bench.ring.close(); });
+}
+
+TEST(fail_wakes_the_consumer) {
+  with_everyone_asleep([](RingBench& bench, Actor&) { bench.ring.fail("broken"); });
+}
+
+TEST(close_and_fail_wake_the_producer) {
+  for (const bool failing : {true, false}) {
+    for (const bool batch : {true, false}) {
+      RingBench bench(1);
+      const SharedPlan plan = plan_of(8);
+      bench.ring.open_epoch();
+      EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+      Actor producer(
+          [&] {
+            EXPECT_EQ(batch ? bench.fill(1, plan, 2, kForever)
+                            : bench.ring.put(1, EntryKind::kEnd, kForever),
+                      Wait::kOver);
+          },
+          bench.closer());
+      producer.wait_until_asleep();
+      if (failing) {
+        bench.ring.fail("broken");
+      } else {
+        bench.ring.close();
+      }
+      producer.join();
+    }
+  }
+}
+
+TEST(close_in_every_state) {
+  // 0: nothing, 1: FILLING, 2: FILLED, 3: ISSUING, 4: ISSUED, 5: delivered, 6: being reaped
+  for (int state = 0; state <= 6; ++state) {
+    RingBench bench(1);
+    const SharedPlan plan = plan_of(8);
+    bench.ring.open_epoch();
+    std::byte* data = nullptr;
+    if (state >= 1) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
+    if (state >= 2) EXPECT(bench.ring.commit(1, plan));
+    Ring::Issue work;
+    if (state >= 3) {
+      bench.credit(0, plan);
+      EXPECT(bench.ring.wait_issue(&work));
+    }
+    if (state >= 4) bench.ring.issued(work, Ticket{&bench.event, 1});
+    if (state >= 5) bench.ring.delivered();
+    Ring::Reap reap;
+    if (state >= 6) EXPECT(bench.ring.wait_reap(&reap));
+    bench.ring.close();
+    bench.ring.close();
+    if (state == 1) EXPECT(!bench.ring.commit(1, plan));
+    if (state == 3) bench.ring.issued(work, Ticket{&bench.event, 1});
+    EXPECT(!bench.ring.wait_issue(&work));
+    if (state >= 3 && state <= 5) EXPECT(bench.ring.wait_reap(&reap));  // what was issued
+    if (state >= 3) bench.ring.reaped(reap);
+    EXPECT(!bench.ring.wait_reap(&reap));
+    EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOver);
+    EXPECT_THROW(bench.arrival(), Error, "closed");
+    const Ticket newest = bench.ring.cancel();
+    EXPECT_EQ(newest.event != nullptr, state == 3 || state == 4);
+  }
+}
+
+TEST(the_reaper_stays_for_a_batch_that_is_being_issued) {
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  bench.credit(0, plan);
+  Ring::Issue work;
+  EXPECT(bench.ring.wait_issue(&work));
+  bench.ring.close();
+  Actor reaper(
+      [&] {
+        bench.reap();
+        Ring::Reap none;
+        EXPECT(!bench.ring.wait_reap(&none));
+      },
+      [&] { bench.ring.issued(work, Ticket{}); });
+  reaper.wait_until_asleep();
+  bench.ring.issued(work, Ticket{&bench.event, 1});
+  reaper.join();
+}
+
+TEST(numbers_go_on_over_many_epochs) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  uint64_t seq = 0;
+  for (uint64_t number = 1; number <= 300; ++number) {
+    const Ring::Epoch epoch = bench.ring.open_epoch();
+    EXPECT_EQ(epoch.first_seq, seq);
+    const uint64_t batches = number % 7;
+    for (uint64_t i = 0; i < batches; ++i) bench.round(epoch.number, seq++, plan, int(i));
+    const uint64_t left_behind = number % 4;
+    for (uint64_t i = 0; i < left_behind; ++i, ++seq) {
+      EXPECT_EQ(bench.fill(epoch.number, plan, 1), Wait::kOk);
+    }
+    if (number % 2 == 0) bench.ring.cancel();
+  }
+  EXPECT_EQ(bench.ring.stats().filled, seq);
+}
+
+}  // namespace
+}  // namespace fastloader::testing
+
+int main(int argc, char** argv) { return fastloader::testing::run_all_tests(argc, argv); }

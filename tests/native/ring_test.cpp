@@ -1,0 +1,333 @@
+// The slot state machine, the order of batches and the credits, with every role played by the test.
+// What ends an epoch or a ring is in ring_end_test.cpp, memory in ring_growth_test.cpp.
+
+#include "ring_test.h"
+
+namespace fastloader::testing {
+namespace {
+
+TEST(a_batch_goes_all_the_way) {
+  for (const size_t depth : {size_t{1}, size_t{2}, size_t{5}}) {
+    RingBench bench(depth);
+    const SharedPlan plan = plan_of(100);
+    const Ring::Epoch epoch = bench.ring.open_epoch();
+    EXPECT_EQ(epoch.number, uint64_t{1});
+    EXPECT_EQ(epoch.first_seq, uint64_t{0});
+    for (uint64_t seq = 0; seq < 4 * depth; ++seq) bench.round(1, seq, plan, int(seq % 200));
+  }
+}
+
+TEST(depth_zero_is_refused) { EXPECT_THROW(RingBench{0}, InvalidArgument, "depth"); }
+
+TEST(batches_come_in_order) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
+  // Credits in another order than batches.
+  for (const uint64_t seq : {2, 0, 1}) bench.credit(seq, plan);
+  for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.issue(), value);
+  for (uint64_t seq = 0; seq < 3; ++seq) {
+    EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+    EXPECT_EQ(bench.ticket.generation, seq + 1);
+    EXPECT_EQ(bench.arrival(), Arrival::kBatch);  // asking again changes nothing
+    EXPECT_EQ(bench.ticket.generation, seq + 1);
+    bench.ring.delivered();
+  }
+  EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
+}
+
+TEST(a_full_ring_makes_the_producer_wait) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 2), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // both FILLED
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kTimeout);
+  bench.credit(0, plan);
+  Ring::Issue work;
+  EXPECT(bench.ring.wait_issue(&work));
+  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // ISSUING
+  bench.ring.issued(work, Ticket{});
+  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // ISSUED
+  EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+  bench.ring.delivered();
+  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // delivered, but the copy may still run
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 3, kForever), Wait::kOk); }, bench.closer());
+  producer.wait_until_asleep();
+  bench.reap();
+  producer.join();
+  bench.credit(1, plan);
+  bench.credit(2, plan);
+  EXPECT_EQ(bench.issue(), 2);
+  EXPECT_EQ(bench.issue(), 3);
+}
+
+TEST(an_abandoned_slot_is_free_again) {
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  std::byte* data = nullptr;
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kTimeout);  // FILLING
+  bench.ring.abandon();
+  EXPECT_THROW(bench.ring.commit(1, plan), InvalidArgument, "commit");
+  bench.round(1, 0, plan, 7);
+}
+
+TEST(nobody_else_is_in_the_way_of_a_filling_producer) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  std::byte* data = nullptr;
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
+  bench.credit(0, plan);
+  EXPECT_EQ(bench.issue(), 1);
+  EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+  bench.ring.delivered();
+  EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
+  bench.reap();
+  EXPECT(bench.ring.commit(1, plan));
+}
+
+TEST(without_a_fitting_credit_the_consumer_is_asked) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  const SharedPlan other = plan_of(8);  // equal, but plans are compared by address
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
+  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kOk);
+  EXPECT_EQ(bench.arrival(), Arrival::kNeedsCredit);
+  bench.credit(0, other);
+  EXPECT_EQ(bench.arrival(), Arrival::kNeedsCredit);
+  const auto missing = bench.ring.uncredited(false);
+  EXPECT_EQ(missing.size(), size_t{1});
+  EXPECT(missing[0].seq == 0 && missing[0].filled);
+  bench.credit(0, plan);
+  EXPECT(bench.ring.uncredited(false).empty());
+  EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
+  EXPECT_EQ(bench.issue(), 5);
+  EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+}
+
+TEST(a_consumer_that_waits_is_told_that_credit_is_missing) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  bench.credit(0, plan_of(8));
+  Actor consumer([&] { EXPECT_EQ(bench.arrival(kForever), Arrival::kNeedsCredit); },
+                 bench.closer());
+  consumer.wait_until_asleep();
+  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kOk);
+  consumer.join();
+}
+
+TEST(a_prefetch_thread_that_waits_takes_a_late_credit) {
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  Actor prefetch([&] { EXPECT_EQ(bench.issue(), 9); }, bench.closer());
+  prefetch.wait_until_asleep();
+  EXPECT_EQ(bench.fill(1, plan, 9), Wait::kOk);
+  prefetch.wait_until_asleep();
+  bench.credit(0, plan_of(8));
+  prefetch.wait_until_asleep();
+  bench.credit(0, plan);
+  prefetch.join();
+}
+
+TEST(credits_stay_in_the_window) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT_THROW(bench.credit(2, plan), InvalidArgument, "batch 2");
+  EXPECT_EQ(bench.fill(1, plan, 0), Wait::kOk);
+  bench.credit(0, plan);
+  Ring::Issue work;
+  EXPECT(bench.ring.wait_issue(&work));
+  EXPECT_THROW(bench.credit(0, plan), InvalidArgument, "batch 0");  // being issued
+  EXPECT_THROW(bench.ring.withdraw_credit(0), InvalidArgument, "batch 0");
+  bench.ring.issued(work, Ticket{});
+  EXPECT_THROW(bench.credit(0, plan), InvalidArgument, "batch 0");  // issued
+  EXPECT_THROW(bench.credit(2, plan), InvalidArgument, "batch 2");
+  EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+  bench.ring.delivered();
+  EXPECT_THROW(bench.credit(0, plan), InvalidArgument, "batch 0");  // delivered
+  bench.credit(2, plan);
+  EXPECT_THROW(bench.credit(3, plan), InvalidArgument, "batch 3");
+}
+
+TEST(credits_must_suit_their_plan) {
+  RingBench bench(2);
+  bench.ring.open_epoch();
+  Credit credit;
+  EXPECT_THROW(bench.ring.give_credit(0, credit), InvalidArgument, "plan");
+  credit.plan = plan_of(8);
+  EXPECT_THROW(bench.ring.give_credit(0, credit), InvalidArgument, "one output per leaf");
+  const BatchPlan::Leaf leaf{8, {}, 0};
+  credit.plan = std::make_shared<const BatchPlan>(std::vector<BatchPlan::Leaf>{leaf, leaf});
+  credit.outputs.assign(2, nullptr);
+  EXPECT_THROW(bench.ring.give_credit(0, credit), InvalidArgument, "staging");
+}
+
+TEST(plans_must_suit_their_pixels) {
+  NormalizeSpec spec;
+  spec.batch = spec.height = spec.width = 2;
+  spec.channels = 3;
+  const BatchPlan::Leaf leaf{23, spec, 0};
+  EXPECT_THROW(BatchPlan{{leaf}}, InvalidArgument, "24 pixels");
+}
+
+TEST(a_withdrawn_credit_is_not_used) {
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  bench.credit(0, plan);
+  EXPECT(bench.ring.withdraw_credit(0));
+  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kOk);
+  EXPECT_EQ(bench.arrival(), Arrival::kNeedsCredit);
+}
+
+TEST(uncredited_lists_the_window) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT(bench.ring.uncredited(false).empty());
+  EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{3});
+  EXPECT(!bench.ring.uncredited(true)[0].filled);
+  bench.credit(1, plan);
+  auto missing = bench.ring.uncredited(true);
+  EXPECT_EQ(missing.size(), size_t{2});
+  EXPECT(missing[0].seq == 0 && missing[1].seq == 2);
+  EXPECT_EQ(bench.fill(1, plan, 0), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan_of(8), 1), Wait::kOk);  // the credit for 1 is for another plan now
+  missing = bench.ring.uncredited(false);
+  EXPECT_EQ(missing.size(), size_t{2});
+  EXPECT(missing[0].filled && missing[1].filled && missing[1].seq == 1);
+  EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{3});
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), Wait::kOk);
+  EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{2});  // errors need none
+  bench.credit(0, plan);
+  Ring::Issue work;
+  EXPECT(bench.ring.wait_issue(&work));
+  EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{1});  // being issued
+}
+
+TEST(errors_and_the_end_take_their_place) {
+  RingBench bench(4);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 2), Wait::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOk);
+  Actor prefetch(
+      [&] {
+        while (true) bench.issue();
+      },
+      bench.closer());
+  const Arrival expected[] = {Arrival::kBatch, Arrival::kError, Arrival::kBatch, Arrival::kEnd};
+  for (uint64_t seq = 0; seq < 4; ++seq) {
+    if (expected[seq] == Arrival::kBatch) bench.credit(seq, plan);
+    EXPECT_EQ(bench.arrival(kForever), expected[seq]);
+    bench.ring.delivered();
+  }
+  EXPECT_EQ(bench.ring.stats().delivered, uint64_t{2});
+}
+
+TEST(errors_fill_the_window_and_no_more) {
+  for (const size_t depth : {size_t{1}, size_t{3}}) {
+    RingBench bench(depth);
+    const SharedPlan plan = plan_of(8);
+    bench.ring.open_epoch();
+    Actor prefetch([&] { EXPECT_EQ(bench.issue(), 4); }, bench.closer());
+    // Passed on, an error's slot is free: twice depth of them get in, and then it is full.
+    for (size_t i = 0; i < 2 * depth; ++i) {
+      EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kForever), Wait::kOk);
+    }
+    prefetch.wait_until_asleep();
+    EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kTimeout);
+    Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 4, kForever), Wait::kOk); }, bench.closer());
+    for (size_t i = 0; i < 2 * depth; ++i) {
+      EXPECT_EQ(bench.arrival(kForever), Arrival::kError);
+      bench.ring.delivered();
+    }
+    producer.join();
+    EXPECT_EQ(bench.arrival(kForever), Arrival::kNeedsCredit);
+    bench.credit(2 * depth, plan);
+    EXPECT_EQ(bench.arrival(kForever), Arrival::kBatch);
+    prefetch.join();
+  }
+}
+
+TEST(a_credit_made_ahead_of_an_error_goes_with_it) {
+  // Its owner made the memory for batch 0; taken for batch 2, which has the same place in the
+  // window, it would be written where nobody looks for it.
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  bench.credit(0, plan);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  bench.credit(1, plan);
+  EXPECT_EQ(bench.issue(), 1);
+  EXPECT_EQ(bench.arrival(), Arrival::kError);
+  bench.ring.delivered();
+  EXPECT_EQ(bench.fill(1, plan, 2), Wait::kOk);
+  const auto missing = bench.ring.uncredited(false);
+  EXPECT_EQ(missing.size(), size_t{1});
+  EXPECT_EQ(missing[0].seq, uint64_t{2});
+}
+
+TEST(a_credit_that_an_error_overtook_is_ignored) {
+  // The consumer asked what is uncredited; before it answers, the end takes the place.
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{2});
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  bench.credit(0, plan);  // filled, not passed on
+  bench.credit(1, plan);
+  EXPECT_EQ(bench.issue(), 1);
+  EXPECT(!bench.ring.withdraw_credit(0));  // passed on
+  bench.credit(0, plan);
+  EXPECT_EQ(bench.arrival(), Arrival::kEnd);
+  bench.ring.delivered();
+  EXPECT(bench.ring.uncredited(true)[0].seq == 2);
+}
+
+TEST(nothing_can_be_delivered_that_has_not_arrived) {
+  RingBench bench(2);
+  bench.ring.open_epoch();
+  EXPECT_THROW(bench.ring.delivered(), InvalidArgument, "nothing has arrived");
+}
+
+TEST(statistics_add_up) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(1000);
+  bench.ring.open_epoch();
+  for (uint64_t seq = 0; seq < 5; ++seq) bench.round(1, seq, plan, 1);
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.arrival(Ring::Clock::now() + std::chrono::milliseconds(1)),
+            Arrival::kNeedsCredit);
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1, Ring::Clock::now() + std::chrono::milliseconds(1)),
+            Wait::kTimeout);
+  bench.credit(5, plan);
+  EXPECT_EQ(bench.arrival(Ring::Clock::now() + std::chrono::milliseconds(1)), Arrival::kTimeout);
+  const Ring::Stats stats = bench.ring.stats();
+  EXPECT_EQ(stats.filled, uint64_t{7});
+  EXPECT_EQ(stats.delivered, uint64_t{5});
+  EXPECT_EQ(stats.bytes, uint64_t{7 * 1024});
+  EXPECT_EQ(stats.slot_bytes, uint64_t{2 * 1024});
+  EXPECT(stats.pinned && stats.why_not_pinned.empty());
+  EXPECT(stats.producer_wait_s >= 0.001 && stats.consumer_wait_s >= 0.001);
+}
+
+}  // namespace
+}  // namespace fastloader::testing
+
+int main(int argc, char** argv) { return fastloader::testing::run_all_tests(argc, argv); }
