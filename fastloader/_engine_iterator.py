@@ -154,6 +154,8 @@ class EngineIterator(Iterator[Any]):
                 self.close()
                 raise StopIteration
             prefetcher.skip()
+            # Memory that was offered for it is taken back: the next credit makes its own.
+            epoch.credits.pop(epoch.next_seq, None)
             epoch.next_seq += 1
             error = epoch.pending.popleft().error
             assert error is not None

@@ -83,7 +83,7 @@ class Stream {
 
   /// Blocks until everything queued so far has finished; throws the sticky error.
   virtual void synchronize() = 0;
-  /// Throws the sticky error, if any, without blocking.
+  /// Throws the sticky error, if any, without blocking. The one call any thread may make.
   virtual void check() = 0;
 
   /// The value `wrap_external` of the same backend accepts. Never 0 for an owned stream.

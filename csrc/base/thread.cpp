@@ -25,6 +25,11 @@ Thread::Thread(std::string name, std::function<void()> body)
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
+  // A fault is delivered to the thread that caused it. Blocked, it would kill the process without
+  // asking the handlers of faulthandler or a sanitizer.
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) {
+    sigdelset(&all, fault);
+  }
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     thread_ = std::thread([name = name_, body = std::move(body), finish = finish_] {

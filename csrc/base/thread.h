@@ -13,8 +13,8 @@ namespace fastloader {
 class Thread {
  public:
   Thread() = default;
-  /// `name` shows in `top -H` and debuggers (15 characters at most). Signals are blocked in the new
-  /// thread, so that Ctrl-C and SIGCHLD reach Python's.
+  /// `name` shows in `top -H` and debuggers (15 characters at most). Signals other than
+  /// faults are blocked in the new thread, so that Ctrl-C and SIGCHLD reach Python's.
   Thread(std::string name, std::function<void()> body);
   Thread(Thread&&) = default;
   Thread& operator=(Thread&&) = delete;

@@ -113,7 +113,6 @@ Prefetcher::Writable& Prefetcher::writable(uint64_t seq, uintptr_t stream) {
     }
     std::swap(mine, *free);
   }
-  mine.stream = stream;
   return mine;
 }
 
@@ -124,8 +123,10 @@ void Prefetcher::give_credit(uint64_t seq, std::shared_ptr<const BatchPlan> plan
   credit_.plan = std::move(plan);
   credit_.outputs.assign(outputs.begin(), outputs.end());
   credit_.staging = staging;
+  Stream& consumer = consumer_stream(stream);
   Writable& since = writable(seq, stream);
-  since.last = consumer_stream(stream).record(*since.event);
+  since.last = consumer.record(*since.event);
+  since.stream = stream;
   credit_.writable = since.last;
   ring_->give_credit(seq, credit_);
 }

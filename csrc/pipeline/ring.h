@@ -77,7 +77,8 @@ class Ring {
     uint64_t first_seq = 0;  ///< of its first batch
   };
 
-  /// Cancels what is left of the epoch before.
+  /// Cancels what is left of the epoch before. Whoever has credits outstanding calls `cancel`
+  /// first: only that tells the ticket to wait for.
   Epoch open_epoch();
 
   // --- producer: one thread per epoch -----------------------------------------------------------

@@ -39,8 +39,8 @@ uint64_t run_until_failure(Backend& backend, size_t depth, std::string* failure)
       EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
       EXPECT_EQ(consumer.take()->wrong(batches.at(came)), -1);
     }
-  } catch (const BackendError& error) {
-    *failure = error.what();
+  } catch (const BackendError& first) {
+    *failure = first.what();
     // Sticky from now on.
     Ticket ticket;
     EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, *failure);

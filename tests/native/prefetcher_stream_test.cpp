@@ -159,6 +159,29 @@ TEST(a_replaced_credit_is_not_waited_for) {
   EXPECT(replaced.untouched());
 }
 
+TEST(a_refused_credit_changes_nothing) {
+  // Batch 1 has the place of batch 0, whose credit is in use.
+  HostBackend backend;
+  const auto stream = backend.create_stream(0);
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const Batch batch = plain_batch({50}, 1);
+  const Memory memory(backend, *batch.plan);
+  const Memory early(backend, *batch.plan);
+  Gate gate;
+  gate.close(*stream);
+  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
+  const Ticket ticket = push_and_wait(prefetcher, epoch, batch);
+  EXPECT_THROW(prefetcher.give_credit(1, batch.plan, early.outputs(), nullptr, 0), InvalidArgument,
+               "batch 1");
+  EXPECT(memory.untouched());
+  gate.open();
+  prefetcher.deliver(ticket, stream->handle());
+  stream->synchronize();
+  EXPECT_EQ(memory.wrong(batch), -1);
+  EXPECT(early.untouched());
+}
+
 TEST(memory_is_used_again_as_soon_as_the_consumer_gave_it_back) {
   // One block of memory per credit for the whole epoch, as from torch's caching allocator: reading
   // a batch is queued, and the memory is offered for another one at once. Any missing wait shows as

@@ -11,7 +11,7 @@ TEST(slots_are_exact_at_first_and_have_some_air_later) {
   bench.before_allocation = [&](size_t bytes) { asked.push_back(bytes); };
   bench.ring.open_epoch();
   uint64_t seq = 0;
-  for (const size_t bytes : {1024, 512, 1024, 2048, 2304, 8192, 9216}) {
+  for (const size_t bytes : {1024u, 512u, 1024u, 2048u, 2304u, 8192u, 9216u}) {
     bench.round(1, seq++, plan_of(bytes), 1);
   }
   // 2304 fits into the air of 2048; the last ones stop at the limit.

@@ -32,14 +32,14 @@ inline std::ostream& operator<<(std::ostream& out, Arrival arrival) {
 class FakeBlock final : public HostBlock {
  public:
   FakeBlock(size_t bytes, std::string why_not_pinned)
-      : memory_(bytes), why_not_pinned_(std::move(why_not_pinned)) {}
+      : memory_(bytes + 1), why_not_pinned_(std::move(why_not_pinned)) {}
   void* data() const override { return const_cast<std::byte*>(memory_.data()); }
-  size_t bytes() const override { return memory_.size(); }
+  size_t bytes() const override { return memory_.size() - 1; }
   bool pinned() const override { return why_not_pinned_.empty(); }
   const std::string& why_not_pinned() const override { return why_not_pinned_; }
 
  private:
-  std::vector<std::byte> memory_;
+  std::vector<std::byte> memory_;  // one more, so that there is an address even for none
   std::string why_not_pinned_;
 };
 
