@@ -7,7 +7,6 @@ import importlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -103,9 +102,10 @@ def require_packages() -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from fastloader.cli import plots, report, training
+    from fastloader.cli import plots, table, training
     from fastloader.cli.folder_dataset import find_pictures
 
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     arguments.out.mkdir(parents=True, exist_ok=True)
     try:
         device = training.resolve_device(arguments.device)
@@ -129,7 +129,12 @@ def _compare(arguments: argparse.Namespace) -> None:
         )
         runs.append(run_in_own_process(job))
 
-    print(report.table(runs))
+    print(table.side_by_side(runs))
+    if load > usable_cpus() / 2:
+        print(
+            f"\nThis machine was busy with other work when the demo began (load {load:.1f} on "
+            f"{usable_cpus()} CPUs): repeat it when it is idle, the times above say little."
+        )
     batches, waits = arguments.out / "batches.png", arguments.out / "waits.png"
     plots.draw_batches(runs[0], batches)
     plots.draw_waits(runs, waits)
@@ -137,30 +142,20 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 
 def _made_pictures(arguments: argparse.Namespace) -> Path:
+    from tqdm import tqdm
+
     from fastloader.cli import pictures
 
     # All that the pictures depend on is in the name, so that a folder never has to be emptied.
     name = f"{arguments.pictures}-of-{WIDTH}x{HEIGHT}-seed{arguments.seed}"
     folder: Path = arguments.out / "data" / name
-    pictures.make_folder(
-        folder,
-        arguments.pictures,
-        WIDTH,
-        HEIGHT,
-        arguments.seed,
-        usable_cpus(),
-        _progress,
-    )
+    tasks = pictures.missing_pictures(folder, arguments.pictures, WIDTH, HEIGHT, arguments.seed)
+    with tqdm(
+        total=len(tasks), desc="pictures", file=sys.stderr, dynamic_ncols=True, disable=not tasks
+    ) as bar:
+        for ready in pictures.make_pictures(tasks, usable_cpus()):
+            bar.update(ready)
     return folder
-
-
-def _progress(items: Iterable[Any], total: int) -> Iterable[Any]:
-    from tqdm import tqdm
-
-    bar: Iterable[Any] = tqdm(
-        items, "pictures", total, unit="chunk", file=sys.stderr, dynamic_ncols=True
-    )
-    return bar
 
 
 def run_in_own_process(job: Job) -> Run:

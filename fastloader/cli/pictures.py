@@ -6,12 +6,12 @@ as a sensor leaves it, without which a JPEG is several times too small and decod
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,43 +25,51 @@ _GRAIN = 4.0  # standard deviation, of 255
 _TO_LIGHT: Floats = np.array([0.3, 0.59, 0.11], np.float32)
 
 
-def make_folder(
-    folder: Path,
-    count: int,
-    width: int,
-    height: int,
-    seed: int,
-    processes: int,
-    progress: Callable[[Iterable[Any], int], Iterable[Any]],
-) -> None:
-    """Fills ``folder`` with ``count`` pictures, in one subfolder for each kind. Those that are there
-    already stay, so that an interrupted run is completed. ``progress(finished, total)`` yields what
-    it is given and shows how far it is."""
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One picture to make."""
+
+    path: Path
+    kind: str
+    width: int
+    height: int
+    seed: tuple[int, int]
+
+
+def missing_pictures(folder: Path, count: int, width: int, height: int, seed: int) -> list[Task]:
+    """What is to be made until ``folder`` holds ``count`` pictures, in one subfolder for each kind.
+    Those that an interrupted run has made stay."""
     kinds = list(SCENES)
     tasks = []
     for index in range(count):
         kind = kinds[index % len(kinds)]
         path = folder / kind / f"{kind}_{index:05d}.jpg"
         if not path.exists():
-            tasks.append((path, kind, width, height, (seed, index)))
-    for kind in kinds[:count]:
-        (folder / kind).mkdir(parents=True, exist_ok=True)
+            tasks.append(Task(path, kind, width, height, (seed, index)))
+    return tasks
+
+
+def make_pictures(tasks: list[Task], processes: int) -> Iterator[int]:
+    """Makes them all; yields how many have become ready, now and then."""
     if not tasks:
         return
     spawning = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=spawning) as pool:
         chunks = [tasks[start : start + 20] for start in range(0, len(tasks), 20)]
-        futures = [pool.submit(write_pictures, chunk) for chunk in chunks]
-        for future in progress(as_completed(futures), len(futures)):
-            future.result()
+        for finished in as_completed([pool.submit(write_pictures, chunk) for chunk in chunks]):
+            yield finished.result()
 
 
-def write_pictures(tasks: list[tuple[Path, str, int, int, tuple[int, int]]]) -> None:
-    for path, kind, width, height, seed in tasks:
+def write_pictures(tasks: list[Task]) -> int:
+    """Returns how many there were."""
+    for task in tasks:
+        task.path.parent.mkdir(parents=True, exist_ok=True)
         # Renamed when complete: a picture that exists is a whole one.
-        unfinished = path.with_suffix(".part")
-        picture(kind, width, height, seed).save(unfinished, "JPEG", quality=_QUALITY)
-        os.replace(unfinished, path)
+        unfinished = task.path.with_suffix(".part")
+        made = picture(task.kind, task.width, task.height, task.seed)
+        made.save(unfinished, "JPEG", quality=_QUALITY)
+        os.replace(unfinished, task.path)
+    return len(tasks)
 
 
 def picture(kind: str, width: int, height: int, seed: tuple[int, int]) -> Image.Image:
@@ -179,9 +187,9 @@ def forest(random: Random, width: int, height: int) -> Floats:
 def city(random: Random, width: int, height: int) -> Floats:
     scene = _sky(random, width, height) * random.uniform(0.5, 1)
     for _ in range(random.integers(9, 16)):
-        left, wide = random.integers(-30, width), int(width * random.uniform(0.08, 0.25))
+        left, wide = int(random.integers(-30, width)), int(width * random.uniform(0.08, 0.25))
         top = int(height * random.uniform(0.1, 0.75))
-        right, left = min(width, int(left) + wide), max(0, int(left))
+        right, left = min(width, left + wide), max(0, left)
         if right - left < 12:
             continue
         block = scene[top:, left:right]

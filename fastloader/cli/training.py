@@ -60,6 +60,7 @@ class Run:
     memory: int | None  # bytes, this process and the workers
     device_memory: int | None  # bytes, of torch's allocator
     shown: list[tuple[NDArray[np.uint8], list[int]]]  # pictures NHWC with their classes
+    threads: int  # that torch computes with on the CPU
     path: str  # how FastLoader delivered: stats()["path"]
 
     @property
@@ -189,10 +190,9 @@ def train(job: Job) -> Run:
                 bar.update(step + 1 - bar.n)
         seconds = time.perf_counter() - start  # the last item() has waited for the device
 
+    device_memory = None
     if hasattr(device_module, "max_memory_allocated"):
         device_memory = int(device_module.max_memory_allocated(device))
-    else:
-        device_memory = None
     path = "torch"
     if isinstance(loader, FastLoader):
         path = loader.stats()["path"]
@@ -206,6 +206,7 @@ def train(job: Job) -> Run:
         memory=memory.bytes,
         device_memory=device_memory,
         shown=[(denormalized(images), labels.tolist()) for images, labels in shown],
+        threads=torch.get_num_threads(),
         path=path,
     )
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 from fastloader.cli.training import Run
 
 
-def table(runs: list[Run]) -> str:
+def side_by_side(runs: list[Run]) -> str:
     """The runs side by side, with what the figures mean below."""
     job = runs[0].job
     head = (
         f"{job.steps} steps of {job.batch_size} pictures {job.size}x{job.size} on {job.device}, "
-        f"{job.workers} worker processes"
+        f"{job.workers} worker processes, threads of torch: {runs[0].threads}"
     )
     rows = [
         ("", [run.job.loader for run in runs]),
         ("images/s, after the first batch", [f"{run.images_per_second:.0f}" for run in runs]),
-        ("waited for data, s (1)", [f"{sum(run.waits):.2f}" for run in runs]),
+        ("waiting for data, s (1)", [f"{sum(run.waits):.2f}" for run in runs]),
         ("  % of the training time", [f"{100 * sum(run.waits) / run.seconds:.1f}" for run in runs]),
         ("first batch after, ms (2)", [f"{1e3 * run.waits[0]:.0f}" for run in runs]),
         ("peak memory with workers, MB (3)", [_megabytes(run.memory) for run in runs]),
     ]
     if any(run.device_memory is not None for run in runs):
         rows.append(
-            (f"peak {job.device} memory, MB (4)", [_megabytes(r.device_memory) for r in runs])
+            (f"peak {job.device} memory, MB (5)", [_megabytes(r.device_memory) for r in runs])
         )
     rows.append(("training time, s", [f"{run.seconds:.2f}" for run in runs]))
-    rows.append(("final loss (5)", [f"{run.final_loss:.4f}" for run in runs]))
+    rows.append(("final loss (4)", [f"{run.final_loss:.4f}" for run in runs]))
     return "\n".join([head, "", *_aligned(rows), "", *_notes(runs)])
 
 
@@ -48,14 +48,15 @@ def _notes(runs: list[Run]) -> list[str]:
         "(3) proportional set size: pages shared between processes count once; sampled 5 times a "
         "second",
     ]
+    notes.append(f"(4) mean over the last tenth of the steps; it began at {runs[0].losses[0]:.4f}")
     if any(run.device_memory is not None for run in runs):
-        notes.append("(4) of torch's allocator, for model, activations and batches")
-    notes.append(f"(5) mean over the last tenth of the steps; it began at {runs[0].losses[0]:.4f}")
+        notes.append("(5) of torch's allocator, for model, activations and batches")
     if runs[0].path == "cpu":
         notes += [
             "",
-            "On the CPU both loaders decode in the same worker processes, so they differ only in how",
-            "batches are normalised; differences of a few percent are this machine's other work.",
+            "On the CPU both loaders decode in worker processes of the same kind and differ only in how",
+            "batches are normalised. With a GPU, FastLoader also copies and normalises ahead, while",
+            "the network trains.",
         ]
     return notes
 
