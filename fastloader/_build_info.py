@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastloader import _extension
@@ -13,14 +13,15 @@ def build_info() -> dict[str, Any]:
     """What this installation consists of, as a JSON-able dict; needs neither torch nor a GPU.
 
     Keys: ``version``; ``python``; ``native`` (``loaded``: bool, ``why_not``: words, empty when
-    loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``),
+    loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``;
+    ``problem`` if FASTLOADER_FORCE_ISA names another),
     ``jpeg`` (libjpeg-turbo compiled against and found), ``cuda`` (``compiled_in``,
     ``runtime_version`` and ``driver_version`` as CUDA counts, 13000 is 13.0, ``architectures``,
     ``devices``, ``problem``: why it cannot be used, empty when it can).
     """
     native = _extension.load()
     info: dict[str, Any] = {
-        "version": version("fastloader"),
+        "version": _version(native),
         "python": platform.python_version(),
         "native": {"loaded": native is not None, "why_not": _why_not()},
     }
@@ -30,6 +31,13 @@ def build_info() -> dict[str, Any]:
         for device in info["cuda"]["devices"]:
             device["capability"] = list(device["capability"])
     return info
+
+
+def _version(native: Any) -> str:
+    try:
+        return version("fastloader")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown" if native is None else str(native.__version__)
 
 
 def _why_not() -> str:

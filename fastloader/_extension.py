@@ -16,7 +16,7 @@ from types import ModuleType
 _PACKAGE = Path(__file__).parent
 
 _native: ModuleType | None = None
-_error: ImportError | None = None
+_error: Exception | None = None
 _tried = False
 
 
@@ -30,7 +30,7 @@ def load() -> ModuleType | None:
         _tried = True
         try:
             _native = importlib.import_module("fastloader._native")
-        except ImportError as error:
+        except Exception as error:  # whatever a damaged module does, importing fastloader works
             _error = error
     return _native
 
@@ -74,7 +74,7 @@ def _likely_causes() -> list[str]:
             "source checkout, run `pip install -e .` in it, or start Python from another folder so "
             "that the installed package is found."
         )
-    elif not any(name.endswith(suffix) for name in found for suffix in _suffixes()):
+    elif not {f"_native{wanted}", "_native.abi3.so", "_native.so"} & set(found):
         causes.append(
             f"It was built for another Python: found {', '.join(found)}, this is Python "
             f"{platform.python_version()} and needs _native{wanted}. Reinstall with this Python."
@@ -95,10 +95,6 @@ def _likely_causes() -> list[str]:
         "pip install --force-reinstall --no-deps fastloader."
     )
     return causes
-
-
-def _suffixes() -> list[str]:
-    return importlib.machinery.EXTENSION_SUFFIXES
 
 
 def load_or_warn() -> None:

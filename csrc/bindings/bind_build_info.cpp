@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "backend/registry.h"
+#include "base/error.h"
 #include "bindings/register.h"
 #include "image/dispatch.h"
 #include "image/jpeg_library.h"
@@ -40,7 +41,13 @@ py::dict build_info() {
   jpeg_info["compiled_version"] = jpeg.compiled_version;
   jpeg_info["runtime"] = jpeg.runtime_text;
   py::dict cpu;
-  cpu["isa"] = active_isa_name();
+  cpu["problem"] = "";
+  try {
+    cpu["isa"] = active_isa_name();
+  } catch (const InvalidArgument& error) {  // a wrong FASTLOADER_FORCE_ISA must not hide the rest
+    cpu["isa"] = py::none();
+    cpu["problem"] = error.what();
+  }
   cpu["available"] = available_isa_names();
   py::dict result;
   result["version"] = FASTLOADER_VERSION;

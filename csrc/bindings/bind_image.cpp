@@ -62,9 +62,10 @@ void register_image(py::module_& module) {
       .def_property_readonly("in_bytes", &NormalizeSpec::in_bytes)
       .def_property_readonly("out_bytes", &NormalizeSpec::out_bytes);
 
-  module.def("active_isa", &active_isa_name,
-             "Name of the instruction set in use. Raises ValueError when FASTLOADER_FORCE_ISA names "
-             "one that is not to be had here.");
+  module.def(
+      "active_isa", &active_isa_name,
+      "Name of the instruction set in use. Raises ValueError when FASTLOADER_FORCE_ISA names "
+      "one that is not to be had here.");
   module.def(
       "normalize",
       [](const NormalizeSpec& spec, uintptr_t source, uintptr_t destination,

@@ -7,8 +7,6 @@ import importlib
 import multiprocessing
 import os
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,14 +161,30 @@ def run_in_own_process(job: Job) -> Run:
 
     # Not forked: CUDA does not survive that, and memory would be shared with what this one holds.
     spawning = multiprocessing.get_context("spawn")
+    receiver, sender = spawning.Pipe(duplex=False)
+    process = spawning.Process(target=training.train_and_send, args=(job, sender))
+    process.start()
+    sender.close()  # so that the end of the process is the end of the pipe
     try:
-        with ProcessPoolExecutor(1, mp_context=spawning) as pool:
-            return pool.submit(training.train, job).result()
-    except BrokenProcessPool as error:
-        raise DemoError(
-            f"the training with {job.loader} was killed, most likely for want of memory; try a "
-            "smaller --batch-size or fewer --workers, and see `fastloader doctor`"
-        ) from error
-    except OSError as error:
-        # A worker's error carries its traceback; the cause is in the last line.
-        raise DemoError(str(error).strip().splitlines()[-1].removeprefix("OSError: ")) from error
+        answer: Run | str = receiver.recv()
+        process.join(timeout=30)
+    except EOFError:
+        process.join()
+        raise DemoError(_cause_of_death(job, process.exitcode)) from None
+    finally:
+        # After Ctrl-C it is still at work, and knows nothing of it.
+        process.terminate()
+        process.join()
+        receiver.close()
+    if isinstance(answer, str):
+        raise DemoError(answer)
+    return answer
+
+
+def _cause_of_death(job: Job, status: int | None) -> str:
+    if status is not None and status < 0:
+        return (
+            f"the training with {job.loader} was killed by signal {-status}, most likely for want "
+            "of memory; try a smaller --batch-size or fewer --workers, and see `fastloader doctor`"
+        )
+    return f"the training with {job.loader} failed; its error is above"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -53,11 +54,19 @@ def make_pictures(tasks: list[Task], processes: int) -> Iterator[int]:
     """Makes them all; yields how many have become ready, now and then."""
     if not tasks:
         return
-    spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(tasks)), mp_context=spawning) as pool:
+    pool = ProcessPoolExecutor(
+        min(processes, len(tasks)),
+        mp_context=multiprocessing.get_context("spawn"),
+        # Ctrl-C reaches every process of the terminal; this one ends the others.
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
+    try:
         chunks = [tasks[start : start + 20] for start in range(0, len(tasks), 20)]
         for finished in as_completed([pool.submit(write_pictures, chunk) for chunk in chunks]):
             yield finished.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def write_pictures(tasks: list[Task]) -> int:

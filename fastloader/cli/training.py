@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +157,21 @@ class Trainer:
         return loss.detach()
 
 
+def train_and_send(job: Job, sender: Connection) -> None:
+    """Body of a process of its own: memory, caches and threads that one loader leaves behind would
+    otherwise be counted for the other. Sends a Run, or what is wrong with the pictures."""
+    # Ctrl-C reaches every process of the terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answer: Run | str
+    try:
+        answer = train(job)
+    except OSError as error:
+        # From a worker it carries a traceback; what happened is in the last line.
+        answer = str(error).strip().splitlines()[-1].removeprefix("OSError: ")
+    sender.send(answer)
+
+
 def train(job: Job) -> Run:
-    """Runs one job. In a process of its own: memory, caches and threads that one loader leaves
-    behind would otherwise be counted for the other."""
     device = torch.device(job.device)
     device_module = getattr(torch, device.type)
     if device.type == "cpu":

@@ -1,0 +1,236 @@
+"""``fastloader demo``: it runs, its table and its pictures are there, its errors are readable."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fastloader.cli import demo, pictures, table, training
+from fastloader.cli.__main__ import main
+from fastloader.cli.folder_dataset import FolderDataset
+from fastloader.cli.process_memory import PeakMemory, held_by
+from support import PACKAGE_ROOT, eventually, run_script
+
+RUN = """
+    import sys
+    from fastloader.cli.__main__ import main
+    if __name__ == "__main__":
+        sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run_demo(*arguments):
+    return run_script(RUN, "demo", "--device", "cpu", *arguments, timeout=90)
+
+
+def figures(text, label):
+    """The two numbers of a row of the table."""
+    row = next(line for line in text.splitlines() if line.strip().startswith(label))
+    return [float(number) for number in row.split()[-2:]]
+
+
+def assert_is_a_picture(path, at_least):
+    with Image.open(path) as file:
+        file.load()
+        assert file.format == "PNG"
+        assert file.width >= at_least[0] and file.height >= at_least[1]
+        assert np.asarray(file.convert("L")).std() > 5, "an empty figure"
+
+
+def make_folder(folder, names, per_class=3, extension="png"):
+    random = np.random.default_rng(0)
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for index in range(per_class):
+            pixels = random.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.{extension}")
+
+
+def test_demo_makes_pictures_trains_and_reports(tmp_path):
+    out = tmp_path / "out"
+    small = ["--pictures", 12, "--steps", 5, "--batch-size", 4, "--size", 32, "--workers", 1]
+    done = run_demo("--out", out, *small)
+    made = sorted(out.glob("data/*/*/*.jpg"))
+    assert len(made) == 12 and len({path.parent.name for path in made}) == 6
+    assert not list(out.rglob("*.part"))
+    with Image.open(made[0]) as picture:
+        assert picture.size == (demo.WIDTH, demo.HEIGHT)
+
+    assert re.search(r"^ +FastLoader +DataLoader$", done.stdout, re.MULTILINE)
+    assert min(figures(done.stdout, "images/s")) > 0
+    assert min(figures(done.stdout, "waiting for data")) > 0
+    assert all(0 < share <= 100 for share in figures(done.stdout, "% of the training time"))
+    assert min(figures(done.stdout, "first batch after")) > 0
+    assert min(figures(done.stdout, "peak memory")) > 20
+    # The same pictures, in the same order, normalised alike: within rounding.
+    fast, plain = figures(done.stdout, "final loss")
+    assert fast == pytest.approx(plain, rel=0.02)
+    assert "FastLoader: 100%" in done.stderr and "loss" in done.stderr and "img/s" in done.stderr
+
+    assert_is_a_picture(out / "batches.png", (600, 300))
+    assert_is_a_picture(out / "waits.png", (600, 300))
+
+
+def test_demo_takes_a_folder_and_batches_larger_than_it(tmp_path):
+    make_folder(tmp_path / "data", ["cat/old", "cat/new", "dog"], per_class=2)
+    out = tmp_path / "out"
+    done = run_demo(
+        "--data", tmp_path / "data", "--out", out, "--steps", 3, "--workers", 0, "--size", 16
+    )
+    assert "3 steps of 6 pictures 16x16" in done.stdout
+    assert not (out / "data").exists()
+    assert_is_a_picture(out / "batches.png", (400, 300))
+
+
+def test_ctrl_c_ends_every_process(tmp_path):
+    make_folder(tmp_path / "data", ["a", "b"])
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
+    command = [sys.executable, "-m", "fastloader.cli", "demo", "--device", "cpu", "--size", "16"]
+    command += ["--steps", "100000", "--data", tmp_path / "data", "--out", tmp_path / "out"]
+    with open(tmp_path / "errors", "w+") as errors:
+        process = subprocess.Popen(
+            command, env=environment, stderr=errors, text=True, start_new_session=True
+        )
+        eventually(
+            lambda: "loss" in (tmp_path / "errors").read_text(),
+            lambda: (tmp_path / "errors").read_text(),
+            seconds=60,
+        )
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(timeout=30) == 130
+        assert "Traceback" not in (tmp_path / "errors").read_text()
+
+
+def test_folder_without_pictures(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "notes.txt").write_text("no picture")
+    assert main(["demo", "--data", str(tmp_path / "empty"), "--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert "no picture in" in error and str(tmp_path / "empty") in error and ".jpg" in error
+    assert main(["demo", "--data", str(tmp_path / "gone"), "--out", str(tmp_path / "out")]) == 1
+    assert "gone is not a folder" in capsys.readouterr().err
+
+
+def test_device_that_is_not_there(tmp_path, capsys):
+    assert main(["demo", "--device", "nonsense", "--out", str(tmp_path / "out")]) == 1
+    assert "nonsense" in capsys.readouterr().err
+    assert not list((tmp_path / "out").iterdir()), "refused before any picture is made"
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("PIL.Image", ["fastloader[pillow]", "fastloader[simd]"]),
+        ("tqdm", ["fastloader[demo]"]),
+        ("matplotlib", ["fastloader[demo]"]),
+        ("torch", ["pip install torch"]),
+    ],
+)
+def test_missing_package_names_its_extra(module, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["demo", "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert all(word in error for word in words) and "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--steps", "0"], ["--workers", "-1"], ["--batch-size", "x"]]
+)
+def test_bad_numbers_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["demo", *arguments])
+    assert stopped.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+# --- the pieces ---------------------------------------------------------------------------------
+
+
+def test_dataset_classes_are_the_first_folders(tmp_path):
+    make_folder(tmp_path, ["b/deep/er", "a"])
+    dataset = FolderDataset(tmp_path, 16)
+    assert dataset.classes == ["a", "b"] and len(dataset) == 6
+    pixels, label = dataset[5]
+    assert pixels.shape == (3, 16, 16) and pixels.dtype == torch.uint8 and label == 1
+
+
+def test_dataset_draws_from_torchs_generator(tmp_path):
+    make_folder(tmp_path, ["a"], per_class=1)
+    dataset = FolderDataset(tmp_path, 16)
+    drawn = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        drawn.append(dataset[0][0])
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+
+
+def test_unreadable_picture_is_named(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "broken.jpg").write_bytes(b"\xff\xd8 no picture")
+    with pytest.raises(OSError, match=r"cannot read the picture .*broken\.jpg"):
+        FolderDataset(tmp_path, 16)[0]
+
+
+def test_pictures_are_reproducible_and_weigh_what_photographs_do(tmp_path):
+    tasks = pictures.missing_pictures(tmp_path, 6, 400, 300, seed=3)
+    assert pictures.write_pictures(tasks) == 6
+    for task in tasks:
+        bits = task.path.stat().st_size * 8 / (400 * 300)
+        assert 0.8 < bits < 4.5, (task.kind, bits)
+    again = pictures.picture("sea", 400, 300, tasks[5].seed)
+    assert tasks[5].kind == "sea"
+    again.save(tmp_path / "again.jpg", "JPEG", quality=88)
+    assert (tmp_path / "again.jpg").read_bytes() == tasks[5].path.read_bytes()
+
+
+def test_only_missing_pictures_are_made(tmp_path):
+    tasks = pictures.missing_pictures(tmp_path, 7, 40, 30, seed=0)
+    pictures.write_pictures(tasks[:4])
+    assert pictures.missing_pictures(tmp_path, 7, 40, 30, seed=0) == tasks[4:]
+
+
+def test_denormalised_pictures_are_the_ones_that_went_in():
+    images = torch.arange(256, dtype=torch.uint8).repeat(3).view(1, 3, 16, 16)
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (training.MEAN, training.STD))
+    normalised = (images.float() / 255 - mean) / std
+    assert np.array_equal(training.denormalized(normalised), images.permute(0, 2, 3, 1).numpy())
+
+
+def test_batches_go_on_into_the_next_epoch():
+    waits = []
+    batches = list(training.ready_batches([1, 2, 3], lambda batch: -batch, 7, waits))
+    assert batches == [-1, -2, -3, -1, -2, -3, -1] and len(waits) == 7
+
+
+def test_table_is_aligned_and_says_what_the_device_held(tmp_path):
+    runs = []
+    for name, speed in (("FastLoader", 1.0), ("DataLoader", 123.0)):
+        job = training.Job(name, tmp_path, "cuda:0", 3, 4, 2, 96, 0)
+        waits, losses = [speed, 0.5, 0.5], [2.0, 1.0, 0.5]
+        run = training.Run(
+            job, ["a"], waits, speed + 4, losses, None, 5_000_000, [], threads=2, path="engine"
+        )
+        runs.append(run)
+    lines = table.side_by_side(runs).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.endswith("DataLoader"))
+    end = lines.index("", start)
+    assert {len(line) for line in lines[start:end]} == {len(lines[start])}
+    text = "\n".join(lines)
+    assert figures(text, "images/s") == [2, 2]  # eight pictures in the 4 s after the first batch
+    assert figures(text, "peak cuda:0 memory") == [5, 5]
+    assert "not known" in text and "On the CPU" not in text
+
+
+def test_peak_memory_sees_this_process():
+    with PeakMemory() as peak:
+        held = bytearray(64 << 20)
+        held[::4096] = b"x" * len(held[::4096])
+        assert held_by("self") > 64 << 20
+    assert peak.bytes is not None and peak.bytes > 0
+    assert held_by("0") == 0
