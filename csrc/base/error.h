@@ -30,4 +30,22 @@ class BackendUnavailable : public BackendError {
   using BackendError::BackendError;
 };
 
+/// A sample's bytes cannot be had: a file that is missing, unreadable, or a folder.
+class SourceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The bytes of a picture cannot be turned into pixels. Belongs to one sample, not to the program.
+class DecodeError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The picture may be fine, but this decoder does not know its kind: give it to another one.
+class UnsupportedImage : public DecodeError {
+ public:
+  using DecodeError::DecodeError;
+};
+
 }  // namespace fastloader

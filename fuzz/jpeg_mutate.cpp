@@ -1,0 +1,169 @@
+#include "jpeg_mutate.h"
+
+#include <algorithm>
+
+namespace fastloader::fuzz {
+namespace {
+
+using testing::JpegSpec;
+using testing::Random;
+
+uint32_t length_of(const Bytes& bytes) { return static_cast<uint32_t>(bytes.size()); }
+
+auto at(Bytes& bytes, uint32_t offset) { return bytes.begin() + static_cast<long>(offset); }
+
+/// Where the segment of one of `markers` begins, or the end.
+uint32_t find_segment(const Bytes& bytes, std::initializer_list<int> markers, Random& random) {
+  std::vector<uint32_t> found;
+  for (uint32_t i = 0; i + 1 < length_of(bytes); ++i) {
+    if (bytes[i] != 0xff) continue;
+    if (std::find(markers.begin(), markers.end(), bytes[i + 1]) != markers.end()) {
+      found.push_back(i);
+    }
+  }
+  return found.empty() ? length_of(bytes)
+                       : found[random.below(static_cast<uint32_t>(found.size()))];
+}
+
+void flip_bits(Bytes& bytes, const Bytes&, Random& random) {
+  for (uint32_t n = random.between(1, 6); n > 0 && !bytes.empty(); --n) {
+    bytes[random.below(length_of(bytes))] ^= static_cast<uint8_t>(1u << random.below(8));
+  }
+}
+
+void set_bytes(Bytes& bytes, const Bytes&, Random& random) {
+  constexpr uint8_t kEdges[] = {0x00, 0x01, 0x7f, 0x80, 0xfe, 0xff};
+  for (uint32_t n = random.between(1, 3); n > 0 && !bytes.empty(); --n) {
+    const uint8_t any = static_cast<uint8_t>(random.next());
+    bytes[random.below(length_of(bytes))] = random.chance(50) ? any : kEdges[random.below(6)];
+  }
+}
+
+void cut_end(Bytes& bytes, const Bytes&, Random& random) {
+  if (bytes.empty()) return;
+  const uint32_t most = random.chance(50) ? std::min(length_of(bytes), 16u) : length_of(bytes);
+  bytes.resize(bytes.size() - random.between(1, most));
+}
+
+void remove_middle(Bytes& bytes, const Bytes&, Random& random) {
+  if (bytes.size() < 4) return;
+  const uint32_t first = random.below(length_of(bytes) - 1);
+  const uint32_t count = random.between(1, std::min(length_of(bytes) - first, 64u));
+  bytes.erase(at(bytes, first), at(bytes, first + count));
+}
+
+void repeat_middle(Bytes& bytes, const Bytes&, Random& random) {
+  if (bytes.size() < 4) return;
+  const uint32_t first = random.below(length_of(bytes) - 1);
+  const uint32_t count = random.between(1, std::min(length_of(bytes) - first, 200u));
+  const Bytes copy(at(bytes, first), at(bytes, first + count));
+  bytes.insert(at(bytes, random.below(length_of(bytes))), copy.begin(), copy.end());
+}
+
+void insert_marker(Bytes& bytes, const Bytes&, Random& random) {
+  const uint8_t code = static_cast<uint8_t>(random.between(random.chance(70) ? 0xc0 : 0x01, 0xfe));
+  const uint8_t marker[2] = {0xff, code};
+  bytes.insert(at(bytes, random.below(length_of(bytes) + 1)), marker, marker + 2);
+}
+
+void change_marker(Bytes& bytes, const Bytes&, Random& random) {
+  const uint32_t i = find_segment(bytes, {0xc0, 0xc1, 0xc2, 0xc4, 0xda, 0xdb, 0xdd, 0xd9}, random);
+  if (i + 1 < length_of(bytes)) bytes[i + 1] = static_cast<uint8_t>(random.between(0xc0, 0xe1));
+}
+
+void move_restarts(Bytes& bytes, const Bytes&, Random& random) {
+  const uint32_t i = find_segment(bytes, {0xd0, 0xd1, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7}, random);
+  if (i + 1 < length_of(bytes)) bytes[i + 1] = static_cast<uint8_t>(random.between(0xd0, 0xd7));
+}
+
+void change_frame(Bytes& bytes, const Bytes&, Random& random) {
+  const uint32_t i = find_segment(bytes, {0xc0, 0xc1, 0xc2, 0xc9, 0xca}, random);
+  if (i + 12 >= length_of(bytes)) return;
+  const bool size = random.chance(50);
+  if (size) {
+    bytes[i + 5] = bytes[i + 7] = 0;
+    bytes[i + 6] = static_cast<uint8_t>(random.next());
+    bytes[i + 8] = static_cast<uint8_t>(random.next());
+    return;
+  }
+  const uint32_t component = random.below(std::max<uint32_t>(1, bytes[i + 9]));
+  const uint32_t sampling = i + 11 + 3 * component;
+  if (sampling >= length_of(bytes)) return;
+  bytes[sampling] = static_cast<uint8_t>(random.between(1, 4) << 4 | random.between(1, 4));
+}
+
+void change_scan(Bytes& bytes, const Bytes&, Random& random) {
+  const uint32_t i = find_segment(bytes, {0xda}, random);
+  if (i + 14 >= length_of(bytes)) return;
+  bytes[i + random.between(2, 14)] = static_cast<uint8_t>(random.below(64));
+}
+
+void change_length(Bytes& bytes, const Bytes&, Random& random) {
+  const uint32_t i = find_segment(bytes, {0xc0, 0xc2, 0xc4, 0xda, 0xdb, 0xdd, 0xe0, 0xee}, random);
+  if (i + 3 >= length_of(bytes)) return;
+  bytes[i + 2] = random.chance(80) ? 0 : 0xff;
+  bytes[i + 3] = static_cast<uint8_t>(random.next());
+}
+
+void splice(Bytes& bytes, const Bytes& other, Random& random) {
+  if (bytes.empty() || other.empty()) return;
+  bytes.resize(random.below(length_of(bytes)) + 1);
+  bytes.insert(bytes.end(), other.begin() + random.below(length_of(other)), other.end());
+}
+
+void append(Bytes& bytes, const Bytes& other, Random& random) {
+  if (random.chance(50)) {
+    bytes.insert(bytes.end(), other.begin(), other.end());
+  } else {
+    for (uint32_t n = random.between(1, 40); n > 0; --n) {
+      bytes.push_back(static_cast<uint8_t>(random.next()));
+    }
+  }
+}
+
+constexpr size_t kLargest = 1 << 16;
+
+}  // namespace
+
+std::vector<Bytes> make_seeds() {
+  std::vector<Bytes> seeds;
+  Random random(2024);
+  const JpegSampling samplings[] = {{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {3, 1}, {2, 4}};
+  const J_COLOR_SPACE colors[] = {JCS_GRAYSCALE, JCS_YCbCr, JCS_YCbCr, JCS_RGB, JCS_CMYK, JCS_YCCK};
+  for (const J_COLOR_SPACE color : colors) {
+    for (const JpegSampling& sampling : samplings) {
+      for (int make = 0; make < 5; ++make) {
+        JpegSpec spec;
+        spec.stored = color;
+        spec.width = random.between(1, 60);
+        spec.height = random.between(1, 60);
+        spec.quality = static_cast<int>(random.between(20, 95));
+        spec.sampling[0] = sampling;
+        if (color == JCS_YCCK) spec.sampling[3] = sampling;
+        spec.progressive = make == 1;
+        spec.separate_scans = make == 2;
+        spec.restart_blocks = make == 3 ? random.between(1, 4) : 0;
+        spec.arithmetic = make == 4 && random.chance(30);
+        spec.incomplete = make == 4 && !spec.arithmetic;
+        spec.optimize = random.chance(20);
+        spec.seed = random.next();
+        Bytes jpeg = testing::make_jpeg(spec);
+        if (!jpeg.empty()) seeds.push_back(std::move(jpeg));
+      }
+    }
+  }
+  return seeds;
+}
+
+void mutate(Bytes& bytes, const Bytes& other, Random& random) {
+  using Mutation = void (*)(Bytes& bytes, const Bytes& other, Random& random);
+  constexpr Mutation kMutations[] = {
+      flip_bits,     set_bytes,     cut_end,       remove_middle, repeat_middle,
+      insert_marker, change_marker, move_restarts, change_frame,  change_scan,
+      change_length, splice,        append,
+  };
+  kMutations[random.below(sizeof kMutations / sizeof kMutations[0])](bytes, other, random);
+  if (bytes.size() > kLargest) bytes.resize(kLargest);
+}
+
+}  // namespace fastloader::fuzz
