@@ -1,6 +1,12 @@
 #pragma once
 
+#include <pybind11/pybind11.h>
+
+#include <array>
 #include <cstdint>
+
+#include "image/normalize.h"
+#include "pipeline/buffer_pool.h"
 
 // The C structs of DLPack 0.x, as every torch since 1.10 reads them from a capsule named
 // "dltensor". Written out here because the ABI is frozen and is all we need of it.
@@ -9,6 +15,7 @@
 namespace fastloader::bindings::dlpack {
 
 constexpr int32_t kCpu = 1;
+constexpr uint8_t kUnsigned = 1;
 constexpr uint8_t kFloat = 2;
 constexpr uint8_t kBfloat = 4;
 
@@ -40,3 +47,20 @@ struct ManagedTensor {
 };
 
 }  // namespace fastloader::bindings::dlpack
+
+namespace fastloader::bindings {
+
+/// A capsule that torch.from_dlpack takes as a 4-dimensional CPU tensor on a pooled buffer, which
+/// goes back to its pool when the last tensor or view of it dies, or the capsule unused. Takes the
+/// buffer over, also when it throws. Strides are in elements.
+pybind11::capsule pooled_capsule(BufferPool::Buffer* buffer, dlpack::DataType type,
+                                 const std::array<int64_t, 4>& shape,
+                                 const std::array<int64_t, 4>& strides);
+
+/// The type of normalised elements.
+dlpack::DataType dlpack_type(FloatType type);
+
+/// Strides of a contiguous or channels_last tensor of shape (N, C, H, W).
+std::array<int64_t, 4> nchw_strides(const std::array<int64_t, 4>& shape, Layout layout);
+
+}  // namespace fastloader::bindings

@@ -8,5 +8,6 @@ PYBIND11_MODULE(_native, module) {
   bindings::register_image(module);
   bindings::register_buffer_pool(module);
   bindings::register_prefetcher(module);
+  bindings::register_decode_pool(module);
   bindings::register_build_info(module);
 }

@@ -9,6 +9,7 @@ void register_errors(pybind11::module_& module);
 void register_image(pybind11::module_& module);
 void register_buffer_pool(pybind11::module_& module);
 void register_prefetcher(pybind11::module_& module);
+void register_decode_pool(pybind11::module_& module);
 void register_build_info(pybind11::module_& module);
 
 }  // namespace fastloader::bindings

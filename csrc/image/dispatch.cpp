@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "image/normalize_runs.h"
+#include "image/resize_kernels.h"
 
 namespace fastloader {
 namespace {
@@ -19,6 +20,12 @@ bool has_avx512() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl");
+}
+
+// Ice Lake, Zen 4 and later: permuting single bytes across a whole register, products of 4 bytes.
+bool has_avx512vnni() {
+  return has_avx512() && __builtin_cpu_supports("avx512vbmi") &&
+         __builtin_cpu_supports("avx512vnni");
 }
 
 // Not __builtin_cpu_supports("f16c"): GCC 10 and Clang before 18 don't know the name. F16C needs
@@ -41,12 +48,13 @@ bool always() { return true; }
 
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
-    {"avx512", has_avx512, normalize_avx512},
-    {"avx2", has_avx2, normalize_avx2},
+    {"avx512vnni", has_avx512vnni, normalize_avx512, &kResizeAvx512Vnni},
+    {"avx512", has_avx512, normalize_avx512, &kResizeAvx2},
+    {"avx2", has_avx2, normalize_avx2, &kResizeAvx2},
 #elif defined(__aarch64__)
-    {"neon", always, normalize_neon},
+    {"neon", always, normalize_neon, &kResizeScalar},
 #endif
-    {"scalar", always, normalize_scalar},
+    {"scalar", always, normalize_scalar, &kResizeScalar},
 };
 
 const Isa* find_supported(const std::string& name) {

@@ -8,9 +8,11 @@
 
 namespace fastloader {
 
-// One list of instruction sets, best first: avx512, avx2, neon, scalar; those of another
-// architecture are left out when compiling. The first that this CPU and its operating system
-// support is chosen at first use and kept; FASTLOADER_FORCE_ISA=<name> chooses another.
+// One list of instruction sets, best first: avx512vnni, avx512, avx2, neon, scalar; those of
+// another architecture are left out when compiling. The first that this CPU and its operating
+// system support is chosen at first use and kept; FASTLOADER_FORCE_ISA=<name> chooses another.
+
+struct ResizeKernels;
 
 using NormalizeFunction = void (*)(const NormalizeSpec& spec, const uint8_t* in, void* out);
 
@@ -19,6 +21,8 @@ struct Isa {
   bool (*supported)();
   /// Expects a spec that passed validate().
   NormalizeFunction normalize;
+  /// What a Resizer runs on.
+  const ResizeKernels* resize;
 };
 
 /// Throws InvalidArgument, listing what is available, when FASTLOADER_FORCE_ISA names anything

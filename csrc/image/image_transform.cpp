@@ -1,0 +1,93 @@
+#include "image/image_transform.h"
+
+#include <string>
+
+#include "base/error.h"
+
+namespace fastloader {
+namespace {
+
+void check_edge(const char* what, size_t edge) {
+  if (edge == 0 || edge > kMaxImageEdge) {
+    throw InvalidArgument(std::string(what) + " of " + std::to_string(edge) + " pixels; 1 to " +
+                          std::to_string(kMaxImageEdge) + " are allowed");
+  }
+}
+
+void check_probability(const char* what, double probability) {
+  if (!(probability >= 0 && probability <= 1)) {
+    throw InvalidArgument(std::string(what) + " with probability " + std::to_string(probability) +
+                          "; 0 to 1 is allowed");
+  }
+}
+
+}  // namespace
+
+std::optional<ImageSize> ImageTransform::output() const {
+  if (center_crop) return center_crop;
+  if (scale == Scale::kExact) return exact;
+  return std::nullopt;
+}
+
+void validate(const ImageTransform& transform) {
+  if (transform.random_crop) {
+    validate(*transform.random_crop);
+    if (transform.scale != ImageTransform::Scale::kExact) {
+      throw InvalidArgument("a random resized crop needs the size that it is resized to");
+    }
+  }
+  if (transform.scale == ImageTransform::Scale::kShorter) {
+    check_edge("a resize to a shorter edge", transform.shorter);
+  }
+  if (transform.scale == ImageTransform::Scale::kExact) {
+    check_edge("a resize to a height", transform.exact.height);
+    check_edge("a resize to a width", transform.exact.width);
+  }
+  if (transform.center_crop) {
+    check_edge("a centre crop to a height", transform.center_crop->height);
+    check_edge("a centre crop to a width", transform.center_crop->width);
+  }
+  check_probability("a horizontal flip", transform.horizontal_flip);
+  check_probability("a vertical flip", transform.vertical_flip);
+  if (!transform.output()) {
+    throw InvalidArgument("the pictures would come out in different sizes");
+  }
+}
+
+SampleGeometry draw_geometry(const ImageTransform& transform, const ImageSize& picture,
+                             uint64_t seed, uint64_t index) {
+  SampleGeometry geometry;
+  geometry.box = CropBox{0, 0, picture.width, picture.height};
+  if (transform.random_crop) {
+    Draws draws(seed, index, kDrawCrop);
+    geometry.box = random_resized_crop(picture, *transform.random_crop, draws);
+  }
+  const ImageSize cropped{geometry.box.height, geometry.box.width};
+  switch (transform.scale) {
+    case ImageTransform::Scale::kKeep:
+      geometry.scaled = cropped;
+      break;
+    case ImageTransform::Scale::kShorter:
+      geometry.scaled = resize_shorter_edge(cropped, transform.shorter, transform.max_size);
+      break;
+    case ImageTransform::Scale::kExact:
+      geometry.scaled = transform.exact;
+      break;
+  }
+  if (geometry.scaled.height == 0 || geometry.scaled.width == 0) {
+    throw InvalidArgument("a picture of " + std::to_string(picture.width) + "x" +
+                          std::to_string(picture.height) + " pixels is too thin for the resize");
+  }
+  geometry.window = center_crop(geometry.scaled, transform.center_crop.value_or(geometry.scaled));
+  {
+    Draws draws(seed, index, kDrawHorizontalFlip);
+    geometry.horizontal_flip = random_flip(transform.horizontal_flip, draws);
+  }
+  {
+    Draws draws(seed, index, kDrawVerticalFlip);
+    geometry.vertical_flip = random_flip(transform.vertical_flip, draws);
+  }
+  return geometry;
+}
+
+}  // namespace fastloader

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "image/crop.h"
+#include "image/resize.h"
+
+namespace fastloader {
+
+/// A chain of torchvision's geometric transforms in the one order that is taken natively: random
+/// crop, resize, centre crop, flips, each of them optional, with an output of fixed size.
+struct ImageTransform {
+  enum class Scale : uint8_t {
+    kKeep,     ///< as it is
+    kShorter,  ///< Resize(int): the shorter edge becomes `shorter`
+    kExact,    ///< Resize((h, w)) and RandomResizedCrop: becomes `exact`
+  };
+
+  std::optional<CropRange> random_crop;  ///< RandomResizedCrop; then `scale` is kExact
+  Scale scale = Scale::kKeep;
+  size_t shorter = 0;
+  std::optional<size_t> max_size;
+  ImageSize exact;
+  std::optional<ImageSize> center_crop;
+  double horizontal_flip = 0;  ///< probability
+  double vertical_flip = 0;
+  ResizeFilter filter = ResizeFilter::kBilinear;
+
+  /// Height and width of what comes out, if every picture gives the same.
+  std::optional<ImageSize> output() const;
+};
+
+/// Throws InvalidArgument for what validate(CropRange) refuses, sizes of 0 or above kMaxImageEdge,
+/// probabilities outside 0..1, and a chain whose output differs from picture to picture.
+void validate(const ImageTransform& transform);
+
+/// What a chain does to one picture of known size.
+struct SampleGeometry {
+  CropBox box;       ///< the part of the picture that is used
+  ImageSize scaled;  ///< its size after the resize
+  CenterCrop window; ///< the part of that which is kept, and zeros around it
+  bool horizontal_flip = false;
+  bool vertical_flip = false;
+};
+
+/// Draws the geometry of sample `index`: a function of the arguments only. Expects a transform that
+/// passed validate(); throws InvalidArgument for a picture too thin for the resize.
+SampleGeometry draw_geometry(const ImageTransform& transform, const ImageSize& picture,
+                             uint64_t seed, uint64_t index);
+
+}  // namespace fastloader

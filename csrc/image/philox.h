@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace fastloader {
+
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011):
+/// 128 random bits that are a pure function of a counter and a key.
+inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
+                                          std::array<uint32_t, 2> key) {
+  constexpr uint64_t kMultipliers[2] = {0xd2511f53, 0xcd9e8d57};
+  constexpr uint32_t kWeyl[2] = {0x9e3779b9, 0xbb67ae85};
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t first = kMultipliers[0] * counter[0];
+    const uint64_t second = kMultipliers[1] * counter[2];
+    counter = {
+        static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(second),
+        static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(first)};
+    key[0] += kWeyl[0];
+    key[1] += kWeyl[1];
+  }
+  return counter;
+}
+
+/// The random numbers of one operation on one sample. They depend on nothing but the arguments: not
+/// on threads, arrival order or what was drawn for other samples.
+///
+/// This layout is part of what "same seed, same crops" promises; changing it changes every crop:
+///   key      seed, low word first
+///   counter  {number of the block, operation, index's low word, index's high word}
+///   draws    each takes the next half of a block, {word 0, word 1} or {word 2, word 3}, low first
+class Draws {
+ public:
+  Draws(uint64_t seed, uint64_t index, uint32_t operation)
+      : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
+        counter_{0, operation, static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32)} {}
+
+  uint64_t bits() {
+    if (half_ == 2) {
+      block_ = philox4x32(counter_, key_);
+      ++counter_[0];
+      half_ = 0;
+    }
+    const uint64_t low = block_[2 * half_];
+    const uint64_t high = block_[2 * half_ + 1];
+    ++half_;
+    return low | high << 32;
+  }
+
+  /// Multiples of 2^-53 in [0, 1).
+  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+
+  double uniform(double from, double to) { return from + (to - from) * uniform(); }
+
+  /// 0 .. count - 1, for count up to 2^32; no value is more likely than another by 2^-32 of its
+  /// probability.
+  uint64_t below(uint64_t count) {
+    // The upper half of the 128-bit product of count, which fits 32 bits or is 2^32, and the draw.
+    const uint64_t draw = bits();
+    const uint64_t low = (draw & 0xffffffff) * count;
+    return ((draw >> 32) * count + (low >> 32)) >> 32;
+  }
+
+ private:
+  std::array<uint32_t, 2> key_;
+  std::array<uint32_t, 4> counter_;
+  std::array<uint32_t, 4> block_{};
+  size_t half_ = 2;
+};
+
+}  // namespace fastloader

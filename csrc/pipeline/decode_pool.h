@@ -1,0 +1,116 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/thread.h"
+#include "pipeline/buffer_pool.h"
+#include "pipeline/sample_decoder.h"
+
+namespace fastloader {
+
+/// The share of one loader in the pool: how many threads may work for it at a time.
+struct DecodeQuota {
+  explicit DecodeQuota(size_t most) : threads(most) {}
+
+  const size_t threads;
+  size_t working = 0;  // guarded by the pool's mutex
+};
+
+/// One batch of pictures on its way. Made by the consumer, filled by the pool, read by the consumer
+/// once `DecodePool::wait` says that it is done.
+class DecodeBatch {
+ public:
+  /// What became of a sample that the pool could not finish.
+  struct Failure {
+    size_t position = 0;
+    std::string reason;
+  };
+
+  /// `seeds` has one entry per sample, or a single one for all.
+  DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
+              std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
+              const std::shared_ptr<BufferPool>& memory);
+  ~DecodeBatch();
+  DecodeBatch(const DecodeBatch&) = delete;
+  DecodeBatch& operator=(const DecodeBatch&) = delete;
+
+  const ImageJob& job() const { return *job_; }
+  size_t size() const { return indices_.size(); }
+  uint64_t index(size_t position) const { return indices_[position]; }
+  uint64_t seed(size_t position) const { return seeds_.size() == 1 ? seeds_[0] : seeds_[position]; }
+  std::byte* sample(size_t position) const {
+    return static_cast<std::byte*>(buffer_->data()) + position * job_->sample_bytes();
+  }
+  /// In the order of their positions. Valid once done.
+  const std::vector<Failure>& failures() const { return failures_; }
+  /// Hands over the memory; whoever takes it gives it back to its pool.
+  BufferPool::Buffer* release_buffer() { return std::exchange(buffer_, nullptr); }
+
+ private:
+  friend class DecodePool;
+
+  const std::shared_ptr<const ImageJob> job_;
+  const std::shared_ptr<DecodeQuota> quota_;
+  const std::vector<uint64_t> indices_;
+  const std::vector<uint64_t> seeds_;
+  BufferPool::Buffer* buffer_;
+  // Guarded by the pool's mutex until done.
+  size_t claimed_ = 0;
+  size_t finished_ = 0;
+  bool cancelled_ = false;
+  std::vector<Failure> failures_;
+};
+
+/// The decode threads of this process, shared by all its loaders. They steal *samples*: the first
+/// batch is done after batch / threads pictures, and no thread idles while any batch has pictures
+/// left. Batches are begun in the order they were submitted, within each loader's quota.
+class DecodePool {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  DecodePool() = default;
+  ~DecodePool();
+  DecodePool(const DecodePool&) = delete;
+  DecodePool& operator=(const DecodePool&) = delete;
+
+  /// The pool of this process; a forked child gets one of its own. Never destroyed.
+  static DecodePool& shared();
+
+  /// There are at least this many threads from now on.
+  void grow(size_t threads);
+  size_t threads() const;
+
+  void submit(std::shared_ptr<DecodeBatch> batch);
+  /// False at the deadline. Afterwards only the caller touches the batch.
+  bool wait(const DecodeBatch& batch, Clock::time_point deadline);
+  /// Waits until no thread works on the batch, at most one sample's time; what was not begun never
+  /// will be.
+  void cancel(DecodeBatch& batch);
+
+ private:
+  struct Claim {
+    std::shared_ptr<DecodeBatch> batch;
+    size_t position = 0;
+  };
+
+  void work();
+  bool claim_locked(Claim* claim);
+
+  mutable std::mutex mutex_;  // guards everything below, and what batches and quotas say it does
+  std::condition_variable work_;      // threads wait
+  std::condition_variable finished_;  // wait() and cancel() wait
+  std::deque<std::shared_ptr<DecodeBatch>> queue_;  // batches with unclaimed samples
+  bool closed_ = false;
+  std::vector<std::unique_ptr<Thread>> threads_;
+};
+
+}  // namespace fastloader

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "image/image_transform.h"
+#include "image/jpeg_decoder.h"
+#include "image/normalize.h"
+#include "image/resize.h"
+#include "source/source.h"
+
+namespace fastloader {
+
+/// What one loader wants of its pictures. Immutable, shared by its batches.
+struct ImageJob {
+  enum class Output : uint8_t {
+    kNhwcBytes,   ///< uint8, as the ring wants it
+    kNchwBytes,   ///< uint8, as PILToTensor gives
+    kNormalized,  ///< `normalize`
+  };
+
+  std::shared_ptr<const Source> source;
+  ImageTransform transform;
+  JpegOptions jpeg;
+  Output output = Output::kNhwcBytes;
+  NormalizeSpec normalize;  ///< kNormalized: of one picture (batch 1, in_layout NHWC)
+
+  size_t sample_bytes() const;
+};
+
+/// Throws InvalidArgument unless the transform is valid and, for kNormalized, fits the spec.
+void validate(const ImageJob& job);
+
+/// From a sample's bytes to its finished pixels. One per thread; keeps every buffer it needs, so
+/// that nothing is allocated once the largest picture has been seen.
+class SampleDecoder {
+ public:
+  SampleDecoder() = default;
+
+  /// Reads, decodes, crops, resizes, flips and writes `job.sample_bytes()` at `out`. Throws
+  /// SourceError, DecodeError, UnsupportedImage; what is at `out` is undefined then.
+  void decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out);
+
+  /// The same from pixels that somebody else decoded: RGB, 3 bytes each, rows without gaps.
+  void transform(const ImageJob& job, uint64_t index, uint64_t seed, const uint8_t* pixels,
+                 const ImageSize& size, void* out);
+
+  /// The box and flips of a sample, from its header.
+  SampleGeometry geometry(const ImageJob& job, uint64_t index, uint64_t seed);
+
+ private:
+  /// Starts the resize of a picture and returns where the window goes.
+  void begin(const ImageJob& job, const SampleGeometry& geometry, void* out);
+  void finish(const ImageJob& job, const SampleGeometry& geometry, void* out);
+
+  JpegDecoder jpeg_;
+  Resizer resizer_;
+  std::vector<uint8_t> file_;
+  std::vector<uint8_t> scaled_;  // the whole resized picture, where only a window of it is kept
+  std::vector<uint8_t> pixels_;  // the finished picture, where its final layout is another
+  uint8_t* finished_ = nullptr;  // where the finished NHWC picture lies
+};
+
+}  // namespace fastloader

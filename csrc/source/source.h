@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fastloader {
+
+/// Where the bytes of samples come from. Immutable after construction, so that any thread may read.
+class Source {
+ public:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  virtual uint64_t size() const = 0;
+  /// Replaces the contents of `bytes`, whose capacity is kept from sample to sample. Throws
+  /// SourceError with the sample's name and the system's reason.
+  virtual void read(uint64_t index, std::vector<uint8_t>& bytes) const = 0;
+  /// What to call the sample in a message: its path, its key.
+  virtual std::string name(uint64_t index) const = 0;
+};
+
+}  // namespace fastloader
