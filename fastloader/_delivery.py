@@ -17,7 +17,7 @@ from fastloader import _engine, _engine_iterator, _extension, _torch
 from fastloader._cpu import CpuDelivery
 from fastloader._engine import Engine
 from fastloader._engine_iterator import EngineIterator, Epoch
-from fastloader._normalization import make_normalization
+from fastloader._normalization import Normalization, make_normalization
 from fastloader._statistics import Statistics
 from fastloader._streams import StreamDelivery
 
@@ -88,19 +88,32 @@ class Delivery:
                 _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
         return "streams"
 
-    def iterate(self, make_source: Callable[[], Iterator[Any]], ahead: bool) -> Iterator[Any]:
+    def iterate(
+        self,
+        make_source: Callable[[], Iterator[Any]],
+        ahead: bool,
+        normalization: Normalization | None = None,
+    ) -> Iterator[Any]:
         """An iterator over delivered batches. ``ahead`` allows the source to be advanced before a batch
-        is asked for."""
+        is asked for; ``normalization`` stands in where the arguments gave none."""
         self._begin_in_this_process()
         # The source first: worker processes are forked before native threads start.
         source = make_source()
         if self.path == "torch":
             return source
-        iterator = self._wrap(source, ahead)
+        iterator = self._wrap(source, ahead, self.normalization or normalization)
         self._iterators.add(iterator)
         return iterator
 
-    def _wrap(self, source: Iterator[Any], ahead: bool) -> Iterator[Any]:
+    def adopt(self, iterator: Any) -> Any:
+        """Ends an iterator that needs no delivery together with the others."""
+        self._begin_in_this_process()
+        self._iterators.add(iterator)
+        return iterator
+
+    def _wrap(
+        self, source: Iterator[Any], ahead: bool, normalization: Normalization | None
+    ) -> Iterator[Any]:
         if self.path == "cpu":
             assert self.normalization is not None
             if self._cpu is None:
@@ -108,11 +121,11 @@ class Delivery:
             return self._cpu.iterate(source)
         assert self.device is not None
         if self.path == "streams":
-            if self._streams is None:
-                self._streams = StreamDelivery(self.device, self.normalization, self.statistics)
+            if self._streams is None or self._streams.normalization != normalization:
+                self._streams = StreamDelivery(self.device, normalization, self.statistics)
             return self._streams.iterate(source, ahead)
         _register_exit_hook()
-        epoch = Epoch(source, self._take_engine(ahead))
+        epoch = Epoch(source, self._take_engine(ahead, normalization))
         self._epochs.add(epoch)
         return EngineIterator(epoch, self.statistics, ahead, self._give_back)
 
@@ -127,13 +140,13 @@ class Delivery:
             self._cpu = None
             self._streams = None
 
-    def _take_engine(self, ahead: bool) -> Engine:
+    def _take_engine(self, ahead: bool, normalization: Normalization | None) -> Engine:
         with self._lock:
-            if self._idle:
+            if self._idle and self._idle[-1].normalization == normalization:
                 return self._idle.pop()
         assert self.device is not None
         # Without look-ahead a second slot lets the next batch be packed while the last is copied.
-        return Engine(self.device, self.normalization, self.depth or (3 if ahead else 2))
+        return Engine(self.device, normalization, self.depth or (3 if ahead else 2))
 
     def _give_back(self, engine: Engine) -> None:
         self._last_engine_stats = engine.prefetcher.stats()

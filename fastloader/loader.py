@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 
+from fastloader import _extension
 from fastloader._delivery import Delivery
+from fastloader._images import ImageIterator, ImageSource, available_threads
+from fastloader._lowering import Lowered, Unlowered, lower
+from fastloader._normalization import Normalization
+
+_log = logging.getLogger("fastloader")
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -90,7 +106,13 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         channels_last: bool = False,
         image_key: int | str | None = None,
         depth: int | None = None,
+        native: bool = True,
+        truncated: str = "error",
     ) -> None:
+        if not isinstance(native, bool):
+            raise TypeError(f"native must be a bool, got {native!r}")
+        if truncated not in ("error", "pad"):
+            raise ValueError(f"truncated={truncated!r}: use 'error' or 'pad'")
         self._delivery = Delivery(device, mean, std, dtype, channels_last, image_key, depth)
         # As given, under their own names: frameworks rebuild loaders from constructor arguments.
         self.device = device
@@ -100,6 +122,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.channels_last = channels_last
         self.image_key = image_key
         self.depth = depth
+        self.native = native
+        self.truncated = truncated
+        self._images: ImageIterator | None = None  # of the epoch begun last, for replay()
         newer: dict[str, Any] = {}
         if _TORCH_HAS_IN_ORDER:
             newer["in_order"] = in_order
@@ -128,12 +153,96 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         )
 
     def __iter__(self) -> Any:
+        try:
+            lowered = self._lower()
+        except Unlowered as reason:
+            _log.info("fastloader: Python path: %s", reason)
+            return self._iterate_python()
+        return self._iterate_images(lowered)
+
+    def _iterate_python(self) -> Any:
         if self._delivery.path == "torch":
             return super().__iter__()
         if self.persistent_workers:
             # There is one torch iterator for life: the pump of the last epoch must let go of it.
             self._delivery.end_iterators()
         return self._delivery.iterate(self._torch_iterator, ahead=self.num_workers > 0)
+
+    def _lower(self) -> Lowered:
+        if not self.native:
+            raise Unlowered("native=False")
+        if _extension.load() is None:
+            raise Unlowered("the native module is not in use")
+        lowered = lower(self)
+        if lowered.chain.floating and self._delivery.normalization is not None:
+            raise Unlowered("the transform ends in floats, but mean, std or dtype ask for uint8")
+        if self._delivery.normalization is not None:
+            mean = self._delivery.normalization.mean
+            if mean is not None and len(mean) != 3:
+                raise Unlowered(f"mean and std are of {len(mean)} channels, decoded images have 3")
+        return lowered
+
+    def _iterate_images(self, lowered: Lowered) -> Any:
+        normalization = self._delivery.normalization
+        if lowered.chain.floating:
+            normalization = Normalization(
+                lowered.chain.mean, lowered.chain.std, torch.float32, False, None
+            )
+        on_device = self._delivery.path in ("engine", "streams")
+        source = ImageSource(
+            lowered,
+            self.num_workers or available_threads(),
+            # On a device the kernel there normalises; here it is done while the sample is in cache.
+            None if on_device else normalization,
+            planar=not (on_device and normalization is not None),
+            truncated=self.truncated,
+        )
+        # The order of torch's iterators: the sampler first, then the seed, then the first index.
+        index_batches = iter(self._index_sampler)
+        base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
+        images = ImageIterator(source, index_batches, base_seed, self._may_repeat())
+        self._images = images
+        if not on_device:
+            return self._delivery.adopt(images)
+        return self._delivery.iterate(lambda: images, ahead=True, normalization=normalization)
+
+    def _may_repeat(self) -> bool:
+        """Whether the sampler may visit an index twice in an epoch, as far as we can know."""
+        sampler = self.sampler
+        if type(self.batch_sampler) is not BatchSampler:
+            return True
+        if type(sampler) is RandomSampler:
+            return sampler.replacement or sampler.num_samples > len(self.dataset)  # type: ignore
+        # DistributedSampler repeats a few at the end, which get the same crop.
+        return type(sampler) not in (SequentialSampler, SubsetRandomSampler, DistributedSampler)
+
+    def plan(self) -> str:
+        """Which path the next epoch will take, and why, in words."""
+        where = {
+            "torch": "delivered as they are",
+            "cpu": "on the CPU",
+            "engine": f"delivered to {self._delivery.device} by the native prefetch thread",
+            "streams": f"delivered to {self._delivery.device} through torch's streams",
+        }[self._delivery.path]
+        try:
+            lowered = self._lower()
+        except Unlowered as reason:
+            return f"Python path: {reason}; batches are {where}"
+        threads = self.num_workers or available_threads()
+        return (
+            f"native images: {lowered.name}, {len(lowered)} samples, {threads} decode threads; "
+            f"{lowered.chain}; batches are {where}"
+        )
+
+    def replay(self, index: int) -> dict[str, Any]:
+        """What became of sample ``index`` in the epoch begun last, so that Pillow can redo it:
+        ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool}``.
+
+        Raises ValueError when the native path is not in use or has not come to that sample.
+        """
+        if self._images is None:
+            raise ValueError(f"no epoch was begun on the native path: {self.plan()}")
+        return self._images.replay(index)
 
     def _torch_iterator(self) -> Iterator[Any]:
         if self._delivery.path != "engine" or not self.pin_memory:
@@ -176,7 +285,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        del state["_delivery"]  # threads and pinned memory stay where they are
+        # Threads and pinned memory stay where they are.
+        del state["_delivery"], state["_images"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -190,3 +300,4 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self.image_key,
             self.depth,
         )
+        self._images = None

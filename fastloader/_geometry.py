@@ -1,0 +1,84 @@
+"""Random geometry in pure Python: the same numbers from the same seed as the native path draws.
+
+Mirrors csrc/image/philox.h and csrc/image/crop.h, which are the description; a test holds the two
+against each other.
+"""
+
+from __future__ import annotations
+
+import math
+
+CROP, HORIZONTAL_FLIP, VERTICAL_FLIP = 0, 1, 2
+
+_MASK = 0xFFFFFFFF
+
+
+def _philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    a, b, c, d = counter
+    k, m = key
+    for _ in range(10):
+        first = 0xD2511F53 * a
+        second = 0xCD9E8D57 * c
+        a, b, c, d = (second >> 32) ^ b ^ k, second & _MASK, (first >> 32) ^ d ^ m, first & _MASK
+        k = (k + 0x9E3779B9) & _MASK
+        m = (m + 0xBB67AE85) & _MASK
+    return a, b, c, d
+
+
+class Draws:
+    """The random numbers of one operation on one sample: a function of the arguments only."""
+
+    def __init__(self, seed: int, index: int, operation: int) -> None:
+        self._key = (seed & _MASK, seed >> 32 & _MASK)
+        self._rest = (operation, index & _MASK, index >> 32 & _MASK)
+        self._block = 0
+        self._waiting: list[int] = []
+
+    def bits(self) -> int:
+        if not self._waiting:
+            a, b, c, d = _philox((self._block, *self._rest), self._key)
+            self._block += 1
+            self._waiting = [c | d << 32, a | b << 32]
+        return self._waiting.pop()
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
+        return low + (high - low) * ((self.bits() >> 11) * 2.0**-53)
+
+    def below(self, count: int) -> int:
+        return self.bits() * count >> 64
+
+
+def random_resized_crop(
+    height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], draws: Draws
+) -> tuple[int, int, int, int]:
+    """torchvision's RandomResizedCrop.get_params: (left, top, width, height)."""
+    area = float(width) * float(height)
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for _ in range(10):
+        target = area * draws.uniform(*scale)
+        aspect = math.exp(draws.uniform(low, high))
+        w = round(math.sqrt(target * aspect))
+        h = round(math.sqrt(target / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            top = draws.below(height - h + 1)
+            left = draws.below(width - w + 1)
+            return left, top, w, h
+    w, h = width, height
+    if width / height < ratio[0]:
+        h = min(max(round(width / ratio[0]), 1), height)
+    elif width / height > ratio[1]:
+        w = min(max(round(height * ratio[1]), 1), width)
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+def resized(
+    height: int, width: int, size: tuple[int, ...], max_size: int | None
+) -> tuple[int, int]:
+    """torchvision's Resize: (height, width) of the result."""
+    if len(size) == 2:
+        return size[0], size[1]
+    short, long = min(height, width), max(height, width)
+    new_short, new_long = size[0], int(size[0] * long / short)
+    if max_size is not None and new_long > max_size:
+        new_short, new_long = int(max_size * new_short / new_long), max_size
+    return (new_long, new_short) if width <= height else (new_short, new_long)

@@ -1,0 +1,7 @@
+"""Data sets whose samples the native path reads and decodes."""
+
+from __future__ import annotations
+
+from fastloader.datasets.image_folder import ImageFolder
+
+__all__ = ["ImageFolder"]

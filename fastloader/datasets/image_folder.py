@@ -1,0 +1,159 @@
+"""``ImageFolder``: pictures in one folder per class."""
+
+from __future__ import annotations
+
+import array
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from fastloader.datasets._pillow import open_rgb
+
+IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+class ImageFolder(Dataset[Any]):
+    """Pictures in ``root/class/...``, with torchvision's semantics.
+
+    The class folders are sorted by name; within a class, files are found at any depth, folders and
+    names sorted. What a loader needs lies in three flat arrays: twelve bytes a picture beside its path,
+    and no Python object per sample.
+
+    Args:
+        root: the folder of class folders.
+        transform: what becomes of a picture: `fastloader.transforms` (done natively by FastLoader),
+            torchvision's, or any function of a Pillow image. None: samples are (Pillow image, class).
+        target_transform: a function of the class number.
+        is_valid_file: which paths to take; None takes the extensions of ``IMG_EXTENSIONS``.
+        allow_empty: accept classes without a picture.
+
+    Attributes:
+        classes: names, sorted. class_to_idx: name to number. samples (imgs): sequence of
+            (path, class number). targets: class numbers, an int32 array.
+
+    A chain of `fastloader.transforms` that does not end in a tensor gets PILToTensor at its end: a
+    sample is then (uint8 tensor of shape (3, height, width), class).
+
+    Raises:
+        FileNotFoundError: no class folder, or (unless ``allow_empty``) a class without picture.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+    ) -> None:
+        self.root = os.fspath(root)
+        self.transform = transform
+        self.target_transform = target_transform
+        self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
+        if not self.classes:
+            raise FileNotFoundError(f"Couldn't find any class folder in {self.root}.")
+        self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+
+        paths = bytearray()
+        ends = array.array("Q")
+        targets = array.array("i")
+        empty = []
+        for name, number in self.class_to_idx.items():
+            before = len(ends)
+            for path in _files(os.path.join(self.root, name)):
+                if is_valid_file(path) if is_valid_file else _has_extension(path):
+                    paths += os.fsencode(path)
+                    ends.append(len(paths))
+                    targets.append(number)
+            if len(ends) == before:
+                empty.append(name)
+        if empty and not allow_empty:
+            raise FileNotFoundError(
+                f"Found no valid file for the classes {', '.join(empty)}. Supported extensions are: "
+                f"{', '.join(IMG_EXTENSIONS)}"
+            )
+        self.paths = np.frombuffer(bytes(paths), dtype=np.uint8)
+        self.ends = np.frombuffer(ends.tobytes(), dtype=np.uint64)
+        self.targets = np.frombuffer(targets.tobytes(), dtype=np.int32)
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self)
+
+    @property
+    def imgs(self) -> Samples:
+        return Samples(self)
+
+    def path(self, index: int) -> str:
+        """Where sample ``index`` lies."""
+        begin = int(self.ends[index - 1]) if index else 0
+        return os.fsdecode(self.paths[begin : int(self.ends[index])].tobytes())
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        index = _checked(index, len(self))
+        image = open_rgb(self.path(index))
+        if self.transform is not None:
+            image = as_tensor_chain(self.transform)(image)
+        target: Any = int(self.targets[index])
+        return image, target if self.target_transform is None else self.target_transform(target)
+
+
+class Samples(Sequence[tuple[str, int]]):
+    """(path, class number) of each sample, made when asked for."""
+
+    def __init__(self, folder: ImageFolder) -> None:
+        self._folder = folder
+
+    def __len__(self) -> int:
+        return len(self._folder)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = _checked(index, len(self))
+        return self._folder.path(index), int(self._folder.targets[index])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``transform``, with PILToTensor behind it if it is a chain of ours that ends in an image."""
+    from fastloader import transforms
+
+    if type(transform).__module__ != transforms.__name__:
+        return transform
+    steps = transform.transforms if type(transform) is transforms.Compose else [transform]
+    tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
+    if any(isinstance(step, tensors) for step in steps):
+        return transform
+    if any(type(step).__module__ != transforms.__name__ for step in steps):
+        return transform
+    return transforms.Compose([*steps, transforms.PILToTensor()])
+
+
+def _checked(index: int, length: int) -> int:
+    if not -length <= index < length:
+        raise IndexError(f"sample {index} of {length}")
+    return index + length if index < 0 else index
+
+
+def _has_extension(path: str) -> bool:
+    return path.lower().endswith(IMG_EXTENSIONS)
+
+
+def _files(folder: str) -> Iterator[str]:
+    """As torchvision walks: folders sorted by their whole path, names sorted in each, links followed."""
+    for parent, _folders, names in sorted(os.walk(folder, followlinks=True)):
+        for name in sorted(names):
+            yield os.path.join(parent, name)
