@@ -4,21 +4,71 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import dataclasses
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from fastloader import _extension
+from fastloader import _extension, _geometry
 from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
+from fastloader._statistics import Statistics
 from fastloader.datasets._pillow import open_rgb
 from fastloader.errors import Error
 
+REPLACEMENT = 3  # the operation whose random numbers choose a replacement; crop.h has 0 to 2
 AHEAD = 3  # batches in the pool: one being finished, one being begun, one in reserve
+
+
+@dataclasses.dataclass
+class ErrorPolicy:
+    """What becomes of samples that can neither be decoded natively nor by Pillow.
+
+    ``on_error``: "raise", "skip" or "replace". ``max_errors``: how many may be skipped or replaced in
+    the loader's life, as a count (int) or as a share of the samples seen (float); None is no limit.
+    """
+
+    on_error: str
+    max_errors: int | float | None
+    bad: int = 0
+    seen: int = 0
+    last: collections.deque[str] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=20)
+    )
+
+    def count(self, what: str, error: BaseException) -> None:
+        """One more bad sample. Raises its error when that is too many."""
+        self.bad += 1
+        self.last.append(f"{what}: {type(error).__name__}: {error}")
+        if self.max_errors is None:
+            return
+        allowed: float = self.max_errors
+        if isinstance(self.max_errors, float):
+            # A rate says nothing about the first few samples.
+            allowed = self.max_errors * max(self.seen, 1000)
+        if self.bad > allowed:
+            raise Error(
+                f"{self.bad} of {self.seen} samples could not be read, more than "
+                f"max_errors={self.max_errors} allows; the last: {what}"
+            ) from error
+
+
+def make_policy(on_error: str, max_errors: int | float | None) -> ErrorPolicy:
+    """Checks the arguments."""
+    if on_error not in ("raise", "skip", "replace"):
+        raise ValueError(f"on_error={on_error!r}: use 'raise', 'skip' or 'replace'")
+    if max_errors is not None:
+        if isinstance(max_errors, bool) or not isinstance(max_errors, int | float):
+            raise TypeError(f"max_errors must be a count, a rate or None, got {max_errors!r}")
+        if max_errors < 0 or (isinstance(max_errors, float) and max_errors > 1):
+            raise ValueError(f"max_errors={max_errors}: a count from 0, or a rate from 0.0 to 1.0")
+        if on_error == "raise":
+            raise ValueError("max_errors is for on_error='skip' or 'replace'; 'raise' allows none")
+    return ErrorPolicy(on_error, max_errors)
 
 
 class ImageSource:
@@ -31,7 +81,9 @@ class ImageSource:
         normalization: Normalization | None,
         planar: bool,
         truncated: str,
+        policy: ErrorPolicy,
     ) -> None:
+        self.policy = policy
         native = _extension.load()
         assert native is not None
         self.native = native
@@ -66,7 +118,7 @@ class Submitted:
 
     def __init__(self, source: ImageSource, keys: list[int], seeds: list[int]) -> None:
         self.keys = keys
-        self.files = keys
+        self.files = list(keys)
         if source.lowered.indices is not None:
             self.files = source.lowered.indices[keys].tolist()
         self.seeds = seeds
@@ -83,13 +135,24 @@ class ImageIterator(Iterator[Any]):
     """[images, labels] as default_collate makes them from (image, class) samples.
 
     Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
-    twice (``repeats``), the position in the epoch joins the key.
+    twice (``repeats``), the position in the epoch joins the key. ``length()`` is the number of batches;
+    ``pin`` puts them into torch's pinned memory, as DataLoader's pin_memory does.
     """
 
     def __init__(
-        self, source: ImageSource, index_batches: Iterator[Any], base_seed: int, repeats: bool
+        self,
+        source: ImageSource,
+        index_batches: Iterator[Any],
+        base_seed: int,
+        repeats: bool,
+        length: Callable[[], int],
+        statistics: Statistics,
+        pin: bool,
     ) -> None:
         self._source = source
+        self._length = length
+        self._statistics = statistics
+        self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
         self.base_seed = base_seed
         self._repeats = repeats
@@ -137,6 +200,12 @@ class ImageIterator(Iterator[Any]):
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
                 "the loader to get one here"
             )
+        with self._statistics.waiting():
+            delivered = self._next()
+        self._statistics.batches += 1
+        return delivered
+
+    def _next(self) -> list[torch.Tensor]:
         self._top_up()
         if not self._flight:
             raise StopIteration
@@ -147,26 +216,52 @@ class ImageIterator(Iterator[Any]):
         first.batch.wait()
         self._flight.popleft()
         self._top_up()
+        self._source.policy.seen += len(first.keys)
         failures = first.batch.failures()
-        if failures:
-            self._repair(first, failures)
+        kept = self._repair(first, failures) if failures else None
         images = torch.from_dlpack(first.batch.take())
         labels = torch.from_numpy(self._source.lowered.targets[first.files].astype(np.int64))
+        if kept is not None:
+            if not kept:
+                raise Error(
+                    f"every sample of the batch was skipped; the last: {self._source.policy.last[-1]}"
+                )
+            images, labels = images[kept], labels[kept]
+        if self._pin:
+            images, labels = images.pin_memory(), labels.pin_memory()
         return [images, labels]
 
-    def _repair(self, submitted: Submitted, failures: list[tuple[int, str]]) -> None:
-        """What the native decoder cannot do, Pillow may; if it cannot either, its exception says
-        why."""
+    def __len__(self) -> int:
+        return self._length()
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+    def _repair(self, submitted: Submitted, failures: list[tuple[int, str]]) -> list[int] | None:
+        """What the native decoder cannot do, Pillow may; if it cannot either, its exception says why,
+        and the policy what to do. Returns the positions to keep, None for all."""
         with concurrent.futures.ThreadPoolExecutor(self._source.quota.threads) as pool:
             done = [pool.submit(self._redo, submitted, position) for position, _ in failures]
+        policy = self._source.policy
+        skipped = set()
         for (position, _reason), future in zip(failures, done):
             error = future.exception()
-            if error is not None:
-                path = self._source.folder.name(submitted.files[position])
-                note = f"sample {submitted.keys[position]}, {path}"
+            if error is None:
+                continue
+            path = self._source.folder.name(submitted.files[position])
+            what = f"sample {submitted.keys[position]}, {path}"
+            if policy.on_error == "raise" or not isinstance(error, Exception):
                 if hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(note)
+                    error.add_note(what)
                 raise error
+            policy.count(what, error)
+            if policy.on_error == "skip":
+                skipped.add(position)
+            else:
+                self._replace(submitted, position, error)
+        if not skipped:
+            return None
+        return [position for position in range(len(submitted.keys)) if position not in skipped]
 
     def _redo(self, submitted: Submitted, position: int) -> None:
         path = self._source.folder.name(submitted.files[position])
@@ -175,6 +270,25 @@ class ImageIterator(Iterator[Any]):
         submitted.batch.transform_pixels(
             position, pixels=pixels.ctypes.data, height=height, width=width
         )
+
+    def _replace(self, submitted: Submitted, position: int, error: BaseException) -> None:
+        """Puts another sample, a function of the seed and the bad one's index, in its place."""
+        lowered = self._source.lowered
+        seed = submitted.seeds[0] if len(submitted.seeds) == 1 else submitted.seeds[position]
+        draws = _geometry.Draws(seed, submitted.keys[position], REPLACEMENT)
+        for _ in range(10):
+            key = draws.below(len(lowered))
+            file = key if lowered.indices is None else int(lowered.indices[key])
+            try:
+                submitted.batch.decode_other(position, index=file, seed=seed)
+            except Error:
+                continue
+            submitted.files[position] = file
+            return
+        raise Error(
+            f"no replacement for sample {submitted.keys[position]}: ten others, drawn at random, could "
+            "not be decoded either"
+        ) from error
 
     def replay(self, index: int) -> dict[str, Any]:
         """The box and flips of a sample that was submitted in this epoch."""
@@ -194,6 +308,10 @@ class ImageIterator(Iterator[Any]):
                 height=height, width=width, index=file, seed=seed
             )
         return found
+
+    def stats(self) -> dict[str, Any]:
+        source = self._source
+        return {"threads": source.quota.threads, "buffers": source.memory.stats()}
 
     def close(self) -> None:
         """Ends the epoch early; at most one sample per thread is still worked on."""

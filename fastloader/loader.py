@@ -20,11 +20,12 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
-from fastloader import _extension
+from fastloader import _extension, _torch
 from fastloader._delivery import Delivery
-from fastloader._images import ImageIterator, ImageSource, available_threads
+from fastloader._images import ImageIterator, ImageSource, available_threads, make_policy
 from fastloader._lowering import Lowered, Unlowered, lower
 from fastloader._normalization import Normalization
+from fastloader._statistics import Statistics
 
 _log = logging.getLogger("fastloader")
 
@@ -62,6 +63,17 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         channels_last: normalised images arrive in ``torch.channels_last`` memory format.
         image_key: index or key of the image in the batch (in a nested batch, the outermost one), for
             batches in which something else is shaped like an image; None (default) takes all.
+        native: take the native image path where the dataset and its transform are known (`plan` says
+            so): pictures are then read, decoded, cropped and resized by C++ threads, to the bit as
+            Pillow does it; ``num_workers`` is the number of threads, 0 one for each processor. False:
+            the dataset's own Python code, in torch's workers.
+        truncated: on the native path, a picture whose bytes end early is an "error", or "pad": what
+            is there counts, the rest is grey.
+        on_error: on the native path, for a sample that neither we nor Pillow can read: "raise" its
+            exception in the batch's place, "skip" it (the batch shrinks; a batch left empty raises
+            fastloader.Error), or "replace" it by another sample drawn from the epoch's seed.
+        max_errors: how many samples may be skipped or replaced in the loader's life: a count (int), a
+            share of the samples seen (float), None (default) for any number.
         depth: batches in the pinned ring and, at the same time, on the device; more smooths over
             uneven batches and costs memory. None (default): 3, or 2 with ``num_workers=0``.
 
@@ -108,6 +120,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         depth: int | None = None,
         native: bool = True,
         truncated: str = "error",
+        on_error: str = "raise",
+        max_errors: int | float | None = None,
     ) -> None:
         if not isinstance(native, bool):
             raise TypeError(f"native must be a bool, got {native!r}")
@@ -124,6 +138,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.depth = depth
         self.native = native
         self.truncated = truncated
+        self.on_error = on_error
+        self.max_errors = max_errors
+        self._policy = make_policy(on_error, max_errors)
         self._images: ImageIterator | None = None  # of the epoch begun last, for replay()
         newer: dict[str, Any] = {}
         if _TORCH_HAS_IN_ORDER:
@@ -156,6 +173,11 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         try:
             lowered = self._lower()
         except Unlowered as reason:
+            if self.on_error != "raise" or self.truncated != "error":
+                raise ValueError(
+                    f"on_error={self.on_error!r} and truncated={self.truncated!r} are for pictures on "
+                    f"the native path, and this dataset takes the Python path: {reason}"
+                ) from None
             _log.info("fastloader: Python path: %s", reason)
             return self._iterate_python()
         return self._iterate_images(lowered)
@@ -196,11 +218,21 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             None if on_device else normalization,
             planar=not (on_device and normalization is not None),
             truncated=self.truncated,
+            policy=self._policy,
         )
         # The order of torch's iterators: the sampler first, then the seed, then the first index.
         index_batches = iter(self._index_sampler)
         base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
-        images = ImageIterator(source, index_batches, base_seed, self._may_repeat())
+        images = ImageIterator(
+            source,
+            index_batches,
+            base_seed,
+            self._may_repeat(),
+            length=lambda: len(self._index_sampler),
+            # On a device the delivery counts what arrives there.
+            statistics=Statistics() if on_device else self._delivery.statistics,
+            pin=self.pin_memory and not on_device and _torch.accelerator_type() is not None,
+        )
         self._images = images
         if not on_device:
             return self._delivery.adopt(images)
@@ -263,9 +295,18 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         the consumer spent in ``next()``. On the CPU path ``buffers``: ``made``, ``recycled``, ``free``,
         ``in_use`` and ``bytes`` of recycled memory. On the engine path ``ring``: ``depth``, ``pinned``
         and ``why_not_pinned``, ``ring_bytes``, ``slot_growths``, ``bytes`` copied, ``filled``,
-        ``delivered``, ``producer_wait_s`` (ring full), ``consumer_wait_s`` (ring empty).
+        ``delivered``, ``producer_wait_s`` (ring full), ``consumer_wait_s`` (ring empty). On the native
+        image path ``images``: ``seen``, ``bad`` and ``last_bad`` samples, ``threads``, ``buffers``.
         """
-        return self._delivery.stats()
+        counted = self._delivery.stats()
+        if self._images is not None:
+            counted["images"] = {
+                "bad": self._policy.bad,
+                "seen": self._policy.seen,
+                "last_bad": list(self._policy.last),
+                **self._images.stats(),
+            }
+        return counted
 
     def close(self) -> None:
         """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
@@ -286,7 +327,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
         # Threads and pinned memory stay where they are.
-        del state["_delivery"], state["_images"]
+        del state["_delivery"], state["_images"], state["_policy"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -300,4 +341,5 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self.image_key,
             self.depth,
         )
+        self._policy = make_policy(self.on_error, self.max_errors)
         self._images = None
