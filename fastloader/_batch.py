@@ -1,6 +1,6 @@
 """Taking a batch of any nesting apart into tensors, and putting it together again.
 
-The containers are those torch's own pin_memory walks: mappings, namedtuples, tuples, lists, plus
+The containers that are opened: mappings, namedtuples, tuples, lists (and what derives from them), and
 dataclasses. A *leaf* is a plain dense CPU tensor; everything else travels as it is.
 """
 

@@ -125,9 +125,9 @@ class Delivery:
                 self._streams = StreamDelivery(self.device, normalization, self.statistics)
             return self._streams.iterate(source, ahead)
         _register_exit_hook()
-        epoch = Epoch(source, self._take_engine(ahead, normalization))
+        epoch = Epoch(self._take_engine(ahead, normalization))
         self._epochs.add(epoch)
-        return EngineIterator(epoch, self.statistics, ahead, self._give_back)
+        return EngineIterator(epoch, source, self.statistics, ahead, self._give_back)
 
     def _begin_in_this_process(self) -> None:
         if self._pid != os.getpid():
@@ -157,20 +157,22 @@ class Delivery:
                 return
         engine.close()
 
-    def end_iterators(self) -> None:
+    def end_iterators(self, patience: float | None = None) -> None:
         """Ends every live iterator and waits until no pump is in the source any more, so that it may be
-        iterated anew. That takes until the batch a pump is waiting for has come."""
+        iterated anew. That takes until the batch a pump is waiting for has come; ``patience`` bounds
+        it in seconds, after which torch's workers are shut down."""
+        for epoch in list(self._epochs):
+            epoch.end()
         for iterator in list(self._iterators):
             iterator.close()
         for epoch in list(self._epochs):
-            if epoch.pump is not None and epoch.pid == os.getpid():
-                epoch.pump.join()
+            epoch.stop_pump(patience)
 
     def close(self) -> None:
         """Idempotent: ends every live iterator, then the threads, then frees the pinned memory."""
         if self._pid != os.getpid():
             return
-        self.end_iterators()
+        self.end_iterators(patience=5)
         with self._lock:
             engines, self._idle = self._idle, []
         for engine in engines:

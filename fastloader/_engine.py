@@ -54,7 +54,7 @@ class Engine:
         self.normalization = normalization
         self.pid = os.getpid()
         backend, options = ("host", _twin_options) if device.type == "cpu" else ("cuda", {})
-        self.prefetcher = native.Prefetcher(
+        self.prefetcher: Any = native.Prefetcher(
             backend=backend,
             device=device.index or 0,
             depth=depth,
@@ -121,8 +121,10 @@ class Engine:
         return Credit(plan, outputs, staging, _torch.consumer_stream(self.device))
 
     def close(self) -> None:
-        if self.pid == os.getpid():
-            self.prefetcher.close()
+        """Idempotent. Frees the ring although somebody may hold a finished iterator."""
+        prefetcher, self.prefetcher = self.prefetcher, None
+        if prefetcher is not None and self.pid == os.getpid():
+            prefetcher.close()
 
 
 # Tests set these to make the twin slow or faulty; see the native module's Prefetcher.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import ctypes
 import dataclasses
 import logging
 import os
@@ -20,6 +21,8 @@ from fastloader.errors import BackendError
 
 _log = logging.getLogger("fastloader")
 
+_LAST_PATIENCE = 15.0  # seconds, for a source that hangs in code of its own, not of torch's
+
 
 @dataclasses.dataclass
 class Pending:
@@ -34,8 +37,7 @@ class Epoch:
     """What iterator, pump thread and finalizer share. It holds no reference to the iterator, so that
     dropping that ends the epoch."""
 
-    def __init__(self, source: Iterator[Any], engine: Engine) -> None:
-        self.source: Iterator[Any] | None = source
+    def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.pid = os.getpid()
         self.number, self.next_seq = engine.prefetcher.open_epoch()
@@ -46,6 +48,9 @@ class Epoch:
         self.stream = _torch.consumer_stream(engine.device)
         self.over = False
         self.pump: threading.Thread | None = None
+        # The source, while a pump is in it. Without a pump only the iterator holds it: the finalizer
+        # keeps the epoch alive, and a data set that leads to its own iterator could not be collected.
+        self.pumped: Iterator[Any] | None = None
 
     def put_batch(self, batch: Any) -> bool:
         """Packs a batch into the ring, waiting for a slot; False once the epoch is over. Raises what
@@ -76,7 +81,28 @@ class Epoch:
         self.credits.clear()
         self.pending.clear()
         # Workers shut down with the last reference, here or on the pump's thread.
-        self.source = None
+        self.pumped = None
+
+    def stop_pump(self, patience: float | None) -> None:
+        """Waits until the pump has left the source. With ``patience`` (seconds), a pump that still
+        waits for a worker then is interrupted, and torch's workers are shut down."""
+        pump = self.pump
+        source: Any = self.pumped
+        self.end()
+        if pump is None or self.pid != os.getpid() or pump is threading.current_thread():
+            return
+        pump.join(patience)
+        if not pump.is_alive():
+            return
+        # torch's iterator polls its queue every five seconds, so that is when this arrives.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(pump.ident or 0), ctypes.py_object(SystemExit)
+        )
+        if hasattr(source, "_shutdown_workers"):
+            source._shutdown_workers()
+        pump.join(_LAST_PATIENCE)
+        if pump.is_alive():
+            _log.warning("the source of a loader did not return; its thread is left to itself")
 
 
 class EngineIterator(Iterator[Any]):
@@ -89,11 +115,13 @@ class EngineIterator(Iterator[Any]):
     def __init__(
         self,
         epoch: Epoch,
+        source: Iterator[Any],
         statistics: Statistics,
         ahead: bool,
         on_end: Callable[[Engine], None],
     ) -> None:
         self._epoch = epoch
+        self._source: Iterator[Any] | None = source
         self._statistics = statistics
         self._ahead = ahead
         self._closing = weakref.finalize(self, _finish, epoch, on_end)
@@ -101,8 +129,9 @@ class EngineIterator(Iterator[Any]):
         if ahead:
             self._top_up(required=False)
             # A daemon, because it may sit in a worker's queue; the exit hook below ends it in order.
+            epoch.pumped = source
             epoch.pump = threading.Thread(
-                target=_pump, args=(epoch, epoch.source), name="fastloader-pump", daemon=True
+                target=_pump, args=(epoch, source), name="fastloader-pump", daemon=True
             )
             epoch.pump.start()
 
@@ -131,9 +160,9 @@ class EngineIterator(Iterator[Any]):
         epoch = self._epoch
         prefetcher = epoch.engine.prefetcher
         if not self._ahead:
-            assert epoch.source is not None
+            assert self._source is not None
             try:
-                batch = next(epoch.source)
+                batch = next(self._source)
             except StopIteration:
                 self.close()
                 raise
@@ -159,7 +188,12 @@ class EngineIterator(Iterator[Any]):
             epoch.next_seq += 1
             error = epoch.pending.popleft().error
             assert error is not None
-            raise error
+            try:
+                raise error
+            finally:
+                # Or this frame, which the traceback holds, would hold the error in turn, and both the
+                # batch and the workers until the garbage collector comes by.
+                del error
 
     def _top_up(self, required: bool) -> None:
         """Offers memory for every batch of the window that lacks it: of the right size for those
@@ -207,11 +241,12 @@ class EngineIterator(Iterator[Any]):
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""
         self._closing()
+        self._source = None
 
     def __len__(self) -> int:
-        if self._epoch.source is None:
+        if self._source is None:
             raise TypeError("this iterator has ended and knows no length any more")
-        return len(self._epoch.source)  # type: ignore[arg-type]
+        return len(self._source)  # type: ignore[arg-type]
 
     def __reduce__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
@@ -222,17 +257,9 @@ live: weakref.WeakSet[Epoch] = weakref.WeakSet()
 
 
 def end_all_at_exit() -> None:
-    """Interpreter exit: no thread of ours may outlive it. A pump that waits for workers which never
-    answer gets them shut down, as torch's own iterator does, after five seconds."""
+    """Interpreter exit: no thread of ours may outlive it."""
     for epoch in list(live):
-        source: Any = epoch.source
-        epoch.end()
-        if epoch.pump is None or epoch.pid != os.getpid():
-            continue
-        epoch.pump.join(timeout=5)
-        if epoch.pump.is_alive() and hasattr(source, "_shutdown_workers"):
-            source._shutdown_workers()
-            epoch.pump.join()
+        epoch.stop_pump(patience=1)
 
 
 def _finish(epoch: Epoch, on_end: Callable[[Engine], None]) -> None:

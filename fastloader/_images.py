@@ -41,10 +41,10 @@ class ErrorPolicy:
     )
 
     def count(self, what: str, error: BaseException) -> None:
-        """One more bad sample. Raises its error when that is too many."""
+        """One more bad sample. Raises when that is too many."""
         self.bad += 1
         self.last.append(f"{what}: {type(error).__name__}: {error}")
-        if self.max_errors is None:
+        if self.max_errors is None or self.on_error == "raise":
             return
         allowed: float = self.max_errors
         if isinstance(self.max_errors, float):
@@ -212,8 +212,13 @@ class ImageIterator(Iterator[Any]):
         first = self._flight[0]
         if isinstance(first, BaseException):
             self._flight.popleft()
-            raise first
+            try:
+                raise first
+            finally:
+                del first  # or this frame and the error would hold each other
         first.batch.wait()
+        if not self._flight or self._flight[0] is not first:
+            raise StopIteration  # closed meanwhile, on another thread or at exit
         self._flight.popleft()
         self._top_up()
         self._source.policy.seen += len(first.keys)
@@ -251,6 +256,7 @@ class ImageIterator(Iterator[Any]):
             path = self._source.folder.name(submitted.files[position])
             what = f"sample {submitted.keys[position]}, {path}"
             if policy.on_error == "raise" or not isinstance(error, Exception):
+                policy.count(what, error)
                 if hasattr(error, "add_note"):  # Python 3.11
                     error.add_note(what)
                 raise error

@@ -181,7 +181,7 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
         raise Unlowered("the dataset has no transform: its samples are Pillow images")
     chain = Chain()
     ours = True
-    for step in _steps(transform):
+    for step in steps_of(transform):
         ours = ours and type(step).__module__ == "fastloader.transforms"
         _read_step(chain, step)
     if not chain.tensor and not (ours and ours_ends_in_tensor):
@@ -191,10 +191,11 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
     return chain
 
 
-def _steps(transform: Any) -> Iterable[Any]:
+def steps_of(transform: Any) -> Iterable[Any]:
+    """The steps of a transform, those of chains within chains too."""
     if _kind(transform) != "Compose":
         return [transform]
-    return [step for each in transform.transforms for step in _steps(each)]
+    return [step for each in transform.transforms for step in steps_of(each)]
 
 
 def _kind(step: Any) -> str:

@@ -118,7 +118,10 @@ class StreamIterator(Iterator[Any]):
                 self._advance()
             flown = self._flight.pop(0)
             if isinstance(flown, BaseException):
-                raise flown
+                try:
+                    raise flown
+                finally:
+                    del flown  # or this frame and the error would hold each other
             # Before the next batch is queued: the consumer need not wait for that one.
             delivered = delivery.hand_over(flown)
             if self._ahead:

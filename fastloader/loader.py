@@ -142,6 +142,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.max_errors = max_errors
         self._policy = make_policy(on_error, max_errors)
         self._images: ImageIterator | None = None  # of the epoch begun last, for replay()
+        self._said = ""  # the reason for the Python path that was logged last
         newer: dict[str, Any] = {}
         if _TORCH_HAS_IN_ORDER:
             newer["in_order"] = in_order
@@ -178,7 +179,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                     f"on_error={self.on_error!r} and truncated={self.truncated!r} are for pictures on "
                     f"the native path, and this dataset takes the Python path: {reason}"
                 ) from None
-            _log.info("fastloader: Python path: %s", reason)
+            if str(reason) != self._said:  # once, not at every epoch
+                self._said = str(reason)
+                _log.info("fastloader: Python path: %s", reason)
             return self._iterate_python()
         return self._iterate_images(lowered)
 
@@ -312,6 +315,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
         stay valid, and iterating afterwards starts anew."""
         self._delivery.close()
+        if self.persistent_workers:
+            self._iterator = None  # its workers with it
 
     def __enter__(self) -> FastLoader[T_co]:
         return self

@@ -46,8 +46,14 @@ class _Transform:
 
 def fresh_draw() -> Draw:
     """Random numbers for one picture, seeded from torch's default generator."""
-    seed = int(torch.randint(0, 2**63 - 1, ()).item())
-    return lambda operation: Draws(seed, 0, operation)
+    seeds: list[int] = []
+
+    def draw(operation: int) -> Draws:
+        if not seeds:  # a chain that draws nothing leaves torch's generator alone, as torchvision's
+            seeds.append(int(torch.randint(0, 2**63 - 1, ()).item()))
+        return Draws(seeds[0], 0, operation)
+
+    return draw
 
 
 class Compose(_Transform):

@@ -108,10 +108,13 @@ using BatchPtr = std::unique_ptr<Batch, DeleteWithoutGil>;
 BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
                 std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
                 const std::shared_ptr<BufferPool>& memory) {
+  if (job == nullptr || quota == nullptr || memory == nullptr) {
+    throw InvalidArgument("a batch needs a job, a quota and memory");
+  }
   auto batch = std::make_unique<Batch>();
   batch->done = true;  // until it is submitted there is nothing to cancel
-  batch->decode = std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds),
-                                                memory);
+  batch->decode =
+      std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds), memory);
   DecodePool::shared().grow(quota->threads);
   DecodePool::shared().submit(batch->decode);
   batch->done = false;
@@ -132,12 +135,14 @@ void wait(Batch& batch) {
 py::list failures(const Batch& batch) {
   py::list result;
   for (const DecodeBatch::Failure& failure : batch.decode->failures()) {
-    result.append(py::make_tuple(failure.position, failure.reason));
+    result.append(py::make_tuple(failure.position, path_text(failure.reason)));
   }
   return result;
 }
 
 py::capsule take(Batch& batch) {
+  if (!batch.done) throw InvalidArgument("the batch is not done yet: call wait() first");
+  batch.decode->sample(0);  // throws when it was taken already
   const ImageJob& job = batch.decode->job();
   const ImageSize size = *job.transform.output();
   const std::array<int64_t, 4> shape = {static_cast<int64_t>(batch.decode->size()), 3,
@@ -162,8 +167,7 @@ SampleDecoder& own_decoder() {
 
 py::dict to_dict(const SampleGeometry& found) {
   py::dict result;
-  result["box"] =
-      py::make_tuple(found.box.left, found.box.top, found.box.width, found.box.height);
+  result["box"] = py::make_tuple(found.box.left, found.box.top, found.box.width, found.box.height);
   result["hflip"] = found.horizontal_flip;
   result["vflip"] = found.vertical_flip;
   return result;
@@ -185,7 +189,10 @@ void register_decode_pool(py::module_& module) {
       module, "FolderSource", "Files whose paths lie one after the other in `paths`.")
       .def(py::init(&make_folder), py::arg("paths"), py::arg("ends"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>())
-      .def("name", &FolderSource::name, py::arg("index"))
+      .def(
+          "name",
+          [](const FolderSource& source, uint64_t index) { return path_text(source.name(index)); },
+          py::arg("index"))
       .def("__len__", &FolderSource::size);
 
   py::class_<ImageTransform>(module, "ImageTransform",
@@ -196,13 +203,14 @@ void register_decode_pool(py::module_& module) {
            py::arg("exact") = py::none(), py::arg("center_crop") = py::none(),
            py::arg("horizontal_flip") = 0.0, py::arg("vertical_flip") = 0.0,
            py::arg("filter") = "bilinear")
-      .def("geometry",
-           [](const ImageTransform& transform, size_t height, size_t width, uint64_t index,
-              uint64_t seed) {
-             return to_dict(draw_geometry(transform, ImageSize{height, width}, seed, index));
-           },
-           py::kw_only(), py::arg("height"), py::arg("width"), py::arg("index"), py::arg("seed"),
-           "What becomes of a picture of that size: box (left, top, width, height), hflip, vflip.")
+      .def(
+          "geometry",
+          [](const ImageTransform& transform, size_t height, size_t width, uint64_t index,
+             uint64_t seed) {
+            return to_dict(draw_geometry(transform, ImageSize{height, width}, seed, index));
+          },
+          py::kw_only(), py::arg("height"), py::arg("width"), py::arg("index"), py::arg("seed"),
+          "What becomes of a picture of that size: box (left, top, width, height), hflip, vflip.")
       .def_property_readonly("output", [](const ImageTransform& transform) {
         const ImageSize size = *transform.output();
         return py::make_tuple(size.height, size.width);
@@ -210,9 +218,8 @@ void register_decode_pool(py::module_& module) {
 
   py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
-           py::arg("planar"), py::arg("normalize") = py::none(),
-           py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
-           py::keep_alive<1, 2>())
+           py::arg("planar"), py::arg("normalize") = py::none(), py::arg("pad_truncated") = false,
+           py::arg("pixel_limit") = kPillowPixelLimit, py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def("geometry", &geometry, py::arg("index"), py::arg("seed"),
            "The box (left, top, width, height) and flips of a sample, from its header.");
@@ -228,26 +235,28 @@ void register_decode_pool(py::module_& module) {
            py::arg("seeds"), py::arg("memory"), py::keep_alive<1, 2>())
       .def("wait", &wait, "Blocks until every sample was tried; looks for signals every 100 ms.")
       .def("failures", &failures, "[(position, reason)]; after wait().")
-      .def("take", &take, "The pixels as a DLPack capsule of shape (N, 3, H, W), once; after wait().")
-      .def("transform_pixels",
-           [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width) {
-             const py::gil_scoped_release unlocked;
-             DecodeBatch& decode = *batch.decode;
-             own_decoder().transform(decode.job(), decode.index(position), decode.seed(position),
-                                     reinterpret_cast<const uint8_t*>(pixels),
-                                     ImageSize{height, width}, decode.sample(position));
-           },
-           py::arg("position"), py::kw_only(), py::arg("pixels"), py::arg("height"),
-           py::arg("width"),
-           "Finishes a failed sample from RGB pixels that somebody else decoded.")
-      .def("decode_other",
-           [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {
-             const py::gil_scoped_release unlocked;
-             DecodeBatch& decode = *batch.decode;
-             own_decoder().decode(decode.job(), index, seed, decode.sample(position));
-           },
-           py::arg("position"), py::kw_only(), py::arg("index"), py::arg("seed"),
-           "Puts another sample in the place of a failed one.");
+      .def("take", &take,
+           "The pixels as a DLPack capsule of shape (N, 3, H, W), once; after wait().")
+      .def(
+          "transform_pixels",
+          [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width) {
+            const py::gil_scoped_release unlocked;
+            DecodeBatch& decode = *batch.decode;
+            own_decoder().transform(decode.job(), decode.index(position), decode.seed(position),
+                                    reinterpret_cast<const uint8_t*>(pixels),
+                                    ImageSize{height, width}, decode.sample(position));
+          },
+          py::arg("position"), py::kw_only(), py::arg("pixels"), py::arg("height"),
+          py::arg("width"), "Finishes a failed sample from RGB pixels that somebody else decoded.")
+      .def(
+          "decode_other",
+          [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {
+            const py::gil_scoped_release unlocked;
+            DecodeBatch& decode = *batch.decode;
+            own_decoder().decode(decode.job(), index, seed, decode.sample(position));
+          },
+          py::arg("position"), py::kw_only(), py::arg("index"), py::arg("seed"),
+          "Puts another sample in the place of a failed one.");
 
   module.def("decode_threads", [] { return DecodePool::shared().threads(); });
 }

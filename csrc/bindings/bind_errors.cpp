@@ -6,13 +6,21 @@
 namespace py = pybind11;
 
 namespace fastloader::bindings {
+
+py::str path_text(const std::string& text) {
+  PyObject* decoded =
+      PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  if (decoded == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(decoded);
+}
+
 namespace {
 
 // The exception types are Python's (fastloader/errors.py), so that pure-Python installs raise the
 // very same ones.
 void raise(const char* type, const char* what) {
   const py::object errors = py::module_::import("fastloader.errors");
-  PyErr_SetString(errors.attr(type).ptr(), what);
+  PyErr_SetObject(errors.attr(type).ptr(), path_text(what).ptr());
 }
 
 void translate(std::exception_ptr thrown) {

@@ -2,8 +2,13 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+
 // One function per noun, each in the file of its name; module.cpp calls them all.
 namespace fastloader::bindings {
+
+/// Text that may hold a path, whose bytes need not be UTF-8: as os.fsdecode does it.
+pybind11::str path_text(const std::string& text);
 
 void register_errors(pybind11::module_& module);
 void register_image(pybind11::module_& module);

@@ -38,6 +38,14 @@ void validate(const ImageTransform& transform) {
   }
   if (transform.scale == ImageTransform::Scale::kShorter) {
     check_edge("a resize to a shorter edge", transform.shorter);
+    if (transform.max_size) {
+      check_edge("a resize to a longest edge", *transform.max_size);
+      if (*transform.max_size <= transform.shorter) {
+        throw InvalidArgument("max_size = " + std::to_string(*transform.max_size) +
+                              " must be strictly greater than the size for the smaller edge, " +
+                              std::to_string(transform.shorter));
+      }
+    }
   }
   if (transform.scale == ImageTransform::Scale::kExact) {
     check_edge("a resize to a height", transform.exact.height);

@@ -33,14 +33,15 @@ struct ImageTransform {
 };
 
 /// Throws InvalidArgument for what validate(CropRange) refuses, sizes of 0 or above kMaxImageEdge,
-/// probabilities outside 0..1, and a chain whose output differs from picture to picture.
+/// a max_size that is not above `shorter`, probabilities outside 0..1, and a chain whose output
+/// differs from picture to picture.
 void validate(const ImageTransform& transform);
 
 /// What a chain does to one picture of known size.
 struct SampleGeometry {
-  CropBox box;       ///< the part of the picture that is used
-  ImageSize scaled;  ///< its size after the resize
-  CenterCrop window; ///< the part of that which is kept, and zeros around it
+  CropBox box;        ///< the part of the picture that is used
+  ImageSize scaled;   ///< its size after the resize
+  CenterCrop window;  ///< the part of that which is kept, and zeros around it
   bool horizontal_flip = false;
   bool vertical_flip = false;
 };

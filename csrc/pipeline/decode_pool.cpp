@@ -1,13 +1,21 @@
 #include "pipeline/decode_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <limits>
+#include <new>
 #include <utility>
 
 #include "base/error.h"
 #include "base/process.h"
+#include "image/dispatch.h"
 
 namespace fastloader {
+
+DecodeQuota::DecodeQuota(size_t most) : threads(most), counted_in_(fork_generation()) {
+  if (most == 0) throw InvalidArgument("a quota of no threads would never decode anything");
+}
 
 DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
                          std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
@@ -16,7 +24,7 @@ DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<De
       quota_(std::move(quota)),
       indices_(std::move(indices)),
       seeds_(std::move(seeds)),
-      buffer_(nullptr) {
+      born_in_(fork_generation()) {
   if (seeds_.size() != 1 && seeds_.size() != indices_.size()) {
     throw InvalidArgument("a batch of " + std::to_string(indices_.size()) + " samples with " +
                           std::to_string(seeds_.size()) + " seeds");
@@ -27,7 +35,11 @@ DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<De
                             std::to_string(job_->source->size()));
     }
   }
-  buffer_ = memory->take(indices_.size() * job_->sample_bytes());
+  const size_t bytes = job_->sample_bytes();
+  if (indices_.size() > std::numeric_limits<size_t>::max() / std::max<size_t>(bytes, 1)) {
+    throw std::bad_alloc();
+  }
+  buffer_ = memory->take(indices_.size() * bytes);
 }
 
 DecodeBatch::~DecodeBatch() {
@@ -44,19 +56,29 @@ DecodePool::~DecodePool() {
 }
 
 DecodePool& DecodePool::shared() {
-  static std::mutex mutex;  // guards: instance, made_in
-  static DecodePool* instance = nullptr;
-  static uint64_t made_in = 0;
-  const std::lock_guard<std::mutex> lock(mutex);
-  if (instance == nullptr || made_in != fork_generation()) {
-    instance = new DecodePool;  // the parent's, in a child, is leaked: its threads are not here
-    made_in = fork_generation();
+  struct Instance {
+    const uint64_t made_in = fork_generation();
+    DecodePool pool;
+  };
+  // Not a mutex: a child could inherit it locked by a thread that it does not have.
+  static std::atomic<Instance*> current{nullptr};
+  Instance* instance = current.load(std::memory_order_acquire);
+  while (instance == nullptr || instance->made_in != fork_generation()) {
+    // The parent's, in a child, is leaked: its threads are not here. A pool without threads that
+    // came second is just memory.
+    auto made = std::make_unique<Instance>();
+    if (current.compare_exchange_strong(instance, made.get(), std::memory_order_acq_rel)) {
+      return made.release()->pool;
+    }
   }
-  return *instance;
+  return instance->pool;
 }
 
 void DecodePool::grow(size_t threads) {
+  active_isa();  // a wrong FASTLOADER_FORCE_ISA is the caller's to hear of, not a thread's
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (threads_.size() >= threads) return;
+  threads_.reserve(threads);  // a thread that found no place would be joined, under its own mutex
   while (threads_.size() < threads) {
     threads_.push_back(std::make_unique<Thread>("fl-decode", [this] { work(); }));
   }
@@ -70,17 +92,27 @@ size_t DecodePool::threads() const {
 void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (batch->size() == 0) return;  // done already
+  DecodeQuota& quota = *batch->quota_;
+  if (quota.counted_in_ != fork_generation()) {
+    quota.working_ = 0;
+    quota.counted_in_ = fork_generation();
+  }
   queue_.push_back(std::move(batch));
   work_.notify_all();
 }
 
 bool DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
+  if (batch.born_in_ != fork_generation() && batch.finished_ != batch.indices_.size()) {
+    throw Error("a batch that was begun before this process was forked off is never finished here");
+  }
   return finished_.wait_until(lock, deadline,
                               [&] { return batch.finished_ == batch.indices_.size(); });
 }
 
 void DecodePool::cancel(DecodeBatch& batch) {
+  // Whoever works on it works in the parent.
+  if (batch.born_in_ != fork_generation()) return;
   std::unique_lock<std::mutex> lock(mutex_);
   batch.cancelled_ = true;
   queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
@@ -92,8 +124,8 @@ void DecodePool::cancel(DecodeBatch& batch) {
 bool DecodePool::claim_locked(Claim* claim) {
   for (auto batch = queue_.begin(); batch != queue_.end(); ++batch) {
     DecodeBatch& next = **batch;
-    if (next.quota_->working >= next.quota_->threads) continue;
-    ++next.quota_->working;
+    if (next.quota_->working_ >= next.quota_->threads) continue;
+    ++next.quota_->working_;
     claim->batch = *batch;
     claim->position = next.claimed_++;
     if (next.claimed_ == next.indices_.size()) queue_.erase(batch);
@@ -102,38 +134,53 @@ bool DecodePool::claim_locked(Claim* claim) {
   return false;
 }
 
+void DecodePool::finish_locked(const Claim& claim, std::optional<std::string> reason) {
+  DecodeBatch& batch = *claim.batch;
+  --batch.quota_->working_;
+  if (reason) {
+    const auto behind = std::find_if(
+        batch.failures_.begin(), batch.failures_.end(),
+        [&](const DecodeBatch::Failure& other) { return other.position > claim.position; });
+    batch.failures_.insert(behind, {claim.position, std::move(*reason)});
+  }
+  ++batch.finished_;
+  if (batch.finished_ == batch.indices_.size() || batch.cancelled_) finished_.notify_all();
+}
+
 void DecodePool::work() {
   SampleDecoder decoder;
+  std::shared_ptr<DecodeBatch> left;  // perhaps the last reference; dropped without the mutex
   std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
+  while (!closed_) {
+    // No thread sleeps while there is a sample that it may claim: submit() wakes all, and what a
+    // finished sample makes room for in its quota, its thread looks for itself before it lets go of
+    // the mutex. So nobody is woken in between, which would cost more than the rest of this.
     Claim claim;
-    work_.wait(lock, [&] { return closed_ || claim_locked(&claim); });
-    if (claim.batch == nullptr) return;
+    if (!claim_locked(&claim)) {
+      if (left == nullptr) {
+        work_.wait(lock);
+      } else {
+        lock.unlock();
+        left.reset();
+        lock.lock();
+      }
+      continue;
+    }
     lock.unlock();
-    DecodeBatch& batch = *claim.batch;
+    left.reset();
+    const DecodeBatch& batch = *claim.batch;
     std::optional<std::string> reason;
     try {
       decoder.decode(*batch.job_, batch.index(claim.position), batch.seed(claim.position),
                      batch.sample(claim.position));
     } catch (const std::exception& error) {
       reason = error.what();
+    } catch (...) {
+      reason = "something that is not a std::exception was thrown";
     }
     lock.lock();
-    --batch.quota_->working;
-    if (reason) {
-      const auto behind = std::find_if(
-          batch.failures_.begin(), batch.failures_.end(),
-          [&](const DecodeBatch::Failure& other) { return other.position > claim.position; });
-      batch.failures_.insert(behind, {claim.position, std::move(*reason)});
-    }
-    ++batch.finished_;
-    if (batch.finished_ == batch.indices_.size() || batch.cancelled_) finished_.notify_all();
-    // A quota has room again; whoever waits for it may be another thread.
-    if (!queue_.empty()) work_.notify_one();
-    // The last reference may free the batch's memory: not under the lock.
-    lock.unlock();
-    claim.batch.reset();
-    lock.lock();
+    finish_locked(claim, std::move(reason));
+    left = std::move(claim.batch);
   }
 }
 

@@ -11,22 +11,33 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "base/thread.h"
 #include "pipeline/buffer_pool.h"
 #include "pipeline/sample_decoder.h"
 
 namespace fastloader {
 
-/// The share of one loader in the pool: how many threads may work for it at a time.
-struct DecodeQuota {
-  explicit DecodeQuota(size_t most) : threads(most) {}
+/// The share of one loader in the pool: how many threads may work for it at a time, at least one.
+/// Lives through a fork: in the child nobody works for it.
+class DecodeQuota {
+ public:
+  /// Throws InvalidArgument for 0.
+  explicit DecodeQuota(size_t most);
 
   const size_t threads;
-  size_t working = 0;  // guarded by the pool's mutex
+
+ private:
+  friend class DecodePool;
+
+  // Guarded by the pool's mutex.
+  size_t working_ = 0;
+  uint64_t counted_in_;  // the fork generation whose threads `working_` counts
 };
 
 /// One batch of pictures on its way. Made by the consumer, filled by the pool, read by the consumer
-/// once `DecodePool::wait` says that it is done.
+/// once `DecodePool::wait` says that it is done. In a forked child one that was not done never will
+/// be; it may be dropped there.
 class DecodeBatch {
  public:
   /// What became of a sample that the pool could not finish.
@@ -35,7 +46,8 @@ class DecodeBatch {
     std::string reason;
   };
 
-  /// `seeds` has one entry per sample, or a single one for all.
+  /// `seeds` has one entry per sample, or a single one for all. Throws InvalidArgument for any
+  /// other number of them, and for an index that the source does not have.
   DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
               std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
               const std::shared_ptr<BufferPool>& memory);
@@ -47,7 +59,9 @@ class DecodeBatch {
   size_t size() const { return indices_.size(); }
   uint64_t index(size_t position) const { return indices_[position]; }
   uint64_t seed(size_t position) const { return seeds_.size() == 1 ? seeds_[0] : seeds_[position]; }
+  /// Throws InvalidArgument once the memory was released.
   std::byte* sample(size_t position) const {
+    if (buffer_ == nullptr) throw InvalidArgument("the batch's memory was taken already");
     return static_cast<std::byte*>(buffer_->data()) + position * job_->sample_bytes();
   }
   /// In the order of their positions. Valid once done.
@@ -62,7 +76,8 @@ class DecodeBatch {
   const std::shared_ptr<DecodeQuota> quota_;
   const std::vector<uint64_t> indices_;
   const std::vector<uint64_t> seeds_;
-  BufferPool::Buffer* buffer_;
+  const uint64_t born_in_;  // fork generation
+  BufferPool::Buffer* buffer_ = nullptr;
   // Guarded by the pool's mutex until done.
   size_t claimed_ = 0;
   size_t finished_ = 0;
@@ -85,12 +100,15 @@ class DecodePool {
   /// The pool of this process; a forked child gets one of its own. Never destroyed.
   static DecodePool& shared();
 
-  /// There are at least this many threads from now on.
+  /// There are at least this many threads from now on. Throws what active_isa() throws, and
+  /// std::system_error when the system gives no thread.
   void grow(size_t threads);
   size_t threads() const;
 
+  /// Once per batch.
   void submit(std::shared_ptr<DecodeBatch> batch);
-  /// False at the deadline. Afterwards only the caller touches the batch.
+  /// False at the deadline; after true only the caller touches the batch. Throws Error for a batch
+  /// that was left unfinished by a fork.
   bool wait(const DecodeBatch& batch, Clock::time_point deadline);
   /// Waits until no thread works on the batch, at most one sample's time; what was not begun never
   /// will be.
@@ -104,10 +122,11 @@ class DecodePool {
 
   void work();
   bool claim_locked(Claim* claim);
+  void finish_locked(const Claim& claim, std::optional<std::string> reason);
 
   mutable std::mutex mutex_;  // guards everything below, and what batches and quotas say it does
-  std::condition_variable work_;      // threads wait
-  std::condition_variable finished_;  // wait() and cancel() wait
+  std::condition_variable work_;                    // threads wait
+  std::condition_variable finished_;                // wait() and cancel() wait
   std::deque<std::shared_ptr<DecodeBatch>> queue_;  // batches with unclaimed samples
   bool closed_ = false;
   std::vector<std::unique_ptr<Thread>> threads_;

@@ -1,8 +1,10 @@
 #include "pipeline/sample_decoder.h"
 
 #include <cstring>
+#include <string>
 
 #include "base/error.h"
+#include "image/split_rgb.h"
 
 namespace fastloader {
 namespace {
@@ -42,15 +44,11 @@ void cut_window(const SampleGeometry& geometry, const uint8_t* scaled, uint8_t* 
   }
 }
 
-void split_channels(const uint8_t* in, size_t pixels, uint8_t* out) {
-  uint8_t* red = out;
-  uint8_t* green = out + pixels;
-  uint8_t* blue = out + 2 * pixels;
-  for (size_t i = 0; i < pixels; ++i) {
-    red[i] = in[i * kRgb];
-    green[i] = in[i * kRgb + 1];
-    blue[i] = in[i * kRgb + 2];
-  }
+/// Makes room without ever giving it back: clearing what a smaller picture left costs as much as
+/// writing it.
+uint8_t* at_least(std::vector<uint8_t>& memory, size_t bytes) {
+  if (memory.size() < bytes) memory.resize(bytes);
+  return memory.data();
 }
 
 }  // namespace
@@ -64,6 +62,9 @@ size_t ImageJob::sample_bytes() const {
 void validate(const ImageJob& job) {
   if (job.source == nullptr) throw InvalidArgument("a job needs a source");
   validate(job.transform);
+  if (job.jpeg.scale_denominator != 1) {
+    throw InvalidArgument("a job decodes pictures at their full size");
+  }
   if (job.output != ImageJob::Output::kNormalized) return;
   validate(job.normalize);
   const NormalizeSpec& spec = job.normalize;
@@ -79,8 +80,7 @@ void SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry, v
   if (job.output == ImageJob::Output::kNhwcBytes) {
     finished_ = static_cast<uint8_t*>(out);
   } else {
-    pixels_.resize(size.height * size.width * kRgb);
-    finished_ = pixels_.data();
+    finished_ = at_least(pixels_, size.height * size.width * kRgb);
   }
   ResizeSpec spec;
   spec.in_width = geometry.box.width;
@@ -93,8 +93,13 @@ void SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry, v
     spec.horizontal_flip = geometry.horizontal_flip;
     spec.vertical_flip = geometry.vertical_flip;
   } else {
-    scaled_.resize(spec.out_width * spec.out_height * kRgb);
-    to = scaled_.data();
+    const uint64_t scaled = uint64_t{spec.out_width} * spec.out_height;
+    if (scaled > job.jpeg.pixel_limit) {
+      throw DecodeError("the picture would be resized to " + std::to_string(spec.out_width) + "x" +
+                        std::to_string(spec.out_height) + " pixels, more than the limit of " +
+                        std::to_string(job.jpeg.pixel_limit));
+    }
+    to = at_least(scaled_, scaled * kRgb);
   }
   resizer_.begin(spec, to, spec.out_row_bytes());
 }
@@ -105,7 +110,7 @@ void SampleDecoder::finish(const ImageJob& job, const SampleGeometry& geometry, 
     case ImageJob::Output::kNhwcBytes:
       return;
     case ImageJob::Output::kNchwBytes:
-      return split_channels(finished_, pixels_.size() / kRgb, static_cast<uint8_t*>(out));
+      return split_rgb(finished_, job.sample_bytes() / kRgb, static_cast<uint8_t*>(out));
     case ImageJob::Output::kNormalized:
       return normalize(job.normalize, finished_, out);
   }

@@ -31,7 +31,8 @@ struct ImageJob {
   size_t sample_bytes() const;
 };
 
-/// Throws InvalidArgument unless the transform is valid and, for kNormalized, fits the spec.
+/// Throws InvalidArgument unless there is a source, the transform is valid and, for kNormalized,
+/// fits the spec, and pictures are decoded at their full size: boxes are in its pixels.
 void validate(const ImageJob& job);
 
 /// From a sample's bytes to its finished pixels. One per thread; keeps every buffer it needs, so

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -14,7 +15,10 @@ namespace {
 
 class File {
  public:
-  explicit File(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  /// Non-blocking, since opening a pipe that nobody writes to would otherwise never return. Files
+  /// read the same either way.
+  explicit File(const std::string& path)
+      : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {}
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   ~File() {
@@ -27,9 +31,13 @@ class File {
   const int descriptor_;
 };
 
-[[noreturn]] void fail(const std::string& path, int reason) {
-  throw SourceError("cannot read " + path + ": " + std::strerror(reason));
+[[noreturn]] void fail(const std::string& path, const char* reason) {
+  throw SourceError("cannot read " + path + ": " + reason);
 }
+
+[[noreturn]] void fail(const std::string& path, int reason) { fail(path, std::strerror(reason)); }
+
+constexpr size_t kLeastGrowth = size_t{64} << 10;
 
 }  // namespace
 
@@ -56,16 +64,21 @@ std::string FolderSource::name(uint64_t index) const {
 
 void FolderSource::read(uint64_t index, std::vector<uint8_t>& bytes) const {
   const std::string path = name(index);
+  // The system, and a message, would take what stands before it for the path.
+  if (path.find('\0') != std::string::npos) fail(path.c_str(), "a zero byte in the path");
   const File file(path);
   if (file.get() < 0) fail(path, errno);
   struct stat status;
   if (fstat(file.get(), &status) != 0) fail(path, errno);
   if (S_ISDIR(status.st_mode)) fail(path, EISDIR);
-  bytes.resize(static_cast<size_t>(status.st_size));
+  // A pipe or a device may have nothing to say, or no end, or something else at each epoch.
+  if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
+  // Room for one byte more than there should be, so that the end is seen without making room again.
+  bytes.resize(static_cast<size_t>(status.st_size) + 1);
   size_t got = 0;
   for (;;) {
-    // One byte more than the size that was told: a file may be growing, or be a pipe.
-    if (got == bytes.size()) bytes.resize(got + 1);
+    // The file is growing, or of a file system that does not tell sizes.
+    if (got == bytes.size()) bytes.resize(got + std::max(got, kLeastGrowth));
     const ssize_t more = ::read(file.get(), bytes.data() + got, bytes.size() - got);
     if (more < 0 && errno == EINTR) continue;
     if (more < 0) fail(path, errno);

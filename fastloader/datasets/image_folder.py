@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import operator
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -49,7 +50,7 @@ class ImageFolder(Dataset[Any]):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
     ) -> None:
-        self.root = os.fspath(root)
+        self.root = os.path.expanduser(os.fspath(root))
         self.transform = transform
         self.target_transform = target_transform
         self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
@@ -71,10 +72,10 @@ class ImageFolder(Dataset[Any]):
             if len(ends) == before:
                 empty.append(name)
         if empty and not allow_empty:
-            raise FileNotFoundError(
-                f"Found no valid file for the classes {', '.join(empty)}. Supported extensions are: "
-                f"{', '.join(IMG_EXTENSIONS)}"
-            )
+            text = f"Found no valid file for the classes {', '.join(empty)}. "
+            if is_valid_file is None:
+                text += f"Supported extensions are: {', '.join(IMG_EXTENSIONS)}"
+            raise FileNotFoundError(text)
         self.paths = np.frombuffer(bytes(paths), dtype=np.uint8)
         self.ends = np.frombuffer(ends.tobytes(), dtype=np.uint64)
         self.targets = np.frombuffer(targets.tobytes(), dtype=np.int32)
@@ -130,19 +131,17 @@ class Samples(Sequence[tuple[str, int]]):
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``transform``, with PILToTensor behind it if it is a chain of ours that ends in an image."""
     from fastloader import transforms
+    from fastloader._lowering import steps_of
 
-    if type(transform).__module__ != transforms.__name__:
-        return transform
-    steps = transform.transforms if type(transform) is transforms.Compose else [transform]
+    steps = list(steps_of(transform))
     tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
-    if any(isinstance(step, tensors) for step in steps):
-        return transform
-    if any(type(step).__module__ != transforms.__name__ for step in steps):
+    if any(type(step).__module__ != transforms.__name__ or type(step) in tensors for step in steps):
         return transform
     return transforms.Compose([*steps, transforms.PILToTensor()])
 
 
 def _checked(index: int, length: int) -> int:
+    index = operator.index(index)
     if not -length <= index < length:
         raise IndexError(f"sample {index} of {length}")
     return index + length if index < 0 else index

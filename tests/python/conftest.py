@@ -79,6 +79,13 @@ def _plain_environment(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def _quick_shutdown(monkeypatch):
+    """Torch waits this long, 5 s otherwise, for each worker of an iterator that died in a reference
+    cycle, such as the one in the traceback of every error from a worker."""
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.3)
+
+
+@pytest.fixture(autouse=True)
 def _hang_guard():
     """A hang prints every thread's stack and ends the run."""
     faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=_uncaptured)
@@ -95,7 +102,7 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left(request, _hang_guard):
+def _nothing_left(request, _hang_guard, _quick_shutdown):
     """No thread of ours and no child process outlives a test."""
     before, state = running(), torch.get_rng_state()
     yield

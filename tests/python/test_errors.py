@@ -1,15 +1,16 @@
 """Errors arrive in order, as themselves, and iteration may go on: as with DataLoader."""
 
-import os
-import signal
+import contextlib
+import gc
 import traceback
+import weakref
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from fastloader import FastLoader
-from support import MEAN, STD, Pictures
+from support import MEAN, STD, Pictures, eventually, run_script
 
 NORMALISED = {"mean": MEAN, "std": STD}
 
@@ -81,7 +82,9 @@ def test_errors_arrive_as_with_torch(way, name, workers):
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-@pytest.mark.parametrize("at", [(), (0,), (3,), (7,), (0, 1, 2, 3), (2, 4, 6), tuple(range(8))], ids=str)
+@pytest.mark.parametrize(
+    "at", [(), (0,), (3,), (7,), (0, 1, 2, 3), (2, 4, 6), tuple(range(8))], ids=str
+)
 def test_errors_at_every_place_of_the_ring(twin, depth, at):
     data = Faulty(MAKERS["KeyError"], at=at, count=8)
     loader = FastLoader(data, num_workers=1, depth=depth, **NORMALISED, **twin.options)
@@ -100,13 +103,16 @@ def test_the_very_exception_with_its_traceback(way):
     assert caught.value is error
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert names[-1] == "deliberately_fail" and "__getitem__" in names
+    error.__traceback__ = None  # it leads from the data set to the iterator
 
 
 def test_the_traceback_from_a_worker(way):
     data = Faulty(MAKERS["ValueError"], at=(2,))
     iterator = iter(FastLoader(data, num_workers=2, **NORMALISED, **way.options))
     next(iterator), next(iterator)
-    with pytest.raises(ValueError, match="Caught ValueError in DataLoader worker process") as caught:
+    with pytest.raises(
+        ValueError, match="Caught ValueError in DataLoader worker process"
+    ) as caught:
         next(iterator)
     assert "deliberately_fail" in str(caught.value) and "bad picture" in str(caught.value)
 
@@ -172,22 +178,39 @@ def test_worker_init_errors(way):
         next(iter(FastLoader(Pictures(), **options, **NORMALISED, **way.options)))
 
 
-def test_a_killed_worker_is_an_error_and_not_a_hang(way):
+# In a process of its own: torch raises the death of a worker in the main thread, wherever that is,
+# also while the interpreter ends.
+KILLED = """
+    import os, signal
+    from fastloader import FastLoader
+    from support import MEAN, STD, Pictures
+
     class Suicidal(Pictures):
         def __getitem__(self, index):
             if index == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().__getitem__(index)
 
-    loader = FastLoader(Suicidal(), num_workers=1, **NORMALISED, **way.options)
-    iterator = iter(loader)
+    loader = FastLoader(Suicidal(), num_workers=1, device="cpu", mean=MEAN, std=STD)
     seen = []
-    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid.*\) (is killed|exited)"):
-        for _ in range(6):
-            seen.append(next(iterator)[1].item())
+    try:
+        for _, label in loader:
+            seen.append(label.item())
+    except RuntimeError as error:
+        assert "DataLoader worker" in str(error), error
+    except (ConnectionError, EOFError):
+        pass  # the worker died while it handed over a batch; torch says no more
+    else:
+        raise AssertionError("no error")
     # Torch looks for dead workers while batches still lie in the queue.
-    assert seen == list(range(len(seen))) and len(seen) <= 4
-    loader.close()
+    assert seen == list(range(len(seen))) and len(seen) <= 4, seen
+    print("done", flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_killed_worker_is_an_error_and_not_a_hang(way):
+    assert run_script(KILLED, env=way.env).stdout == "done\n"
 
 
 def test_worker_timeout(way, tmp_path):
@@ -224,15 +247,38 @@ def test_delivered_batches_survive_an_error(way, workers):
     assert all(torch.equal(image, copied) for image, copied, _ in kept)
 
 
-def test_an_error_object_is_not_kept(way):
-    import gc
-    import weakref
-
-    loader = FastLoader(Faulty(MAKERS["ValueError"], at=(0,)), **NORMALISED, **way.options)
-    iterator = iter(loader)
-    try:
-        next(iterator)
-    except ValueError as error:
-        seen = weakref.ref(error)
+@contextlib.contextmanager
+def nothing_collected():
     gc.collect()
-    assert seen() is None
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def test_an_error_keeps_nothing_alive(way):
+    """No reference cycle: what the loop held is freed at once, not when the collector comes by."""
+    loader = FastLoader(Faulty(MAKERS["ValueError"], at=(1,)), **NORMALISED, **way.options)
+    iterator = iter(loader)
+    next(iterator)
+    with nothing_collected():
+        with contextlib.suppress(ValueError):
+            next(iterator)
+        seen = weakref.ref(iterator)
+        del iterator
+        assert seen() is None
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_refused_batch_keeps_nothing_alive(way, workers):
+    data = [(torch.rand(2, 3, 4, 4), number) for number in range(3)]
+    loader = FastLoader(data, batch_size=None, num_workers=workers, **NORMALISED, **way.options)
+    iterator = iter(loader)
+    with nothing_collected():
+        with contextlib.suppress(TypeError):
+            next(iterator)
+        seen = weakref.ref(iterator)
+        del iterator
+        # The pump may be just leaving its handler.
+        eventually(lambda: seen() is None, lambda: f"{seen()} freed")

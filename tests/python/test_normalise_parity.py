@@ -72,8 +72,9 @@ def test_random_constants(way, dtype):
         std = (10 ** (torch.rand(3, generator=generator, dtype=torch.float64) * 6 - 3)).tolist()
         print(mean, std)
         images = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 8, 32).repeat(1, 3, 1, 1)
-        same_bits(deliver(images, mean=mean, std=std, dtype=dtype),
-                  normalised(images, mean, std, dtype))
+        same_bits(
+            deliver(images, mean=mean, std=std, dtype=dtype), normalised(images, mean, std, dtype)
+        )
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])

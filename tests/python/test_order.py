@@ -110,9 +110,7 @@ def test_draws_of_the_dataset(way, workers):
 def test_nothing_is_drawn_before_iter(way, workers):
     torch.manual_seed(4)
     before = torch.get_rng_state()
-    loader = FastLoader(
-        Pictures(), shuffle=True, num_workers=workers, **way.options, **NORMALISED
-    )
+    loader = FastLoader(Pictures(), shuffle=True, num_workers=workers, **way.options, **NORMALISED)
     assert torch.equal(torch.get_rng_state(), before)
     len(loader), repr(loader), loader.stats()
     assert torch.equal(torch.get_rng_state(), before)

@@ -319,7 +319,9 @@ def test_batches_of_changing_structure(way, workers):
         index = samples[0][1]
         pixels = torch.stack([image for image, _ in samples])[:, :, : 2 + index % 3]
         label = torch.tensor([each for _, each in samples])
-        return [(pixels, label), {"image": pixels, "label": label}, [pixels, None, label]][index % 3]
+        return [(pixels, label), {"image": pixels, "label": label}, [pixels, None, label]][
+            index % 3
+        ]
 
     data = Pictures(12)
     loader = FastLoader(

@@ -28,9 +28,7 @@ def documented(function):
 
 def test_every_name_is_in_both():
     tree = ast.parse(STUBS.read_text())
-    stubbed = {
-        node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
+    stubbed = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     real = {name for name in dir(native) if not name.startswith("_")}
     assert stubbed == real
 
@@ -43,7 +41,9 @@ def test_every_method_takes_the_arguments_it_is_said_to():
             assert arguments(node) == documented(getattr(native, node.name)), node.name
             checked += 1
         if isinstance(node, ast.ClassDef):
-            members = {each for each in vars(getattr(native, node.name)) if not each.startswith("_")}
+            members = {
+                each for each in vars(getattr(native, node.name)) if not each.startswith("_")
+            }
             methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
             assert members == {each.name for each in methods if each.name != "__init__"}, node.name
             for method in methods:

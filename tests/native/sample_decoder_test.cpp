@@ -1,0 +1,354 @@
+#include "pipeline/sample_decoder.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "check.h"
+#include "gated_source.h"
+#include "image/dispatch.h"
+#include "image/split_rgb.h"
+#include "image_reference.h"
+
+namespace {
+std::atomic<size_t> allocations{0};
+
+void* counted(size_t bytes, size_t alignment) {
+  ++allocations;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
+  return memory;
+}
+}  // namespace
+
+void* operator new(size_t bytes) { return counted(bytes, sizeof(void*)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace fastloader {
+namespace {
+
+using namespace testing;
+
+using Output = ImageJob::Output;
+using Scale = ImageTransform::Scale;
+using Files = std::vector<std::vector<uint8_t>>;
+
+ImageJob job_for(Files files, const ImageTransform& transform, Output output = Output::kNhwcBytes) {
+  ImageJob job;
+  job.source = std::make_shared<MemorySource>(std::move(files));
+  job.transform = transform;
+  job.output = output;
+  if (output == Output::kNormalized) {
+    const ImageSize size = transform.output().value();
+    job.normalize.batch = 1;
+    job.normalize.height = size.height;
+    job.normalize.width = size.width;
+    job.normalize.channels = 3;
+    for (int c = 0; c < 3; ++c) {
+      job.normalize.scale[c] = 0.017f + 0.001f * static_cast<float>(c);
+      job.normalize.bias[c] = -2.1f + 0.1f * static_cast<float>(c);
+    }
+  }
+  validate(job);
+  return job;
+}
+
+ImageTransform random_transform(Random& random) {
+  ImageTransform transform;
+  const ImageSize size{random.between(1, 40), random.between(1, 40)};
+  switch (random.below(5)) {
+    case 0:
+      transform.random_crop = CropRange{};
+      transform.scale = Scale::kExact;
+      transform.exact = size;
+      break;
+    case 1:
+      transform.scale = Scale::kShorter;
+      transform.shorter = random.between(1, 40);
+      if (random.chance(30)) transform.max_size = transform.shorter + random.between(1, 9);
+      transform.center_crop = size;
+      break;
+    case 2:
+      transform.scale = Scale::kExact;
+      transform.exact = size;
+      break;
+    case 3:
+      transform.scale = Scale::kExact;
+      transform.exact = size;
+      transform.center_crop = ImageSize{random.between(1, 50), random.between(1, 50)};
+      if (random.chance(50)) transform.random_crop = CropRange{0.3, 2.0, 0.2, 5.0};
+      break;
+    default:
+      transform.center_crop = ImageSize{random.between(1, 100), random.between(1, 100)};
+  }
+  const auto flip = [&] { return random.chance(30) ? 0.0 : random.chance(30) ? 1.0 : 0.5; };
+  transform.horizontal_flip = flip();
+  transform.vertical_flip = flip();
+  transform.filter = random.chance(50) ? ResizeFilter::kBilinear : ResizeFilter::kBicubic;
+  return transform;
+}
+
+std::vector<uint8_t> random_jpeg(Random& random, uint32_t largest) {
+  for (;;) {
+    JpegSpec spec = random_spec(random, largest);
+    const uint32_t kind = random.below(10);
+    if (kind == 0) spec.stored = JCS_GRAYSCALE;
+    if (kind == 1) spec.stored = JCS_CMYK;
+    if (kind == 2) spec.stored = JCS_YCCK;
+    if (kind == 3) spec.stored = JCS_RGB;
+    for (JpegSampling& sampling : spec.sampling) sampling = {1, 1};
+    const uint32_t layout = random.below(3);
+    if (kind > 3 && layout > 0) spec.sampling[0] = {2, static_cast<uint8_t>(layout)};
+    std::vector<uint8_t> file = make_jpeg(spec);
+    if (!file.empty()) return file;
+  }
+}
+
+std::string describe(const ImageTransform& transform, const PlainJpeg& plain, int round) {
+  const ImageSize size = transform.output().value();
+  return "round " + std::to_string(round) + ": " + std::to_string(plain.width) + "x" +
+         std::to_string(plain.height) + " of " + std::to_string(plain.components) + " to " +
+         std::to_string(size.width) + "x" + std::to_string(size.height) + ", scale " +
+         std::to_string(static_cast<int>(transform.scale)) +
+         (transform.center_crop ? ", centre crop" : "");
+}
+
+/// In `out`, between two bytes that nobody may touch.
+void run_into(std::vector<uint8_t>& out, size_t bytes, const std::function<void(void*)>& run) {
+  out.assign(bytes + 2, 0xa5);
+  run(out.data() + 1);
+  EXPECT(out.front() == 0xa5 && out.back() == 0xa5);
+  out.erase(out.begin());
+  out.pop_back();
+}
+
+std::vector<uint8_t> expected(const ImageJob& job, const Image& picture) {
+  if (job.output == Output::kNhwcBytes) return picture.bytes;
+  if (job.output == Output::kNchwBytes) return planar(picture);
+  std::vector<uint8_t> out(job.normalize.out_bytes());
+  normalize_with_isa("scalar", job.normalize, picture.bytes.data(), out.data());
+  return out;
+}
+
+TEST(pixels_are_those_of_a_whole_decode_crop_resize_pad_and_flip) {
+  Random random(20240611);
+  SampleDecoder decoder;  // one for all, as a thread's is
+  std::vector<uint8_t> out;
+  for (int round = 0; round < 1200; ++round) {
+    const std::vector<uint8_t> file = random_jpeg(random, 80);
+    const PlainJpeg plain(file.data(), file.size(), false, kPillowPixelLimit);
+    EXPECT(plain.end() == PlainJpeg::End::kFine);
+    const ImageTransform transform = random_transform(random);
+    const uint64_t seed = random.next();
+    const ImageSize size{plain.height, plain.width};
+    SampleGeometry geometry;
+    try {
+      geometry = draw_geometry(transform, size, seed, 0);
+    } catch (const InvalidArgument&) {
+      const ImageJob job = job_for({file}, transform);
+      out.resize(job.sample_bytes());
+      EXPECT_THROW(decoder.decode(job, 0, seed, out.data()), InvalidArgument, "too thin");
+      continue;
+    }
+    const Image picture = reference_picture(transform, geometry, plain.rgb.data(), plain.width);
+    for (const Output output : {Output::kNhwcBytes, Output::kNchwBytes, Output::kNormalized}) {
+      ImageJob job = job_for({file}, transform, output);
+      job.normalize.out_type = static_cast<FloatType>(random.below(3));
+      job.normalize.out_layout = random.chance(50) ? Layout::kNchw : Layout::kNhwc;
+      const std::vector<uint8_t> wanted = expected(job, picture);
+      EXPECT_EQ(wanted.size(), job.sample_bytes());
+      run_into(out, wanted.size(), [&](void* to) { decoder.decode(job, 0, seed, to); });
+      if (out != wanted) throw Failure{"decode, " + describe(transform, plain, round)};
+      run_into(out, wanted.size(),
+               [&](void* to) { decoder.transform(job, 0, seed, plain.rgb.data(), size, to); });
+      if (out != wanted) throw Failure{"transform, " + describe(transform, plain, round)};
+      const SampleGeometry told = decoder.geometry(job, 0, seed);
+      EXPECT(told.box == geometry.box);
+      EXPECT(told.horizontal_flip == geometry.horizontal_flip);
+      EXPECT(told.vertical_flip == geometry.vertical_flip);
+    }
+  }
+}
+
+TEST(normalised_pixels_are_the_definition) {
+  ImageTransform transform;
+  transform.center_crop = ImageSize{9, 7};
+  const ImageJob job = job_for(small_pictures(1), transform, Output::kNormalized);
+  const ImageJob bytes = job_for(small_pictures(1), transform);
+  std::vector<uint8_t> pixels(bytes.sample_bytes());
+  std::vector<float> floats(job.sample_bytes() / sizeof(float));
+  SampleDecoder decoder;
+  decoder.decode(bytes, 0, 3, pixels.data());
+  decoder.decode(job, 0, 3, floats.data());
+  for (size_t i = 0; i < pixels.size(); ++i) {
+    const float wanted = std::fma(static_cast<float>(pixels[i]), job.normalize.scale[i % 3],
+                                  job.normalize.bias[i % 3]);
+    EXPECT(floats[i % 3 * 63 + i / 3] == wanted);
+  }
+}
+
+TEST(split_rgb_takes_any_number_of_pixels) {
+  for (size_t pixels = 0; pixels < 100; ++pixels) {
+    const Fenced in(pixels * 3, true);
+    const Fenced out(pixels * 3, true);
+    for (size_t i = 0; i < pixels * 3; ++i) in.begin()[i] = static_cast<uint8_t>(i * 37 + i / 7);
+    split_rgb(in.begin(), pixels, out.begin());
+    for (size_t i = 0; i < pixels * 3; ++i) {
+      EXPECT(out.begin()[i % 3 * pixels + i / 3] == in.begin()[i]);
+    }
+  }
+}
+
+TEST(damaged_pictures_fail_and_leave_the_decoder_usable) {
+  Random random(5);
+  SampleDecoder decoder;
+  ImageTransform transform;
+  transform.scale = Scale::kExact;
+  transform.exact = {8, 8};
+  const std::vector<uint8_t> good = small_pictures(4)[3];
+  const ImageJob fine = job_for({good}, transform);
+  std::vector<uint8_t> out(fine.sample_bytes());
+  decoder.decode(fine, 0, 1, out.data());
+  const std::vector<uint8_t> wanted = out;
+  const auto try_file = [&](std::vector<uint8_t> file, bool must_fail) {
+    const ImageJob job = job_for({std::move(file)}, transform);
+    bool failed = false;
+    try {
+      decoder.decode(job, 0, 1, out.data());
+    } catch (const DecodeError&) {
+      failed = true;
+    }
+    EXPECT(failed || !must_fail);
+    decoder.decode(fine, 0, 1, out.data());
+    EXPECT(out == wanted);
+  };
+  try_file({}, true);
+  try_file({0xff}, true);
+  try_file({0xff, 0xd8, 0xff, 0xd9}, true);
+  try_file(std::vector<uint8_t>(5000, 0), true);
+  try_file({0x89, 'P', 'N', 'G', 13, 10, 26, 10}, true);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<uint8_t> file = random_jpeg(random, 40);
+    const PlainJpeg whole(file.data(), file.size(), false, kPillowPixelLimit);
+    if (random.chance(50)) {
+      file.resize(random.below(static_cast<uint32_t>(file.size())));
+      const PlainJpeg plain(file.data(), file.size(), false, kPillowPixelLimit);
+      try_file(file, plain.end() != PlainJpeg::End::kFine);
+    } else {
+      file[random.below(static_cast<uint32_t>(file.size()))] ^= 1 << random.below(8);
+      try_file(file, false);
+    }
+  }
+}
+
+TEST(other_failures_leave_the_decoder_usable_too) {
+  SampleDecoder decoder;
+  ImageTransform transform;
+  transform.center_crop = ImageSize{5, 5};
+  const auto source = std::make_shared<GatedSource>(2);
+  source->instead(0, [] { throw SourceError("gone"); });
+  ImageJob job = job_for(small_pictures(1), transform);
+  const std::shared_ptr<const Source> good = std::exchange(job.source, source);
+  std::vector<uint8_t> out(job.sample_bytes());
+  EXPECT_THROW(decoder.decode(job, 0, 1, out.data()), SourceError, "gone");
+  job.source = good;
+  job.jpeg.pixel_limit = 0;
+  EXPECT_THROW(decoder.decode(job, 0, 1, out.data()), DecodeError, "bomb");
+  job.jpeg.pixel_limit = kPillowPixelLimit;
+  decoder.decode(job, 0, 1, out.data());
+}
+
+TEST(a_thin_picture_is_not_blown_up_beyond_all_memory) {
+  JpegSpec spec;
+  spec.width = 1;
+  spec.height = 60000;
+  for (JpegSampling& sampling : spec.sampling) sampling = {1, 1};
+  ImageTransform transform;
+  transform.scale = Scale::kShorter;
+  transform.shorter = 256;  // 256 x 15 360 000: 11.8 GB
+  transform.center_crop = ImageSize{224, 224};
+  const ImageJob job = job_for({make_jpeg(spec), small_pictures(1)[0]}, transform);
+  std::vector<uint8_t> out(job.sample_bytes());
+  SampleDecoder decoder;
+  EXPECT_THROW(decoder.decode(job, 0, 1, out.data()), DecodeError, "256x15360000");
+  decoder.decode(job, 1, 1, out.data());
+}
+
+TEST(nothing_is_allocated_once_all_pictures_were_seen) {
+  // But by libjpeg, which is made anew for each picture so that none leaves tables to the next, and
+  // calls malloc, not new.
+  Random random(77);
+  Files files;
+  for (int i = 0; i < 40; ++i) files.push_back(random_jpeg(random, 80));
+  std::vector<ImageJob> jobs;
+  for (const Output output : {Output::kNhwcBytes, Output::kNchwBytes, Output::kNormalized}) {
+    ImageTransform train;
+    train.random_crop = CropRange{};
+    train.scale = Scale::kExact;
+    train.exact = {32, 28};
+    train.horizontal_flip = 0.5;
+    jobs.push_back(job_for(files, train, output));
+    ImageTransform test;
+    test.scale = Scale::kShorter;
+    test.shorter = 20;
+    test.center_crop = ImageSize{24, 18};
+    jobs.push_back(job_for(files, test, output));
+  }
+  std::vector<uint8_t> out(32 * 28 * 3 * 4);
+  SampleDecoder decoder;
+  const auto epoch = [&](uint64_t seed) {
+    for (const ImageJob& job : jobs) {
+      for (uint64_t i = 0; i < files.size(); ++i) {
+        try {
+          decoder.decode(job, i, seed, out.data());
+        } catch (const InvalidArgument&) {
+          EXPECT(false);
+        }
+      }
+    }
+  };
+  epoch(1);
+  const size_t before = allocations;
+  epoch(1);
+  EXPECT_EQ(allocations.load(), before);
+}
+
+TEST(jobs_that_contradict_themselves_are_refused) {
+  ImageTransform transform;
+  transform.center_crop = ImageSize{4, 6};
+  const ImageJob good = job_for(small_pictures(1), transform, Output::kNormalized);
+  EXPECT_EQ(good.sample_bytes(), 4u * 6u * 3u * 4u);
+  const auto refused = [&](const std::function<void(ImageJob&)>& change, const char* part) {
+    ImageJob job = good;
+    change(job);
+    EXPECT_THROW(validate(job), InvalidArgument, part);
+  };
+  refused([](ImageJob& job) { job.source.reset(); }, "source");
+  refused([](ImageJob& job) { job.transform.center_crop.reset(); }, "sizes");
+  refused([](ImageJob& job) { job.jpeg.scale_denominator = 2; }, "full size");
+  refused([](ImageJob& job) { job.normalize.batch = 2; }, "normalisation");
+  refused([](ImageJob& job) { job.normalize.channels = 1; }, "normalisation");
+  refused([](ImageJob& job) { job.normalize.in_layout = Layout::kNchw; }, "normalisation");
+  refused([](ImageJob& job) { job.normalize.width = 7; }, "normalisation");
+  refused([](ImageJob& job) { job.normalize.height = 5; }, "normalisation");
+  refused([](ImageJob& job) { job.normalize.scale[1] = INFINITY; }, "finite");
+}
+
+}  // namespace
+}  // namespace fastloader
+
+int main(int argc, char** argv) { return fastloader::testing::run_all_tests(argc, argv); }

@@ -1,0 +1,158 @@
+"""The end of the process, from every state: no hang, no crash, no noise, no orphan."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from support import PACKAGE_ROOT, children, eventually, run_script
+
+WORKERS = pytest.mark.parametrize("workers", [0, 2])
+
+START = """
+    import os, sys, torch
+    from fastloader import FastLoader
+    from support import MEAN, STD, Pictures, labels
+
+    workers = int(sys.argv[1])
+    loader = FastLoader(Pictures(40), batch_size=2, num_workers=workers, device="cpu",
+                        mean=MEAN, std=STD)
+"""
+
+# What each script adds, its exit status, and the last line it writes to stderr.
+ENDINGS = {
+    "sys.exit in the loop": ("for batch in loader: sys.exit(7)", 7, ""),
+    "exception in the loop": (
+        "for batch in loader: 1 / 0",
+        1,
+        "ZeroDivisionError: division by zero",
+    ),
+    "half-used iterator": ("it = iter(loader); next(it)", 0, ""),
+    "two half-used iterators": ("a = iter(loader); b = iter(loader); next(a); next(b)", 0, ""),
+    "untouched iterator": ("it = iter(loader)", 0, ""),
+    "used up": ("list(loader)", 0, ""),
+    "kept batches": ("kept = list(loader)", 0, ""),
+    "closed": ("it = iter(loader); next(it); loader.close()", 0, ""),
+    "cycle": ("it = iter(loader); next(it); loop = [it]; loop.append(loop); del it, loop", 0, ""),
+    "in a module": ("sys.held = (loader, iter(loader)); next(sys.held[1])", 0, ""),
+    "at exit": ("import atexit; atexit.register(lambda: next(iter(loader)))", 0, None),
+    "os._exit": ("it = iter(loader); next(it); os._exit(3)", 3, ""),
+    "persistent": (
+        "loader = FastLoader(Pictures(), num_workers=2, persistent_workers=True, device='cpu');"
+        " it = iter(loader); next(it)",
+        0,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+@WORKERS
+def test_endings(way, name, workers):
+    if way.name in ("streams", "pure") and "the loop" not in name and name != "half-used iterator":
+        pytest.skip("no thread of ours: as on the CPU path")
+    body, status, last = ENDINGS[name]
+    if name == "os._exit" and workers:
+        pytest.skip("torch's workers find out by themselves, in their own time")
+    if name == "persistent" and not workers:
+        pytest.skip("needs workers")
+    source = textwrap.dedent(START) + body
+    done = run_script(source, workers, env=way.env, check=False, timeout=60)
+    assert done.returncode == status, done.stderr
+    if last is None:  # whatever it says, it must end
+        return
+    if last:
+        assert done.stderr.strip().splitlines()[-1] == last
+        assert "Exception ignored" not in done.stderr and "leaked" not in done.stderr
+    else:
+        assert done.stderr == ""
+
+
+FORKED_CHILD = """
+    it = iter(loader)
+    next(it)
+    child = os.fork()
+    if child == 0:
+        sys.exit(0) if sys.argv[2] == "exit" else os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(it)) == 19
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "_exit"])
+def test_a_forked_child_ends_quietly(way, how):
+    source = textwrap.dedent(START) + textwrap.dedent(FORKED_CHILD)
+    done = run_script(source, 0, how, env=way.env)
+    assert done.stdout == "done\n" and done.stderr == ""
+
+
+INTERRUPTED = """
+    import multiprocessing, time
+    never = multiprocessing.get_context("fork").Event()
+
+    class Stuck(Pictures):
+        def __getitem__(self, index):
+            if index == 4:
+                never.wait()
+            return super().__getitem__(index)
+
+    loader = FastLoader(Stuck(), num_workers=workers, device="cpu", mean=MEAN, std=STD)
+    iterator = iter(loader)
+    try:
+        for batch in iterator:
+            if batch[1].item() == 2:  # torch's streams keep one batch in flight
+                print("waiting", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        raise
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("whole_group", [False, True], ids=["this process", "terminal"])
+def test_ctrl_c_while_waiting_for_a_worker(way, workers, whole_group):
+    paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(START) + textwrap.dedent(INTERRUPTED), str(workers)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **way.env, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        started = children(process.pid)
+        assert len(started) == workers
+        # The main thread sleeps in next() once nothing else is left to do.
+        eventually(lambda: state(process.pid) == "S", lambda: "the main thread waits")
+        begin = time.monotonic()
+        (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - begin < 3
+        _, noise = process.communicate(timeout=25)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert process.returncode in (-signal.SIGINT, 130)
+    assert "KeyboardInterrupt" in noise and "Exception ignored" not in noise, noise
+    eventually(lambda: not any(alive(pid) for pid in started), lambda: f"{started} gone")
+
+
+def state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def alive(pid):
+    try:
+        return state(pid) != "Z"
+    except OSError:
+        return False

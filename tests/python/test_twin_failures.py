@@ -1,0 +1,133 @@
+"""A device that fails, or is slow in odd places, imitated by the host twin."""
+
+import pytest
+import torch
+
+from exact import normalised, same_bits
+from fastloader import BackendError, FastLoader, _engine
+from support import MEAN, STD, Pictures, ring_threads, running
+
+WORKERS = pytest.mark.parametrize("workers", [0, 1])
+
+
+@pytest.fixture
+def data():
+    return Pictures(10)
+
+
+def make(data, workers, **options):
+    return FastLoader(
+        data, batch_size=2, num_workers=workers, device="cpu", mean=MEAN, std=STD, **options
+    )
+
+
+def check(data, batches):
+    for image, label in batches:
+        same_bits(image, normalised(data.images[label], MEAN, STD, torch.float32))
+
+
+@WORKERS
+def test_every_call_may_fail(twin, monkeypatch, data, workers):
+    # One batch is three calls: the copy of the slot, the normalise, the copy of the label.
+    for number in [*range(1, 16 if workers == 0 else 8)]:
+        before = running()
+        monkeypatch.setattr(_engine, "_twin_options", {"twin_fail_on_call": number})
+        loader = make(data, workers)
+        iterator = iter(loader)
+        seen = []
+        with pytest.raises(BackendError, match=f"injected failure of call {number}") as caught:
+            for batch in iterator:
+                seen.append(batch)
+        assert "host device 0" in str(caught.value)
+        assert len(seen) <= (number - 1) // 3
+        check(data, seen)
+        # The failure is sticky: nothing that may be wrong is delivered after it.
+        with pytest.raises((BackendError, StopIteration)):
+            next(iterator)
+        assert loader.stats()["errors"] >= 1
+        del iterator
+        monkeypatch.setattr(_engine, "_twin_options", {})
+        again = list(loader)  # a fresh engine
+        assert [label.tolist() for _, label in again] == [[2 * i, 2 * i + 1] for i in range(5)]
+        check(data, again)
+        check(data, seen)
+        loader.close()
+        assert ring_threads() <= before
+
+
+@WORKERS
+def test_a_failed_loader_can_be_closed(twin, monkeypatch, data, workers):
+    monkeypatch.setattr(_engine, "_twin_options", {"twin_fail_on_call": 4})
+    before = running()
+    loader = make(data, workers)
+    iterator = iter(loader)
+    with pytest.raises(BackendError):
+        list(iterator)
+    loader.close()
+    loader.close()
+    assert ring_threads() <= before
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+@WORKERS
+def test_random_delays_change_nothing(twin, monkeypatch, data, workers):
+    for seed in range(1, 13 if workers == 0 else 6):
+        monkeypatch.setattr(_engine, "_twin_options", {"twin_delay_seed": seed})
+        loader = make(data, workers, depth=1 + seed % 4)
+        for _ in range(2):
+            batches = list(loader)
+            assert [label.tolist() for _, label in batches] == [
+                [2 * i, 2 * i + 1] for i in range(5)
+            ]
+            check(data, batches)
+        next(iter(loader))
+        check(data, list(loader))
+
+
+def test_memory_that_cannot_be_pinned(twin, monkeypatch, data):
+    monkeypatch.setattr(_engine, "_twin_options", {"twin_unpinned": True})
+    loader = make(data, 0)
+    check(data, list(loader))
+    ring = loader.stats()["ring"]
+    assert ring["pinned"] is False and "injected failure of pinning" in ring["why_not_pinned"]
+    monkeypatch.setattr(_engine, "_twin_options", {})
+    loader = make(data, 0)
+    list(loader)
+    assert loader.stats()["ring"]["pinned"] is True
+    assert loader.stats()["ring"]["why_not_pinned"] == ""
+
+
+def test_counters_of_the_ring(twin, data):
+    loader = make(data, 0)
+    list(loader)
+    ring = loader.stats()["ring"]
+    assert ring["filled"] == ring["delivered"] == 5
+    assert ring["bytes"] >= 10 * (3 * 5 * 7 + 8) and ring["ring_bytes"] > 0
+
+
+def test_memory_is_offered_while_the_end_comes(twin, monkeypatch, data):
+    """The pump may put an error or the end where memory for one more batch was just offered."""
+    iterators = []
+    make_credit = _engine.Engine.make_credit
+
+    def make_credit_late(engine, plan):
+        for each in iterators:
+            offered = engine.prefetcher.uncredited(True)
+            each._epoch.pump.join()
+            # The prefetch thread takes the end off the ring in its own time.
+            for _ in range(2000):
+                if engine.prefetcher.uncredited(True) != offered:
+                    break
+        return make_credit(engine, plan)
+
+    monkeypatch.setattr(_engine.Engine, "make_credit", make_credit_late)
+    loader = make(data, 1, depth=8)
+    for _ in range(5):
+        iterators.clear()
+        iterator = iter(loader)
+        iterators.append(iterator)
+        batches = list(iterator)
+        check(data, batches)
+        assert len(batches) == 5
+    iterators.clear()
