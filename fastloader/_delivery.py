@@ -149,6 +149,8 @@ class Delivery:
         return Engine(self.device, normalization, self.depth or (3 if ahead else 2))
 
     def _give_back(self, engine: Engine) -> None:
+        if engine.prefetcher is None:  # closed by the exit hook
+            return
         self._last_engine_stats = engine.prefetcher.stats()
         with self._lock:
             # More than one at a time is zip(loader, loader); one is what the next epoch needs.
@@ -189,9 +191,9 @@ class Delivery:
         if self._cpu is not None:
             counted.update(self._cpu.stats())
         if self.path == "engine":
-            running = [epoch.engine for epoch in list(self._epochs) if not epoch.over]
+            running = [epoch.prefetcher for epoch in list(self._epochs) if not epoch.over]
             if running:
-                counted["ring"] = running[-1].prefetcher.stats()
+                counted["ring"] = running[-1].stats()
             elif self._last_engine_stats:
                 counted["ring"] = self._last_engine_stats
         return counted

@@ -40,7 +40,9 @@ class Epoch:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.pid = os.getpid()
-        self.number, self.next_seq = engine.prefetcher.open_epoch()
+        # Not asked of the engine again, which lets go of it when it is closed.
+        self.prefetcher = engine.prefetcher
+        self.number, self.next_seq = self.prefetcher.open_epoch()
         # In the order of the ring. An entry is appended before its batch is put into the ring, so
         # that whoever sees the batch finds the entry.
         self.pending: collections.deque[Pending] = collections.deque()
@@ -55,11 +57,14 @@ class Epoch:
     def put_batch(self, batch: Any) -> bool:
         """Packs a batch into the ring, waiting for a slot; False once the epoch is over. Raises what
         the batch is refused for, leaving the ring as it was."""
+        prefetcher = self.prefetcher
+        if prefetcher is None:
+            return False
         template, plan, sources = self.engine.pack(batch)
         self.pending.append(Pending(template, plan))
         try:
             addresses = [source.data_ptr() for source in sources]
-            put = bool(self.engine.prefetcher.push(self.number, plan.native, addresses))
+            put = bool(prefetcher.push(self.number, plan.native, addresses))
         except BaseException:
             with contextlib.suppress(IndexError):  # end() may have cleared it meanwhile
                 self.pending.pop()
@@ -68,8 +73,16 @@ class Epoch:
         return put
 
     def put_error(self, error: BaseException) -> bool:
+        prefetcher = self.prefetcher
+        if prefetcher is None:
+            return False
         self.pending.append(Pending(error=error))
-        return bool(self.engine.prefetcher.put_error(self.number))
+        return bool(prefetcher.put_error(self.number))
+
+    def put_end(self) -> None:
+        prefetcher = self.prefetcher
+        if prefetcher is not None:
+            prefetcher.put_end(self.number)
 
     def end(self) -> None:
         """Idempotent. Nothing is written into undelivered memory any more, and the stream that owns
@@ -77,7 +90,8 @@ class Epoch:
         if self.over or self.pid != os.getpid():
             return
         self.over = True
-        self.engine.prefetcher.cancel(self.stream)
+        self.prefetcher.cancel(self.stream)
+        self.prefetcher = None
         self.credits.clear()
         self.pending.clear()
         # Workers shut down with the last reference, here or on the pump's thread.
@@ -158,7 +172,7 @@ class EngineIterator(Iterator[Any]):
 
     def _next(self) -> Any:
         epoch = self._epoch
-        prefetcher = epoch.engine.prefetcher
+        prefetcher = epoch.prefetcher
         if not self._ahead:
             assert self._source is not None
             try:
@@ -200,7 +214,7 @@ class EngineIterator(Iterator[Any]):
         already in the ring, of the size of the last one for those to come. Running out of memory
         while looking ahead is not the user's error; only if ``required`` must the next batch fit."""
         epoch = self._epoch
-        for seq, filled in epoch.engine.prefetcher.uncredited(self._ahead):
+        for seq, filled in epoch.prefetcher.uncredited(self._ahead):
             plan = epoch.pending[seq - epoch.next_seq].plan if filled else epoch.engine.last_plan
             if plan is None:
                 continue
@@ -210,7 +224,7 @@ class EngineIterator(Iterator[Any]):
                 if _torch.is_out_of_memory(error) and not (required and seq == epoch.next_seq):
                     return
                 raise
-            epoch.engine.prefetcher.give_credit(
+            epoch.prefetcher.give_credit(
                 seq=seq,
                 plan=plan.native,
                 outputs=[output.data_ptr() for output in credit.outputs],
@@ -224,7 +238,7 @@ class EngineIterator(Iterator[Any]):
         epoch = self._epoch
         device = epoch.engine.device
         stream = _torch.consumer_stream(device)
-        epoch.engine.prefetcher.deliver(stream)
+        epoch.prefetcher.deliver(stream)
         credit = epoch.credits.pop(epoch.next_seq)
         pending = epoch.pending.popleft()
         epoch.next_seq += 1
@@ -274,14 +288,13 @@ def _finish(epoch: Epoch, on_end: Callable[[Engine], None]) -> None:
 def _pump(epoch: Epoch, source: Iterator[Any]) -> None:
     """Advances the source until it ends or the epoch does. An error takes its batch's place and, as
     with DataLoader, does not end the epoch."""
-    prefetcher = epoch.engine.prefetcher
     while not epoch.over:
         try:
             batch = next(source)
             if not epoch.put_batch(batch):
                 return
         except StopIteration:
-            prefetcher.put_end(epoch.number)
+            epoch.put_end()
             return
         except BaseException as error:
             if not epoch.put_error(error):

@@ -182,10 +182,6 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
   }
   options_ = options;
   if (size == 0) throw DecodeError("the file is empty");
-  // libjpeg asks for the first two bytes only; by three, Pillow tells a JPEG from anything else.
-  if (size < 3 || data[0] != 0xFF || data[1] != 0xD8 || data[2] != 0xFF) {
-    throw DecodeError("the file does not begin as a JPEG does");
-  }
   if (!session_->start(data, size)) fail();
   const bool read = session_->run([](JpegSession& session) {
     // A file may begin with a stream of tables only; Pillow passes over it.

@@ -116,9 +116,17 @@ void SampleDecoder::finish(const ImageJob& job, const SampleGeometry& geometry, 
   }
 }
 
+const JpegHeader& SampleDecoder::open(const ImageJob& job) {
+  // libjpeg asks for two bytes; Pillow tells a JPEG by three and takes anything else for no picture.
+  if (file_.size() >= 3 && file_[2] != 0xFF) {
+    throw DecodeError("the file does not begin as a JPEG does");
+  }
+  return jpeg_.open(file_.data(), file_.size(), job.jpeg);
+}
+
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out) {
   job.source->read(index, file_);
-  const JpegHeader& header = jpeg_.open(file_.data(), file_.size(), job.jpeg);
+  const JpegHeader& header = open(job);
   const SampleGeometry geometry =
       draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
   begin(job, geometry, out);
@@ -142,7 +150,7 @@ void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed
 
 SampleGeometry SampleDecoder::geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
   job.source->read(index, file_);
-  const JpegHeader& header = jpeg_.open(file_.data(), file_.size(), job.jpeg);
+  const JpegHeader& header = open(job);
   return draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
 }
 

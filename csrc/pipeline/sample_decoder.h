@@ -53,6 +53,7 @@ class SampleDecoder {
   SampleGeometry geometry(const ImageJob& job, uint64_t index, uint64_t seed);
 
  private:
+  const JpegHeader& open(const ImageJob& job);
   /// Starts the resize of a picture and returns where the window goes.
   void begin(const ImageJob& job, const SampleGeometry& geometry, void* out);
   void finish(const ImageJob& job, const SampleGeometry& geometry, void* out);
