@@ -117,7 +117,8 @@ void SampleDecoder::finish(const ImageJob& job, const SampleGeometry& geometry, 
 }
 
 const JpegHeader& SampleDecoder::open(const ImageJob& job) {
-  // libjpeg asks for two bytes; Pillow tells a JPEG by three and takes anything else for no picture.
+  // libjpeg asks for two bytes; Pillow tells a JPEG by three and takes anything else for no
+  // picture.
   if (file_.size() >= 3 && file_[2] != 0xFF) {
     throw DecodeError("the file does not begin as a JPEG does");
   }
