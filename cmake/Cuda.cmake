@@ -27,6 +27,7 @@ if(FASTLOADER_HAVE_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(FASTLOADER_CUDA_SOURCES
+    csrc/backend/cuda/augment.cu
     csrc/backend/cuda/cuda_backend.cpp
     csrc/backend/cuda/cuda_check.cpp
     csrc/backend/cuda/cuda_handles.cpp

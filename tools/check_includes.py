@@ -19,7 +19,7 @@ from typing import NamedTuple
 LAYERS = ("base", "image", "source", "backend", "pipeline", "bindings")
 
 # `*` stays within a folder, `**` does not.
-NORMALIZE = ["image/normalize*.h", "image/host_device.h"]
+NORMALIZE = ["image/normalize*.h", "image/augment*.h", "image/*.inc", "image/host_device.h"]
 BELOW_PIPELINE = ["base/**", "image/**", "source/**", "backend/backend.h"]
 
 # What the files matching a pattern may include. The first pattern that matches a file decides.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "image/augment.h"
 #include "image/normalize.h"
 
 namespace fastloader {
@@ -26,8 +27,8 @@ namespace fastloader {
 //     CPU, that is the calling thread itself: waiting on it blocks the caller.
 //  7. Allocations remember their device; every entry point selects the device it needs itself and
 //     restores the caller's.
-//  8. A kernel's body is one function of (parameters, thread index) in image/normalize_kernel.h,
-//     run by the CUDA grid and, over the same grid, by the twin.
+//  8. A kernel's body is one function of (parameters, thread index) in image/normalize_kernel.h
+//     or image/augment_kernel.h, run by the CUDA grid and, over the same grid, by the twin.
 //
 // The event of an outstanding ticket must outlive it and must not be recorded again: the caller
 // owns that rule (the prefetcher keeps one event per slot and proves it in prefetcher.h).
@@ -75,6 +76,9 @@ class Stream {
   virtual void copy_d2h_async(void* dst, const void* src, size_t bytes) = 0;
   /// `in` and `out` are device memory, each aligned to 16 bytes at least.
   virtual void normalize_async(const NormalizeSpec& spec, const void* in, void* out) = 0;
+  /// The same with `records`, device memory too; they must pass validate_records().
+  virtual void augment_async(const AugmentSpec& spec, const void* records, const void* in,
+                             void* out) = 0;
 
   /// `event` belongs to the same device.
   virtual Ticket record(Event& event) = 0;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "image/augment.h"
 #include "image/normalize.h"
 
 namespace fastloader {
@@ -15,12 +16,24 @@ inline void require_device(const char* backend, int device, int count) {
                         std::to_string(device) + ": devices are 0 to " + std::to_string(count - 1));
 }
 
+inline bool is_multiple_of_16(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) % 16 == 0;
+}
+
 /// Throws InvalidArgument for what the contract of `Stream::normalize_async` excludes.
 inline void require_normalizable(const NormalizeSpec& spec, const void* in, const void* out) {
   validate(spec);
-  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
-  if (!aligned(in) || !aligned(out)) {
+  if (!is_multiple_of_16(in) || !is_multiple_of_16(out)) {
     throw InvalidArgument("normalize: both addresses must be multiples of 16");
+  }
+}
+
+/// The same for `Stream::augment_async`.
+inline void require_augmentable(const AugmentSpec& spec, const void* records, const void* in,
+                                const void* out) {
+  validate(spec);
+  if (!is_multiple_of_16(records) || !is_multiple_of_16(in) || !is_multiple_of_16(out)) {
+    throw InvalidArgument("augment: all three addresses must be multiples of 16");
   }
 }
 

@@ -1,8 +1,10 @@
 #include <memory>
+#include <utility>
 
 #include "bindings/dlpack.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
-#include "image/normalize.h"
+#include "image/augment.h"
 #include "pipeline/buffer_pool.h"
 
 namespace py = pybind11;
@@ -10,18 +12,45 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
-py::capsule normalized(BufferPool& pool, const NormalizeSpec& spec, uintptr_t source) {
-  BufferPool::Buffer* buffer = nullptr;
-  {
-    const py::gil_scoped_release unlocked;
-    buffer = pool.take(spec.out_bytes());
-    normalize(spec, reinterpret_cast<const uint8_t*>(source), buffer->data());
-  }
+py::capsule capsule_of(std::shared_ptr<std::byte> memory, const NormalizeSpec& spec) {
   const std::array<int64_t, 4> shape = {
       static_cast<int64_t>(spec.batch), static_cast<int64_t>(spec.channels),
       static_cast<int64_t>(spec.height), static_cast<int64_t>(spec.width)};
-  return pooled_capsule(buffer, dlpack_type(spec.out_type), shape,
+  return tensor_capsule(std::move(memory), dlpack_type(spec.out_type), shape,
                         nchw_strides(shape, spec.out_layout));
+}
+
+py::capsule normalized(BufferPool& pool, const NormalizeSpec& spec, uintptr_t source) {
+  std::shared_ptr<std::byte> memory;
+  {
+    const WithoutGil unlocked;
+    memory = pool.share(spec.out_bytes());
+    normalize(spec, reinterpret_cast<const uint8_t*>(source), memory.get());
+  }
+  return capsule_of(std::move(memory), spec);
+}
+
+py::capsule augmented(BufferPool& pool, const AugmentSpec& spec, uintptr_t source,
+                      uintptr_t records) {
+  std::shared_ptr<std::byte> memory;
+  {
+    const WithoutGil unlocked;
+    memory = pool.share(spec.out_bytes());
+    augment(spec, reinterpret_cast<const void*>(records), reinterpret_cast<const uint8_t*>(source),
+            memory.get());
+  }
+  return capsule_of(std::move(memory), spec.normalize);
+}
+
+py::capsule bytes(BufferPool& pool, size_t count) {
+  std::shared_ptr<std::byte> memory;
+  {
+    const py::gil_scoped_release unlocked;
+    memory = pool.share(count);
+  }
+  const auto size = static_cast<int64_t>(count);
+  return tensor_capsule(std::move(memory), {dlpack::kUnsigned, 8, 1}, {1, 1, 1, size},
+                        {size, size, size, 1});
 }
 
 }  // namespace
@@ -35,6 +64,11 @@ void register_buffer_pool(py::module_& module) {
            "Normalises the uint8 batch at address `source` into recycled memory and returns a "
            "DLPack capsule of shape (N, C, H, W). The caller keeps `source` alive until it "
            "returns.")
+      .def("bytes", &bytes, py::arg("count"),
+           "Recycled memory as a DLPack capsule of uint8, shape (1, 1, 1, count), contents "
+           "undefined.")
+      .def("augmented", &augmented, py::arg("spec"), py::kw_only(), py::arg("source"),
+           py::arg("records"), "The same with the records of an AugmentSpec, aligned to 8 bytes.")
       .def("stats", [](const BufferPool& pool) {
         const BufferPool::Stats stats = pool.stats();
         py::dict result;

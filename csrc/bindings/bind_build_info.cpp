@@ -2,6 +2,7 @@
 
 #include "backend/registry.h"
 #include "base/error.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
 #include "image/dispatch.h"
 #include "image/jpeg_library.h"
@@ -14,7 +15,7 @@ namespace {
 py::dict cuda_info() {
   CudaReport report;
   {
-    const py::gil_scoped_release unlocked;  // loading a driver can take a second
+    const WithoutGil unlocked;  // loading a driver can take a second
     report = describe_cuda();
   }
   py::list devices;

@@ -1,17 +1,23 @@
 #include <pybind11/stl.h>
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
 #include "bindings/dlpack.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
+#include "pipeline/buffer_pool.h"
 #include "pipeline/decode_pool.h"
+#include "pipeline/reservation.h"
 #include "source/folder_source.h"
+#include "source/memory_source.h"
 
 namespace py = pybind11;
 
@@ -32,15 +38,33 @@ std::shared_ptr<FolderSource> make_folder(const Bytes& paths, const Bytes& ends)
       static_cast<const uint64_t*>(numbers.ptr), static_cast<uint64_t>(numbers.size));
 }
 
+/// The numbers of a one-dimensional array of 64-bit integers, which the caller keeps alive.
+const uint64_t* numbers_of(const py::buffer_info& array) {
+  if (array.itemsize != 8 || array.ndim != 1 || array.strides[0] != 8) {
+    throw InvalidArgument("a memory source takes contiguous arrays of 64-bit numbers");
+  }
+  return static_cast<const uint64_t*>(array.ptr);
+}
+
+std::shared_ptr<MemorySource> make_memory(const Bytes& addresses, const Bytes& sizes) {
+  const py::buffer_info where = addresses.request();
+  const py::buffer_info size = sizes.request();
+  if (where.size != size.size) throw InvalidArgument("as many sizes as addresses are needed");
+  return std::make_shared<MemorySource>(numbers_of(where), numbers_of(size),
+                                        static_cast<uint64_t>(where.size));
+}
+
 ImageSize to_size(const std::pair<size_t, size_t>& size) { return {size.first, size.second}; }
 
 ImageTransform make_transform(const std::optional<std::array<double, 4>>& random_crop,
                               const std::optional<size_t>& shorter,
                               const std::optional<size_t>& max_size,
                               const std::optional<std::pair<size_t, size_t>>& exact,
+                              const std::optional<std::pair<size_t, size_t>>& cover,
+                              const std::optional<std::pair<size_t, size_t>>& fit,
                               const std::optional<std::pair<size_t, size_t>>& center_crop,
-                              double horizontal_flip, double vertical_flip,
-                              const std::string& filter) {
+                              const std::array<uint8_t, 3>& fill, double horizontal_flip,
+                              double vertical_flip, const std::string& filter) {
   ImageTransform transform;
   if (random_crop) {
     const auto& [low, high, thin, wide] = *random_crop;
@@ -55,26 +79,44 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
     transform.scale = ImageTransform::Scale::kExact;
     transform.exact = to_size(*exact);
   }
+  if (cover) {
+    transform.scale = ImageTransform::Scale::kCover;
+    transform.exact = to_size(*cover);
+  }
+  if (fit) {
+    transform.scale = ImageTransform::Scale::kFit;
+    transform.exact = to_size(*fit);
+  }
   if (center_crop) transform.center_crop = to_size(*center_crop);
+  transform.fill = fill;
   transform.horizontal_flip = horizontal_flip;
   transform.vertical_flip = vertical_flip;
   if (filter == "bilinear") {
     transform.filter = ResizeFilter::kBilinear;
   } else if (filter == "bicubic") {
     transform.filter = ResizeFilter::kBicubic;
+  } else if (filter == "random") {
+    transform.random_filter = true;
   } else {
-    throw InvalidArgument("interpolation " + filter + "; bilinear and bicubic are native");
+    throw InvalidArgument("interpolation " + filter + "; bilinear, bicubic and random are native");
   }
   validate(transform);
   return transform;
 }
 
-Job make_job(std::shared_ptr<FolderSource> source, const ImageTransform& transform, bool planar,
-             const std::optional<NormalizeSpec>& normalize, bool pad_truncated,
-             uint64_t pixel_limit) {
+Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
+             const std::optional<NormalizeSpec>& normalize, const std::string& decode,
+             bool pad_truncated, uint64_t pixel_limit) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
+  if (decode == "whole") {
+    job->jpeg.check_below = true;
+  } else if (decode == "fast") {
+    job->approximate = true;
+  } else if (decode != "exact") {
+    throw InvalidArgument("decode=" + decode + "; exact, whole and fast are known");
+  }
   job->jpeg.truncated = pad_truncated ? Truncated::kPad : Truncated::kError;
   job->jpeg.pixel_limit = pixel_limit;
   job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
@@ -98,38 +140,60 @@ struct Batch {
 
 struct DeleteWithoutGil {
   void operator()(Batch* batch) const {
-    const py::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     delete batch;
   }
 };
 
 using BatchPtr = std::unique_ptr<Batch, DeleteWithoutGil>;
 
+/// Where the pixels go: recycled memory, or straight into a slot of the ring.
+using Destination = std::variant<std::shared_ptr<BufferPool>, std::shared_ptr<Reservation>>;
+
+std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t bytes) {
+  if (const auto* pool = std::get_if<std::shared_ptr<BufferPool>>(&destination)) {
+    return (*pool)->share(bytes);
+  }
+  const auto& slot = std::get<std::shared_ptr<Reservation>>(destination);
+  if (bytes > slot->bytes()) {
+    throw InvalidArgument("a batch of " + std::to_string(bytes) +
+                          " bytes of pixels in a slot that was reserved for " +
+                          std::to_string(slot->bytes()));
+  }
+  return {slot, slot->data()};
+}
+
 BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
                 std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
-                const std::shared_ptr<BufferPool>& memory) {
-  if (job == nullptr || quota == nullptr || memory == nullptr) {
+                const Destination& memory) {
+  if (job == nullptr || quota == nullptr ||
+      std::visit([](const auto& held) { return held == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
   auto batch = std::make_unique<Batch>();
   batch->done = true;  // until it is submitted there is nothing to cancel
   batch->decode =
-      std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds), memory);
+      std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds),
+                                    [&](size_t bytes) { return memory_in(memory, bytes); });
   DecodePool::shared().grow(quota->threads);
   DecodePool::shared().submit(batch->decode);
   batch->done = false;
   return BatchPtr(batch.release());
 }
 
-void wait(Batch& batch) {
+bool wait(Batch& batch) {
   while (!batch.done) {
+    DecodePool::Wait waited;
     {
-      const py::gil_scoped_release unlocked;
-      batch.done = DecodePool::shared().wait(
-          *batch.decode, DecodePool::Clock::now() + std::chrono::milliseconds(100));
+      const WithoutGil unlocked;
+      waited = DecodePool::shared().wait(*batch.decode,
+                                         DecodePool::Clock::now() + std::chrono::milliseconds(100));
     }
+    if (waited == DecodePool::Wait::kCancelled) return false;
+    batch.done = waited == DecodePool::Wait::kDone;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
+  return true;
 }
 
 py::list failures(const Batch& batch) {
@@ -156,7 +220,7 @@ py::capsule take(Batch& batch) {
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     layout = Layout::kNhwc;
   }
-  return pooled_capsule(batch.decode->release_buffer(), type, shape, nchw_strides(shape, layout));
+  return tensor_capsule(batch.decode->release_memory(), type, shape, nchw_strides(shape, layout));
 }
 
 /// Of the calling thread, for samples that Python hands over one by one.
@@ -170,13 +234,14 @@ py::dict to_dict(const SampleGeometry& found) {
   result["box"] = py::make_tuple(found.box.left, found.box.top, found.box.width, found.box.height);
   result["hflip"] = found.horizontal_flip;
   result["vflip"] = found.vertical_flip;
+  result["interpolation"] = found.filter == ResizeFilter::kBicubic ? "bicubic" : "bilinear";
   return result;
 }
 
 py::dict geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
   SampleGeometry found;
   {
-    const py::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     found = own_decoder().geometry(job, index, seed);
   }
   return to_dict(found);
@@ -185,24 +250,41 @@ py::dict geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
 }  // namespace
 
 void register_decode_pool(py::module_& module) {
-  py::class_<FolderSource, std::shared_ptr<FolderSource>>(
-      module, "FolderSource", "Files whose paths lie one after the other in `paths`.")
-      .def(py::init(&make_folder), py::arg("paths"), py::arg("ends"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>())
+  py::class_<Source, std::shared_ptr<Source>>(module, "Source", "Where encoded pictures lie.")
+      .def("__len__", &Source::size)
       .def(
           "name",
-          [](const FolderSource& source, uint64_t index) { return path_text(source.name(index)); },
-          py::arg("index"))
-      .def("__len__", &FolderSource::size);
+          [](const Source& source, uint64_t index) { return path_text(source.name(index)); },
+          py::arg("index"));
+
+  py::class_<MemorySource, Source, std::shared_ptr<MemorySource>>(
+      module, "MemorySource",
+      "Samples that lie in memory: `sizes[i]` bytes at `addresses[i]`, uint64 arrays that may be "
+      "filled in later. Whoever makes it keeps the samples where they are.")
+      .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>())
+      .def(
+          "will_need",
+          [](const MemorySource& source, const std::vector<uint64_t>& indices) {
+            const py::gil_scoped_release unlocked;
+            for (const uint64_t index : indices) source.will_need(index);
+          },
+          py::arg("indices"), "Has the system read the pages of these samples ahead.");
+
+  py::class_<FolderSource, Source, std::shared_ptr<FolderSource>>(
+      module, "FolderSource", "Files whose paths lie one after the other in `paths`.")
+      .def(py::init(&make_folder), py::arg("paths"), py::arg("ends"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>());
 
   py::class_<ImageTransform>(module, "ImageTransform",
-                             "random crop (scale and ratio ranges), resize, centre crop, flips. "
-                             "Sizes are (height, width).")
+                             "random crop (scale and ratio ranges), resize (`shorter`, `exact`, "
+                             "`cover` or `fit`), centre crop, flips. Sizes are (height, width).")
       .def(py::init(&make_transform), py::kw_only(), py::arg("random_crop") = py::none(),
            py::arg("shorter") = py::none(), py::arg("max_size") = py::none(),
-           py::arg("exact") = py::none(), py::arg("center_crop") = py::none(),
-           py::arg("horizontal_flip") = 0.0, py::arg("vertical_flip") = 0.0,
-           py::arg("filter") = "bilinear")
+           py::arg("exact") = py::none(), py::arg("cover") = py::none(),
+           py::arg("fit") = py::none(), py::arg("center_crop") = py::none(),
+           py::arg("fill") = std::array<uint8_t, 3>{}, py::arg("horizontal_flip") = 0.0,
+           py::arg("vertical_flip") = 0.0, py::arg("filter") = "bilinear")
       .def(
           "geometry",
           [](const ImageTransform& transform, size_t height, size_t width, uint64_t index,
@@ -210,7 +292,8 @@ void register_decode_pool(py::module_& module) {
             return to_dict(draw_geometry(transform, ImageSize{height, width}, seed, index));
           },
           py::kw_only(), py::arg("height"), py::arg("width"), py::arg("index"), py::arg("seed"),
-          "What becomes of a picture of that size: box (left, top, width, height), hflip, vflip.")
+          "What becomes of a picture of that size: box (left, top, width, height), hflip, vflip, "
+          "interpolation.")
       .def_property_readonly("output", [](const ImageTransform& transform) {
         const ImageSize size = *transform.output();
         return py::make_tuple(size.height, size.width);
@@ -218,11 +301,13 @@ void register_decode_pool(py::module_& module) {
 
   py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
-           py::arg("planar"), py::arg("normalize") = py::none(), py::arg("pad_truncated") = false,
-           py::arg("pixel_limit") = kPillowPixelLimit, py::keep_alive<1, 2>())
+           py::arg("planar"), py::arg("normalize") = py::none(), py::arg("decode") = "exact",
+           py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
+           py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def("geometry", &geometry, py::arg("index"), py::arg("seed"),
-           "The box (left, top, width, height) and flips of a sample, from its header.");
+           "The box (left, top, width, height), flips and interpolation of a sample, from its "
+           "header.");
 
   py::class_<DecodeQuota, std::shared_ptr<DecodeQuota>>(
       module, "DecodeQuota", "How many threads of the pool may work for one loader at a time.")
@@ -233,14 +318,22 @@ void register_decode_pool(py::module_& module) {
                               "A batch in the pool; dropping it cancels what was not begun.")
       .def(py::init(&submit), py::kw_only(), py::arg("job"), py::arg("quota"), py::arg("indices"),
            py::arg("seeds"), py::arg("memory"), py::keep_alive<1, 2>())
-      .def("wait", &wait, "Blocks until every sample was tried; looks for signals every 100 ms.")
+      .def("wait", &wait,
+           "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
+      .def(
+          "stop",
+          [](Batch& batch) {
+            const WithoutGil unlocked;
+            DecodePool::shared().stop(*batch.decode);
+          },
+          "No further sample is begun, and wait() ends. Any thread.")
       .def("failures", &failures, "[(position, reason)]; after wait().")
       .def("take", &take,
            "The pixels as a DLPack capsule of shape (N, 3, H, W), once; after wait().")
       .def(
           "transform_pixels",
           [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width) {
-            const py::gil_scoped_release unlocked;
+            const WithoutGil unlocked;
             DecodeBatch& decode = *batch.decode;
             own_decoder().transform(decode.job(), decode.index(position), decode.seed(position),
                                     reinterpret_cast<const uint8_t*>(pixels),
@@ -251,7 +344,7 @@ void register_decode_pool(py::module_& module) {
       .def(
           "decode_other",
           [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {
-            const py::gil_scoped_release unlocked;
+            const WithoutGil unlocked;
             DecodeBatch& decode = *batch.decode;
             own_decoder().decode(decode.job(), index, seed, decode.sample(position));
           },
@@ -259,6 +352,9 @@ void register_decode_pool(py::module_& module) {
           "Puts another sample in the place of a failed one.");
 
   module.def("decode_threads", [] { return DecodePool::shared().threads(); });
+  module.def(
+      "decode_scratch_bytes", [] { return DecodePool::shared().scratch_bytes(); },
+      "Memory that the decode threads of this process keep from picture to picture.");
 }
 
 }  // namespace fastloader::bindings

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
+#include "image/augment.h"
 #include "image/dispatch.h"
 #include "image/normalize.h"
 
@@ -50,6 +52,26 @@ NormalizeSpec make_spec(const std::array<size_t, 4>& nchw, bool in_nhwc, bool ou
   return spec;
 }
 
+AugmentSpec make_augment_spec(const NormalizeSpec& normalize, size_t in_batch, size_t max_boxes,
+                              const std::string& fill, bool blend_bytes) {
+  AugmentSpec spec;
+  spec.normalize = normalize;
+  spec.in_batch = in_batch;
+  spec.max_boxes = max_boxes;
+  if (fill == "const") {
+    spec.fill = Fill::kZero;
+  } else if (fill == "rand") {
+    spec.fill = Fill::kPerBox;
+  } else if (fill == "pixel") {
+    spec.fill = Fill::kPerElement;
+  } else {
+    throw InvalidArgument("augment: fill " + fill + "; const, rand and pixel are supported");
+  }
+  spec.blend = blend_bytes ? Blend::kBytes : Blend::kFloats;
+  validate(spec);
+  return spec;
+}
+
 }  // namespace
 
 void register_image(py::module_& module) {
@@ -62,6 +84,13 @@ void register_image(py::module_& module) {
       .def_property_readonly("in_bytes", &NormalizeSpec::in_bytes)
       .def_property_readonly("out_bytes", &NormalizeSpec::out_bytes);
 
+  py::class_<AugmentSpec>(module, "AugmentSpec",
+                          "Normalises, erases and mixes by records. `normalize` describes the "
+                          "batch that comes out; `in_batch` counts the images that go in.")
+      .def(py::init(&make_augment_spec), py::kw_only(), py::arg("normalize"), py::arg("in_batch"),
+           py::arg("max_boxes"), py::arg("fill"), py::arg("blend_bytes"))
+      .def_property_readonly("record_bytes", &AugmentSpec::record_bytes);
+
   module.def(
       "active_isa", &active_isa_name,
       "Name of the instruction set in use. Raises ValueError when FASTLOADER_FORCE_ISA names "
@@ -72,7 +101,7 @@ void register_image(py::module_& module) {
          const std::optional<std::string>& isa) {
         const auto* in = reinterpret_cast<const uint8_t*>(source);
         auto* out = reinterpret_cast<void*>(destination);
-        const py::gil_scoped_release unlocked;
+        const WithoutGil unlocked;
         if (isa) {
           normalize_with_isa(*isa, spec, in, out);
         } else {

@@ -1,14 +1,17 @@
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "backend/host/host_backend.h"
 #include "backend/registry.h"
 #include "base/error.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
 #include "pipeline/prefetcher.h"
 
@@ -34,7 +37,7 @@ struct Engine {
 /// Destroying an engine joins its threads; nobody may wait for the GIL meanwhile.
 struct DeleteWithoutGil {
   void operator()(Engine* engine) const {
-    const py::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     engine->prefetcher.reset();
     delete engine;
   }
@@ -42,18 +45,20 @@ struct DeleteWithoutGil {
 
 using EnginePtr = std::unique_ptr<Engine, DeleteWithoutGil>;
 
-/// Calls `attempt(deadline)` without the GIL until it answers something else than `again`, running
-/// Python's signal handlers in between.
+/// Calls `attempt(deadline)` without the GIL until it answers something else than `again` or it is
+/// `until`, running Python's signal handlers in between.
 template <typename Result, typename Attempt>
-Result interruptible(Result again, Attempt attempt) {
+Result interruptible(Result again, Attempt attempt,
+                     Ring::Clock::time_point until = Ring::Clock::time_point::max()) {
   for (;;) {
     Result result = again;
     {
-      const py::gil_scoped_release unlocked;
-      result = attempt(Ring::Clock::now() + kSignalInterval);
+      const WithoutGil unlocked;
+      result = attempt(std::min(until, Ring::Clock::now() + kSignalInterval));
     }
     if (result != again) return result;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (Ring::Clock::now() >= until) return again;
   }
 }
 
@@ -61,7 +66,7 @@ EnginePtr make_engine(const std::string& backend, int device, size_t depth, size
                       uint64_t twin_delay_seed, uint64_t twin_fail_on_call, bool twin_unpinned) {
   // Not an EnginePtr yet: if this throws, the engine dies while the GIL is already released.
   auto engine = std::make_unique<Engine>();
-  const py::gil_scoped_release unlocked;
+  const WithoutGil unlocked;
   Backend* chosen = nullptr;
   if (twin_delay_seed != 0 || twin_fail_on_call != 0 || twin_unpinned) {
     if (backend != "host") throw InvalidArgument("the twin_ options are for backend 'host'");
@@ -89,17 +94,47 @@ bool push(Engine& engine, uint64_t epoch, const Plan& plan,
          }) == Ring::Wait::kOk;
 }
 
+std::shared_ptr<Reservation> reserve(Engine& engine, uint64_t epoch, size_t bytes) {
+  // May outlive the engine; its memory needs the backend still.
+  struct Kept {
+    std::shared_ptr<Backend> twin;
+    std::shared_ptr<Reservation> place;
+  };
+  auto kept = std::make_shared<Kept>();
+  kept->twin = engine.twin;
+  const auto waited = interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
+    return engine.prefetcher->reserve(epoch, bytes, deadline, &kept->place);
+  });
+  if (waited != Ring::Wait::kOk) return nullptr;
+  return {kept, kept->place.get()};
+}
+
+bool commit(Reservation& place, const Plan& plan, const std::vector<uintptr_t>& addresses) {
+  std::vector<const void*> leaves;
+  leaves.reserve(addresses.size());
+  for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
+  const WithoutGil unlocked;
+  return place.commit(plan, leaves);
+}
+
 bool put(Engine& engine, uint64_t epoch, EntryKind kind) {
   return interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
            return engine.prefetcher->ring().put(epoch, kind, deadline);
          }) == Ring::Wait::kOk;
 }
 
-const char* wait_arrival(Engine& engine) {
-  const auto arrival =
-      interruptible(Ring::Arrival::kTimeout, [&](Ring::Clock::time_point deadline) {
+const char* wait_arrival(Engine& engine, double timeout) {
+  auto until = Ring::Clock::time_point::max();
+  if (timeout > 0 && timeout < 1e9) {
+    until = Ring::Clock::now() + std::chrono::duration_cast<Ring::Clock::duration>(
+                                     std::chrono::duration<double>(timeout));
+  }
+  const auto arrival = interruptible(
+      Ring::Arrival::kTimeout,
+      [&](Ring::Clock::time_point deadline) {
         return engine.prefetcher->ring().wait_arrival(deadline, &engine.arrived);
-      });
+      },
+      until);
   switch (arrival) {
     case Ring::Arrival::kBatch:
       return "batch";
@@ -107,6 +142,8 @@ const char* wait_arrival(Engine& engine) {
       return "error";
     case Ring::Arrival::kEnd:
       return "end";
+    case Ring::Arrival::kTimeout:
+      return "timeout";
     default:
       return "needs_credit";
   }
@@ -135,6 +172,7 @@ py::dict stats(Engine& engine) {
   result["filled"] = stats.filled;
   result["delivered"] = stats.delivered;
   result["bytes"] = stats.bytes;
+  result["copied_bytes"] = stats.copied;
   result["slot_growths"] = stats.slot_growths;
   result["ring_bytes"] = stats.slot_bytes;
   result["pinned"] = stats.pinned;
@@ -144,15 +182,16 @@ py::dict stats(Engine& engine) {
   return result;
 }
 
-BatchPlan make_plan(const std::vector<std::pair<size_t, std::optional<NormalizeSpec>>>& leaves) {
+using Spec = std::variant<std::monostate, NormalizeSpec, AugmentSpec>;
+
+BatchPlan make_plan(const std::vector<std::pair<size_t, Spec>>& leaves) {
   std::vector<BatchPlan::Leaf> made;
   for (const auto& [bytes, spec] : leaves) {
-    if (spec && spec->in_bytes() != bytes) {
-      throw InvalidArgument("a leaf of " + std::to_string(bytes) +
-                            " bytes cannot be normalised as " + std::to_string(spec->in_bytes()) +
-                            " pixels");
-    }
-    made.push_back(BatchPlan::Leaf{bytes, spec, 0});
+    BatchPlan::Leaf leaf;
+    leaf.bytes = bytes;
+    if (const auto* normalize = std::get_if<NormalizeSpec>(&spec)) leaf.normalize = *normalize;
+    if (const auto* augment = std::get_if<AugmentSpec>(&spec)) leaf.augment = *augment;
+    made.push_back(leaf);
   }
   return BatchPlan(std::move(made));
 }
@@ -161,11 +200,26 @@ BatchPlan make_plan(const std::vector<std::pair<size_t, std::optional<NormalizeS
 
 void register_prefetcher(py::module_& module) {
   py::class_<BatchPlan, Plan>(module, "BatchPlan",
-                              "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec or "
-                              "None) each.")
+                              "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec, "
+                              "AugmentSpec or None) each. With an AugmentSpec the last leaf holds "
+                              "its records and has no output.")
       .def(py::init(&make_plan), py::arg("leaves"))
       .def_property_readonly("packed_bytes", &BatchPlan::packed_bytes)
       .def_property_readonly("needs_staging", &BatchPlan::needs_staging);
+
+  py::class_<Reservation, std::shared_ptr<Reservation>>(
+      module, "Reservation",
+      "A slot of the ring that somebody writes into. Dropped without a commit, it is given back.")
+      .def("commit", &commit, py::arg("plan"), py::arg("addresses"),
+           "Hands the slot over; leaves that lie at their place in it are not copied. False: the "
+           "epoch is over.")
+      .def(
+          "commit_error",
+          [](Reservation& place) {
+            const WithoutGil unlocked;
+            return place.commit(EntryKind::kError);
+          },
+          "The same with an error in the batch's place.");
 
   py::class_<Engine, EnginePtr>(
       module, "Prefetcher",
@@ -183,7 +237,7 @@ void register_prefetcher(py::module_& module) {
           [](Engine& engine) {
             Ring::Epoch epoch;
             {
-              const py::gil_scoped_release unlocked;
+              const WithoutGil unlocked;
               epoch = engine.prefetcher->ring().open_epoch();
             }
             return py::make_tuple(epoch.number, epoch.first_seq);
@@ -192,6 +246,9 @@ void register_prefetcher(py::module_& module) {
       .def("push", &push, py::arg("epoch"), py::arg("plan"), py::arg("addresses"),
            "Copies a batch into the next slot, waiting for one to be free. False: the epoch is "
            "over.")
+      .def("reserve", &reserve, py::arg("epoch"), py::arg("bytes"),
+           "The next slot, waiting for one to be free; several are committed in the order in which "
+           "they were reserved. None: the epoch is over.")
       .def(
           "put_error",
           [](Engine& engine, uint64_t epoch) { return put(engine, epoch, EntryKind::kError); },
@@ -205,12 +262,13 @@ void register_prefetcher(py::module_& module) {
            "memory.")
       .def("give_credit", &give_credit, py::kw_only(), py::arg("seq"), py::arg("plan"),
            py::arg("outputs"), py::arg("staging"), py::arg("stream"))
-      .def("wait_arrival", &wait_arrival,
-           "'batch', 'error', 'end' or 'needs_credit'; looks for signals every 100 ms.")
+      .def("wait_arrival", &wait_arrival, py::arg("timeout"),
+           "'batch', 'error', 'end', 'needs_credit', or, after `timeout` seconds unless that is 0, "
+           "'timeout'; looks for signals every 100 ms.")
       .def(
           "deliver",
           [](Engine& engine, uintptr_t stream) {
-            const py::gil_scoped_release unlocked;
+            const WithoutGil unlocked;
             engine.prefetcher->deliver(engine.arrived, stream);
           },
           py::arg("stream"))
@@ -220,13 +278,13 @@ void register_prefetcher(py::module_& module) {
       .def(
           "cancel",
           [](Engine& engine, uintptr_t stream) {
-            const py::gil_scoped_release unlocked;
+            const WithoutGil unlocked;
             engine.prefetcher->cancel(stream);
           },
           py::arg("stream"))
       .def("close",
            [](Engine& engine) {
-             const py::gil_scoped_release unlocked;
+             const WithoutGil unlocked;
              engine.prefetcher->close();
            })
       .def("stats", &stats);

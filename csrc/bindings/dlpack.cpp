@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 namespace py = pybind11;
 
@@ -11,24 +12,43 @@ namespace {
 constexpr const char* kFresh = "dltensor";
 
 /// What a DLPack consumer holds; freed by its deleter, which may run without the GIL.
-struct PooledTensor {
+struct HeldTensor {
   dlpack::ManagedTensor managed{};
-  BufferPool::Buffer* buffer = nullptr;
+  std::shared_ptr<void> memory;
   std::array<int64_t, 4> shape{};
   std::array<int64_t, 4> strides{};
-
-  ~PooledTensor() { BufferPool::give_back(buffer); }
 };
 
-void delete_pooled(dlpack::ManagedTensor* managed) {
-  delete static_cast<PooledTensor*>(managed->manager);
+void delete_held(dlpack::ManagedTensor* managed) {
+  delete static_cast<HeldTensor*>(managed->manager);
 }
 
-// A capsule nobody consumed still owns its buffer; torch renames the ones it takes.
+// A capsule nobody consumed still owns its memory; torch renames the ones it takes.
 void delete_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kFresh) == 0) return;
   auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, kFresh));
   managed->deleter(managed);
+}
+
+py::capsule hold(std::shared_ptr<void> memory, dlpack::DataType type, int32_t dimensions,
+                 const std::array<int64_t, 4>& shape, const std::array<int64_t, 4>& strides) {
+  auto held = std::make_unique<HeldTensor>();
+  held->memory = std::move(memory);
+  held->shape = shape;
+  held->strides = strides;
+  dlpack::Tensor& tensor = held->managed.tensor;
+  tensor.data = held->memory.get();
+  tensor.device = {dlpack::kCpu, 0};
+  tensor.ndim = dimensions;
+  tensor.dtype = type;
+  tensor.shape = held->shape.data();
+  tensor.strides = held->strides.data();
+  held->managed.manager = held.get();
+  held->managed.deleter = delete_held;
+  PyObject* capsule = PyCapsule_New(&held->managed, kFresh, delete_capsule);
+  if (capsule == nullptr) throw py::error_already_set();
+  (void)held.release();
+  return py::reinterpret_steal<py::capsule>(capsule);
 }
 
 }  // namespace
@@ -51,32 +71,14 @@ std::array<int64_t, 4> nchw_strides(const std::array<int64_t, 4>& shape, Layout 
   return {c * h * w, h * w, w, 1};
 }
 
-py::capsule pooled_capsule(BufferPool::Buffer* buffer, dlpack::DataType type,
+py::capsule tensor_capsule(std::shared_ptr<void> memory, dlpack::DataType type,
                            const std::array<int64_t, 4>& shape,
                            const std::array<int64_t, 4>& strides) {
-  std::unique_ptr<PooledTensor> pooled;
-  try {
-    pooled = std::make_unique<PooledTensor>();
-  } catch (...) {
-    BufferPool::give_back(buffer);
-    throw;
-  }
-  pooled->buffer = buffer;
-  pooled->shape = shape;
-  pooled->strides = strides;
-  dlpack::Tensor& tensor = pooled->managed.tensor;
-  tensor.data = buffer->data();
-  tensor.device = {dlpack::kCpu, 0};
-  tensor.ndim = 4;
-  tensor.dtype = type;
-  tensor.shape = pooled->shape.data();
-  tensor.strides = pooled->strides.data();
-  pooled->managed.manager = pooled.get();
-  pooled->managed.deleter = delete_pooled;
-  PyObject* capsule = PyCapsule_New(&pooled->managed, kFresh, delete_capsule);
-  if (capsule == nullptr) throw py::error_already_set();
-  (void)pooled.release();
-  return py::reinterpret_steal<py::capsule>(capsule);
+  return hold(std::move(memory), type, 4, shape, strides);
+}
+
+py::capsule bytes_capsule(std::shared_ptr<void> memory, size_t size) {
+  return hold(std::move(memory), {dlpack::kUnsigned, 8, 1}, 1, {static_cast<int64_t>(size)}, {1});
 }
 
 }  // namespace fastloader::bindings

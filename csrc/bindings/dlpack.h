@@ -3,7 +3,9 @@
 #include <pybind11/pybind11.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "image/normalize.h"
 #include "pipeline/buffer_pool.h"
@@ -50,12 +52,14 @@ struct ManagedTensor {
 
 namespace fastloader::bindings {
 
-/// A capsule that torch.from_dlpack takes as a 4-dimensional CPU tensor on a pooled buffer, which
-/// goes back to its pool when the last tensor or view of it dies, or the capsule unused. Takes the
-/// buffer over, also when it throws. Strides are in elements.
-pybind11::capsule pooled_capsule(BufferPool::Buffer* buffer, dlpack::DataType type,
+/// A capsule that torch.from_dlpack takes as a 4-dimensional CPU tensor on `memory`, which is held
+/// until the last tensor or view of it dies, or the capsule unused. Strides are in elements.
+pybind11::capsule tensor_capsule(std::shared_ptr<void> memory, dlpack::DataType type,
                                  const std::array<int64_t, 4>& shape,
                                  const std::array<int64_t, 4>& strides);
+
+/// The same as `size` uint8 elements.
+pybind11::capsule bytes_capsule(std::shared_ptr<void> memory, size_t size);
 
 /// The type of normalised elements.
 dlpack::DataType dlpack_type(FloatType type);

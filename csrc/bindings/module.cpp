@@ -6,8 +6,11 @@ PYBIND11_MODULE(_native, module) {
   module.attr("__version__") = FASTLOADER_VERSION;
   bindings::register_errors(module);
   bindings::register_image(module);
+  bindings::register_image_stages(module);
   bindings::register_buffer_pool(module);
   bindings::register_prefetcher(module);
   bindings::register_decode_pool(module);
+  bindings::register_gather(module);
+  bindings::register_worker_ring(module);
   bindings::register_build_info(module);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -32,6 +33,20 @@ double round_half_even(double value) {
 /// Python's int(a * b / c): one division, correctly rounded, then truncated.
 size_t scaled(size_t a, size_t b, size_t c) {
   return static_cast<size_t>(static_cast<double>(a * b) / static_cast<double>(c));
+}
+
+/// How many times `image` is higher and wider than `target`.
+std::pair<double, double> shrinkage(const ImageSize& image, const ImageSize& target) {
+  check_size("resize: an image", image);
+  check_size("resize: a target", target);
+  return {static_cast<double>(image.height) / static_cast<double>(target.height),
+          static_cast<double>(image.width) / static_cast<double>(target.width)};
+}
+
+/// Python's round(edge / times) of both edges.
+ImageSize shrunk(const ImageSize& image, double times) {
+  return {static_cast<size_t>(round_half_even(static_cast<double>(image.height) / times)),
+          static_cast<size_t>(round_half_even(static_cast<double>(image.width) / times))};
 }
 
 CropBox central_box(const ImageSize& image, const CropRange& range) {
@@ -147,6 +162,16 @@ ImageSize resize_longer_edge(const ImageSize& image, size_t longer) {
   const size_t new_short =
       scaled(longer, std::min(image.height, image.width), std::max(image.height, image.width));
   return image.width <= image.height ? ImageSize{longer, new_short} : ImageSize{new_short, longer};
+}
+
+ImageSize resize_to_cover(const ImageSize& image, const ImageSize& target) {
+  const auto [down, across] = shrinkage(image, target);
+  return shrunk(image, std::min(down, across));
+}
+
+ImageSize resize_to_fit(const ImageSize& image, const ImageSize& target) {
+  const auto [down, across] = shrinkage(image, target);
+  return shrunk(image, std::max(down, across));
 }
 
 }  // namespace fastloader

@@ -39,11 +39,12 @@ struct CropBox {
 };
 
 /// Which of a sample's random numbers a step of the transform takes. A chain with two steps of one
-/// kind numbers them: kind | number << 8.
+/// kind numbers them: kind | number << 8. 3 is taken: the replacement of a bad sample, in Python.
 enum DrawKind : uint32_t {
   kDrawCrop = 0,
   kDrawHorizontalFlip = 1,
   kDrawVerticalFlip = 2,
+  kDrawInterpolation = 4,
 };
 
 struct CropRange {
@@ -87,5 +88,12 @@ ImageSize resize_shorter_edge(const ImageSize& image, size_t shorter,
 
 /// v2's Resize(None, max_size): the longer edge becomes `longer`.
 ImageSize resize_longer_edge(const ImageSize& image, size_t longer);
+
+/// timm's ResizeKeepRatio, longest=0: the smallest size of the image's shape that covers `target`,
+/// each edge rounded half to even. An edge may come out as 0.
+ImageSize resize_to_cover(const ImageSize& image, const ImageSize& target);
+
+/// The same with longest=1: the largest size that fits into `target`.
+ImageSize resize_to_fit(const ImageSize& image, const ImageSize& target);
 
 }  // namespace fastloader

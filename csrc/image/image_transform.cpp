@@ -14,6 +14,11 @@ void check_edge(const char* what, size_t edge) {
   }
 }
 
+bool uses_exact(ImageTransform::Scale scale) {
+  return scale == ImageTransform::Scale::kExact || scale == ImageTransform::Scale::kCover ||
+         scale == ImageTransform::Scale::kFit;
+}
+
 void check_probability(const char* what, double probability) {
   if (!(probability >= 0 && probability <= 1)) {
     throw InvalidArgument(std::string(what) + " with probability " + std::to_string(probability) +
@@ -47,7 +52,7 @@ void validate(const ImageTransform& transform) {
       }
     }
   }
-  if (transform.scale == ImageTransform::Scale::kExact) {
+  if (uses_exact(transform.scale)) {
     check_edge("a resize to a height", transform.exact.height);
     check_edge("a resize to a width", transform.exact.width);
   }
@@ -81,12 +86,23 @@ SampleGeometry draw_geometry(const ImageTransform& transform, const ImageSize& p
     case ImageTransform::Scale::kExact:
       geometry.scaled = transform.exact;
       break;
+    case ImageTransform::Scale::kCover:
+      geometry.scaled = resize_to_cover(cropped, transform.exact);
+      break;
+    case ImageTransform::Scale::kFit:
+      geometry.scaled = resize_to_fit(cropped, transform.exact);
+      break;
   }
   if (geometry.scaled.height == 0 || geometry.scaled.width == 0) {
     throw InvalidArgument("a picture of " + std::to_string(picture.width) + "x" +
                           std::to_string(picture.height) + " pixels is too thin for the resize");
   }
   geometry.window = center_crop(geometry.scaled, transform.center_crop.value_or(geometry.scaled));
+  geometry.filter = transform.filter;
+  if (transform.random_filter) {
+    Draws draws(seed, index, kDrawInterpolation);
+    geometry.filter = draws.below(2) == 0 ? ResizeFilter::kBilinear : ResizeFilter::kBicubic;
+  }
   {
     Draws draws(seed, index, kDrawHorizontalFlip);
     geometry.horizontal_flip = random_flip(transform.horizontal_flip, draws);

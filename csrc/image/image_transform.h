@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,6 +17,8 @@ struct ImageTransform {
     kKeep,     ///< as it is
     kShorter,  ///< Resize(int): the shorter edge becomes `shorter`
     kExact,    ///< Resize((h, w)) and RandomResizedCrop: becomes `exact`
+    kCover,    ///< timm's ResizeKeepRatio: the shape stays, `exact` is covered
+    kFit,      ///< the same with longest=1: fits into `exact`
   };
 
   std::optional<CropRange> random_crop;  ///< RandomResizedCrop; then `scale` is kExact
@@ -24,9 +27,11 @@ struct ImageTransform {
   std::optional<size_t> max_size;
   ImageSize exact;
   std::optional<ImageSize> center_crop;
-  double horizontal_flip = 0;  ///< probability
+  std::array<uint8_t, 3> fill{};  ///< what lies around a picture smaller than the centre crop: RGB
+  double horizontal_flip = 0;     ///< probability
   double vertical_flip = 0;
   ResizeFilter filter = ResizeFilter::kBilinear;
+  bool random_filter = false;  ///< timm's "random": bilinear or bicubic, drawn for each sample
 
   /// Height and width of what comes out, if every picture gives the same.
   std::optional<ImageSize> output() const;
@@ -39,9 +44,10 @@ void validate(const ImageTransform& transform);
 
 /// What a chain does to one picture of known size.
 struct SampleGeometry {
-  CropBox box;        ///< the part of the picture that is used
-  ImageSize scaled;   ///< its size after the resize
-  CenterCrop window;  ///< the part of that which is kept, and zeros around it
+  CropBox box;       ///< the part of the picture that is used
+  ImageSize scaled;  ///< its size after the resize
+  ResizeFilter filter = ResizeFilter::kBilinear;
+  CenterCrop window;  ///< the part of that which is kept, and `fill` around it
   bool horizontal_flip = false;
   bool vertical_flip = false;
 };

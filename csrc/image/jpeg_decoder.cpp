@@ -176,10 +176,6 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
   blank_rows_ = 0;
   skips_outside_ = false;
   header_ = JpegHeader();
-  const int scale = options.scale_denominator;
-  if (scale != 1 && scale != 2 && scale != 4 && scale != 8) {
-    throw InvalidArgument("scale_denominator is " + std::to_string(scale) + "; use 1, 2, 4 or 8");
-  }
   options_ = options;
   if (size == 0) throw DecodeError("the file is empty");
   if (!session_->start(data, size)) fail();
@@ -200,13 +196,25 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
   header_.has_end_marker =
       has_end_marker(session_->source.next_input_byte, session_->source.bytes_in_buffer);
   info.out_color_space = header_.components == 4 ? JCS_CMYK : JCS_RGB;
+  session_->may_pad = options.truncated == Truncated::kPad;
+  state_ = State::kOpened;
+  return header_;
+}
+
+const JpegHeader& JpegDecoder::reduce(int denominator) {
+  if (state_ != State::kOpened) {
+    throw InvalidArgument("JpegDecoder::reduce() without open()");
+  }
+  if (denominator != 1 && denominator != 2 && denominator != 4 && denominator != 8) {
+    throw InvalidArgument("a JPEG at 1/" + std::to_string(denominator) +
+                          " of its size; use 1, 2, 4 or 8");
+  }
+  jpeg_decompress_struct& info = session_->info;
   info.scale_num = 1;
-  info.scale_denom = static_cast<unsigned>(scale);
+  info.scale_denom = static_cast<unsigned>(denominator);
   if (!session_->run([](JpegSession& s) { jpeg_calc_output_dimensions(&s.info); })) fail();
   header_.scaled_width = info.output_width;
   header_.scaled_height = info.output_height;
-  session_->may_pad = options.truncated == Truncated::kPad;
-  state_ = State::kOpened;
   return header_;
 }
 

@@ -27,9 +27,6 @@ struct JpegOptions {
   /// Also looks for damage below the region: whatever makes Pillow's whole decode fail makes this
   /// one fail. Costs the time of entropy-decoding the rest.
   bool check_below = false;
-  /// 1, 2, 4 or 8: decodes at 1/1 .. 1/8 of the size, in the frequency domain. Not what a resample
-  /// gives, so only for modes that promise nothing exact.
-  int scale_denominator = 1;
 };
 
 enum class JpegColor : uint8_t { kGrey, kYcc, kRgb, kCmyk, kYcck };
@@ -37,7 +34,7 @@ enum class JpegColor : uint8_t { kGrey, kYcc, kRgb, kCmyk, kYcck };
 struct JpegHeader {
   uint32_t width = 0;  ///< of the file; the orientation in EXIF is not applied
   uint32_t height = 0;
-  uint32_t scaled_width = 0;  ///< of the pixels that come out; regions are in these
+  uint32_t scaled_width = 0;  ///< of the pixels that come out; see reduce()
   uint32_t scaled_height = 0;
   int components = 0;
   JpegColor color = JpegColor::kGrey;
@@ -90,6 +87,10 @@ class JpegDecoder {
   /// opened before is given up.
   const JpegHeader& open(const uint8_t* data, size_t size, const JpegOptions& options = {});
 
+  /// Between open() and begin(): decodes at 1/`denominator` (1, 2, 4 or 8) of the size, in the
+  /// frequency domain, which is not what a resample gives. Regions are in scaled pixels then.
+  const JpegHeader& reduce(int denominator);
+
   /// Makes the region's first row the next one. Once per open(). The region must not be empty and
   /// must lie in the picture.
   void begin(const JpegRegion& region);
@@ -108,6 +109,9 @@ class JpegDecoder {
 
   /// The rows that could not be made from a truncated picture (Truncated::kPad only).
   uint32_t blank_rows() const { return blank_rows_; }
+
+  /// Memory kept from picture to picture, libjpeg's own aside, which it returns with the picture.
+  size_t scratch_bytes() const { return buffer_.capacity(); }
 
  private:
   enum class State : uint8_t { kClosed, kOpened, kReading };

@@ -4,24 +4,32 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "image/host_device.h"
+
 namespace fastloader {
 
 /// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011):
-/// 128 random bits that are a pure function of a counter and a key.
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
-                                          std::array<uint32_t, 2> key) {
-  constexpr uint64_t kMultipliers[2] = {0xd2511f53, 0xcd9e8d57};
-  constexpr uint32_t kWeyl[2] = {0x9e3779b9, 0xbb67ae85};
+/// 128 random bits that are a pure function of a counter and a key. Replaces `words`, the counter,
+/// by them.
+FASTLOADER_HOST_DEVICE inline void philox4x32_rounds(uint32_t (&words)[4], uint32_t key0,
+                                                     uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
-    const uint64_t first = kMultipliers[0] * counter[0];
-    const uint64_t second = kMultipliers[1] * counter[2];
-    counter = {
-        static_cast<uint32_t>(second >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(second),
-        static_cast<uint32_t>(first >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(first)};
-    key[0] += kWeyl[0];
-    key[1] += kWeyl[1];
+    const uint64_t first = uint64_t{0xd2511f53} * words[0];
+    const uint64_t second = uint64_t{0xcd9e8d57} * words[2];
+    words[0] = static_cast<uint32_t>(second >> 32) ^ words[1] ^ key0;
+    words[1] = static_cast<uint32_t>(second);
+    words[2] = static_cast<uint32_t>(first >> 32) ^ words[3] ^ key1;
+    words[3] = static_cast<uint32_t>(first);
+    key0 += 0x9e3779b9;
+    key1 += 0xbb67ae85;
   }
-  return counter;
+}
+
+inline std::array<uint32_t, 4> philox4x32(const std::array<uint32_t, 4>& counter,
+                                          const std::array<uint32_t, 2>& key) {
+  uint32_t words[4] = {counter[0], counter[1], counter[2], counter[3]};
+  philox4x32_rounds(words, key[0], key[1]);
+  return {words[0], words[1], words[2], words[3]};
 }
 
 /// The random numbers of one operation on one sample. They depend on nothing but the arguments: not

@@ -20,15 +20,17 @@ void check_edge(const char* name, size_t edge) {
   }
 }
 
+/// A row of the output, where it is one of the input.
 void copy_pixels(const ResizeSpec& spec, const uint8_t* in, uint8_t* out) {
+  const size_t channels = spec.channels;
+  const size_t width = spec.written().width;
   if (!spec.horizontal_flip) {
-    std::memcpy(out, in, spec.in_row_bytes());
+    std::memcpy(out, in, width * channels);
     return;
   }
-  const size_t channels = spec.channels;
-  for (size_t x = 0; x < spec.in_width; ++x) {
+  for (size_t x = 0; x < width; ++x) {
     for (size_t c = 0; c < channels; ++c) {
-      out[(spec.in_width - 1 - x) * channels + c] = in[x * channels + c];
+      out[(width - 1 - x) * channels + c] = in[x * channels + c];
     }
   }
 }
@@ -42,6 +44,11 @@ void validate(const ResizeSpec& spec) {
   check_edge("output height", spec.out_height);
   if (spec.channels != 1 && spec.channels != 3) {
     throw InvalidArgument("resize: " + std::to_string(spec.channels) + " channels, not 1 or 3");
+  }
+  const CropBox made = spec.written();
+  if (made.width == 0 || made.left >= spec.out_width || made.width > spec.out_width - made.left ||
+      made.height == 0 || made.top >= spec.out_height || made.height > spec.out_height - made.top) {
+    throw InvalidArgument("resize: the window is empty or not inside the output");
   }
   if (!spec.box) return;
   const ResizeBox& box = *spec.box;
@@ -63,9 +70,9 @@ struct Resizer::State {
   bool horizontal_pass = false;
   bool vertical_pass = false;
   bool vertical_first = false;
-  size_t first_row = 0;  // of the input, that matters
-  size_t end_row = 0;
-  size_t next_in = 0;
+  CropBox needed;
+  size_t made = 0;     // rows of the output
+  size_t next_in = 0;  // counted from the first that is needed, or made
   size_t next_out = 0;
 
   ResizeAxis horizontal_axis;
@@ -93,9 +100,8 @@ Resizer::Resizer(Resizer&&) noexcept = default;
 Resizer& Resizer::operator=(Resizer&&) noexcept = default;
 Resizer::~Resizer() = default;
 
-size_t Resizer::first_row() const { return state_->first_row; }
-size_t Resizer::end_row() const { return state_->end_row; }
-bool Resizer::finished() const { return state_->next_out == state_->spec.out_height; }
+CropBox Resizer::needed() const { return state_->needed; }
+bool Resizer::finished() const { return state_->next_out == state_->made; }
 
 void Resizer::begin(const ResizeSpec& spec, uint8_t* out, size_t out_stride) {
   validate(spec);
@@ -106,36 +112,42 @@ void Resizer::begin(const ResizeSpec& spec, uint8_t* out, size_t out_stride) {
   State& s = *state_;
   const ResizeBox box = spec.box.value_or(
       ResizeBox{0, 0, static_cast<float>(spec.in_width), static_cast<float>(spec.in_height)});
-  const AxisGeometry across{spec.in_width, box.left, box.right, spec.out_width, spec.filter};
-  const AxisGeometry down{spec.in_height, box.top, box.bottom, spec.out_height, spec.filter};
+  const CropBox made = spec.written();
+  const AxisGeometry across{spec.in_width, box.left,   box.right,  spec.out_width,
+                            made.left,     made.width, spec.filter};
+  const AxisGeometry down{spec.in_height, box.top,     box.bottom, spec.out_height,
+                          made.top,       made.height, spec.filter};
   s.spec = spec;
   s.out = out;
   s.out_stride = out_stride;
   s.next_in = 0;
-  s.next_out = spec.out_height;  // finished, should anything below throw
+  s.made = made.height;
+  s.next_out = made.height;  // finished, should anything below throw
   s.horizontal_pass = across.changes_anything();
   s.vertical_pass = down.changes_anything();
   s.vertical_first = s.horizontal_pass && s.vertical_pass && spec.vertical_first();
+  s.needed = made;  // along an axis without a pass
   if (s.horizontal_pass) {
     const bool changed = s.horizontal_axis.set(across);
     s.horizontal_plan.set(s.horizontal_axis, changed, spec.channels, spec.horizontal_flip,
                           s.kernels->packing);
+    s.needed.left = s.horizontal_axis.in_first();
+    s.needed.width = s.horizontal_axis.in();
   }
-  s.first_row = 0;
-  s.end_row = spec.in_height;
   s.ring_rows = 1;
   if (s.vertical_pass) {
     const bool changed = s.vertical_axis.set(down);
     s.vertical_plan.set(s.vertical_axis, changed, s.kernels->packing);
-    s.first_row = s.vertical_axis.first(0);
-    s.end_row = s.vertical_axis.end(spec.out_height - 1);
+    s.needed.top = s.vertical_axis.in_first();
+    s.needed.height = s.vertical_axis.in();
     s.ring_rows = s.vertical_axis.max_count();
     s.taps.require(s.vertical_axis.stride());
   }
-  s.ring_row_bytes = padded_row(s.vertical_first ? spec.in_row_bytes() : spec.out_row_bytes());
+  const size_t in_row = s.needed.width * spec.channels;
+  s.ring_row_bytes = padded_row(s.vertical_first ? in_row : spec.out_row_bytes());
   s.ring.require(s.ring_rows * s.ring_row_bytes);
   if (s.vertical_first) {
-    s.between.require(padded_row(spec.in_row_bytes()));
+    s.between.require(padded_row(in_row));
     s.finished.require(padded_row(spec.out_row_bytes()));
   }
   s.next_out = 0;
@@ -143,23 +155,24 @@ void Resizer::begin(const ResizeSpec& spec, uint8_t* out, size_t out_stride) {
 
 uint8_t* Resizer::out_row(size_t row) const {
   const State& s = *state_;
-  return s.out + (s.spec.vertical_flip ? s.spec.out_height - 1 - row : row) * s.out_stride;
+  return s.out + (s.spec.vertical_flip ? s.made - 1 - row : row) * s.out_stride;
 }
 
 void Resizer::push_row(const uint8_t* row) {
   State& s = *state_;
   const size_t y = s.next_in++;
-  if (y < s.first_row || y >= s.end_row || finished()) return;
+  if (finished()) return;
+  const size_t row_bytes = s.needed.width * s.spec.channels;
   if (!s.horizontal_pass && !s.vertical_pass) {
     copy_pixels(s.spec, row, out_row(s.next_out++));
     return;
   }
   uint8_t* slot = s.slot(y);
   if (s.vertical_first) {
-    std::memcpy(slot, row, s.spec.in_row_bytes());
+    std::memcpy(slot, row, row_bytes);
   } else if (s.horizontal_pass) {
-    if (s.spec.in_row_bytes() < kRowGrain) {
-      std::memcpy(s.short_row, row, s.spec.in_row_bytes());
+    if (row_bytes < kRowGrain) {
+      std::memcpy(s.short_row, row, row_bytes);
       row = s.short_row;
     }
     s.kernels->horizontal(s.horizontal_plan, row, slot);
@@ -185,7 +198,8 @@ void Resizer::write_row(size_t out) {
     s.kernels->vertical(s.taps.data(), words, steps, s.spec.out_row_bytes(), out_row(out));
     return;
   }
-  s.kernels->vertical(s.taps.data(), words, steps, s.spec.in_row_bytes(), s.between.data());
+  s.kernels->vertical(s.taps.data(), words, steps, s.needed.width * s.spec.channels,
+                      s.between.data());
   s.kernels->horizontal(s.horizontal_plan, s.between.data(), s.finished.data());
   std::memcpy(out_row(out), s.finished.data(), s.spec.out_row_bytes());
 }
@@ -197,7 +211,9 @@ void Resizer::resize(const ResizeSpec& spec, const uint8_t* in, size_t in_stride
                           " bytes is shorter than an input row");
   }
   begin(spec, out, out_stride);
-  for (size_t y = 0; y < end_row(); ++y) push_row(in + y * in_stride);
+  const CropBox part = needed();
+  in += part.top * in_stride + part.left * spec.channels;
+  for (size_t y = 0; y < part.height; ++y) push_row(in + y * in_stride);
 }
 
 size_t Resizer::scratch_bytes() const {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "image/crop.h"
+
 namespace fastloader {
 
 enum class ResizeFilter : uint8_t { kBox, kBilinear, kBicubic };
@@ -38,7 +40,8 @@ struct ResizeBox {
 ///
 /// The output equals, bit for bit, what upstream Pillow's Image.resize(size, filter, box) gives:
 /// two passes, each rounded to 8 bits, of which one that would not change anything is left out.
-/// Flips are those of the finished output.
+/// With a `window`, only that part of the output is made, of the same pixels; flips are those of
+/// the finished window.
 struct ResizeSpec {
   size_t in_width = 0;
   size_t in_height = 0;
@@ -50,9 +53,13 @@ struct ResizeSpec {
   bool horizontal_flip = false;
   bool vertical_flip = false;
   std::optional<ResizeBox> box;
+  std::optional<CropBox> window;
 
   size_t in_row_bytes() const { return in_width * channels; }
-  size_t out_row_bytes() const { return out_width * channels; }
+  /// The part of the output that is written.
+  CropBox written() const { return window.value_or(CropBox{0, 0, out_width, out_height}); }
+  size_t out_row_bytes() const { return written().width * channels; }
+  /// Of the whole sizes, whatever the window.
   bool vertical_first() const {
     if (order == ResizeOrder::kHorizontalFirst || in_height <= out_height) return false;
     if (order == ResizeOrder::kPillow12_2) return in_height > 100 * in_width;
@@ -64,7 +71,7 @@ struct ResizeSpec {
 constexpr size_t kMaxResizeEdge = size_t{1} << 24;
 
 /// Throws InvalidArgument unless every size is between 1 and kMaxResizeEdge, there are 1 or 3
-/// channels, and the box, if any, is not empty and lies inside the image.
+/// channels, and box and window, if any, are not empty and lie inside the image and the output.
 void validate(const ResizeSpec& spec);
 
 struct ResizeKernels;
@@ -89,17 +96,16 @@ class Resizer {
   /// InvalidArgument when the stride is shorter than a row.
   void begin(const ResizeSpec& spec, uint8_t* out, size_t out_stride);
 
-  /// The next of the `in_height` rows, from the top. Reads in_row_bytes() of it, and only during
-  /// the call. Writes the output rows that it completes.
+  /// The part of the input that the output depends on: all of it without a box or a window.
+  CropBox needed() const;
+
+  /// The next of the needed rows, from the top: its needed columns, which are read during the call
+  /// only. Writes the output rows that it completes; rows after the last needed one are ignored.
   void push_row(const uint8_t* row);
 
-  /// Rows that push_row() ignores, since no output row depends on them, come before this one ...
-  size_t first_row() const;
-  /// ... and from this one on, when the output is finished. Without a box they are 0 and in_height.
-  size_t end_row() const;
   bool finished() const;
 
-  /// begin() and all rows; they start `in_stride` bytes apart.
+  /// begin() and all needed rows out of an image whose rows start `in_stride` bytes apart.
   void resize(const ResizeSpec& spec, const uint8_t* in, size_t in_stride, uint8_t* out,
               size_t out_stride);
 

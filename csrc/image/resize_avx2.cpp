@@ -131,7 +131,7 @@ FASTLOADER_AVX2_INLINE __m256i load_twice(const void* from) {
 
 FASTLOADER_AVX2 void horizontal_wide(const HorizontalPlan& plan, const uint8_t* in, uint8_t* out) {
   constexpr size_t kBlockBytes = 12;
-  const size_t width = plan.axis().geometry().out;
+  const size_t width = plan.axis().out();
   const size_t blocks = plan.steps();
   const __m256i high_words = load(kWideHigh);
   const __m256i low_words = load(kWideLow);

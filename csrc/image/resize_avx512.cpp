@@ -137,7 +137,7 @@ FASTLOADER_VNNI_INLINE __m512i spread(const uint32_t* words) {
 
 FASTLOADER_VNNI void horizontal_wide(const HorizontalPlan& plan, const uint8_t* in, uint8_t* out) {
   constexpr size_t kBlockBytes = 48;
-  const size_t width = plan.axis().geometry().out;
+  const size_t width = plan.axis().out();
   const size_t blocks = plan.steps();
   const __m512i half = _mm512_maskz_set1_epi32(0xf, kResizeHalf);
   const uint32_t* words = plan.words();

@@ -41,24 +41,26 @@ size_t clamped(double position, size_t limit) {
 
 template <class Filter>
 void ResizeAxis::compute(const Filter& filter) {
-  const size_t out = geometry_.out;
+  const size_t made = geometry_.count;
   // The difference is rounded to float first, as Pillow's box is.
   const double scale =
-      static_cast<double>(geometry_.end - geometry_.begin) / static_cast<double>(out);
+      static_cast<double>(geometry_.end - geometry_.begin) / static_cast<double>(geometry_.out);
   const double filter_scale = std::max(scale, 1.0);
   const double inverse = 1.0 / filter_scale;
   const double support = Filter::kSupport * filter_scale;
   const size_t most = static_cast<size_t>(std::ceil(support)) * 2 + 1;
   stride_ = (most + kTapMultiple - 1) / kTapMultiple * kTapMultiple;
   max_count_ = 0;
-  uint32_t* firsts = first_.require(out);
-  uint32_t* counts = count_.require(out);
+  uint32_t* firsts = first_.require(made);
+  uint32_t* counts = count_.require(made);
   double* weights = weights_.require(stride_);
-  int32_t* fixed = coefficients_.require(out * stride_);
+  int32_t* fixed = coefficients_.require(made * stride_);
 
-  for (size_t i = 0; i < out; ++i, fixed += stride_) {
-    const double center =
-        static_cast<double>(geometry_.begin) + (static_cast<double>(i) + 0.5) * scale;
+  size_t in_end = 0;
+  in_first_ = geometry_.in;
+  for (size_t i = 0; i < made; ++i, fixed += stride_) {
+    const double center = static_cast<double>(geometry_.begin) +
+                          (static_cast<double>(geometry_.first + i) + 0.5) * scale;
     const size_t first = clamped(center - support + 0.5, geometry_.in);
     const size_t end = clamped(center + support + 0.5, geometry_.in);
     const size_t count = end - first;
@@ -74,7 +76,11 @@ void ResizeAxis::compute(const Filter& filter) {
     firsts[i] = static_cast<uint32_t>(first);
     counts[i] = static_cast<uint32_t>(count);
     max_count_ = std::max(max_count_, count);
+    in_first_ = std::min(in_first_, first);
+    in_end = std::max(in_end, end);
   }
+  in_ = in_end - in_first_;
+  for (size_t i = 0; i < made; ++i) firsts[i] -= static_cast<uint32_t>(in_first_);
 }
 
 bool ResizeAxis::set(const AxisGeometry& geometry) {

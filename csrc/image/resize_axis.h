@@ -23,11 +23,13 @@ struct AxisGeometry {
   float begin = 0;
   float end = 0;  // of the part of the input that is stretched over the output
   size_t out = 0;
+  size_t first = 0;  // of the outputs that are made
+  size_t count = 0;
   ResizeFilter filter = ResizeFilter::kBilinear;
 
   bool operator==(const AxisGeometry& other) const {
     return in == other.in && begin == other.begin && end == other.end && out == other.out &&
-           filter == other.filter;
+           first == other.first && count == other.count && filter == other.filter;
   }
 
   /// Whether a pass along this axis is more than a copy, by Pillow's rule.
@@ -40,13 +42,19 @@ struct AxisGeometry {
 constexpr size_t kTapMultiple = 4;
 
 /// The definition of the filters: which input samples make each output sample, and how much of
-/// each. Double arithmetic in Pillow's order of operations, so that every rounding is the same.
+/// each. Both are counted from the first that is made or needed. Double arithmetic in Pillow's
+/// order of operations, so that every rounding is the same.
 class ResizeAxis {
  public:
   /// Returns whether anything changed.
   bool set(const AxisGeometry& geometry);
 
-  const AxisGeometry& geometry() const { return geometry_; }
+  /// Outputs that are made.
+  size_t out() const { return geometry_.count; }
+  /// Inputs that they need, and where the first of these lies.
+  size_t in() const { return in_; }
+  size_t in_first() const { return in_first_; }
+
   size_t first(size_t out) const { return first_.data()[out]; }
   size_t count(size_t out) const { return count_.data()[out]; }
   size_t end(size_t out) const { return first(out) + count(out); }
@@ -66,6 +74,8 @@ class ResizeAxis {
 
   bool ready_ = false;
   AxisGeometry geometry_;
+  size_t in_first_ = 0;
+  size_t in_ = 0;
   size_t max_count_ = 0;
   size_t stride_ = 0;
   GrowingBuffer<uint32_t> first_;

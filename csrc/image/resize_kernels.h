@@ -60,8 +60,8 @@ class HorizontalPlan {
   const ResizeAxis& axis() const { return *axis_; }
   size_t channels() const { return channels_; }
   bool mirrored() const { return mirrored_; }
-  size_t in_row_bytes() const { return axis_->geometry().in * channels_; }
-  size_t out_row_bytes() const { return axis_->geometry().out * channels_; }
+  size_t in_row_bytes() const { return axis_->in() * channels_; }
+  size_t out_row_bytes() const { return axis_->out() * channels_; }
 
   // Vector packings only. Lanes are counted over a whole row, which is padded to kRowGrain.
   size_t lanes() const { return lanes_; }

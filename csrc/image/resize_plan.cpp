@@ -71,12 +71,12 @@ struct Lanes {
 
   size_t pixel(size_t byte) const {
     const size_t position = byte / channels;
-    return mirrored ? axis.geometry().out - 1 - position : position;
+    return mirrored ? axis.out() - 1 - position : position;
   }
 
   /// Empty for a window that lies entirely in the padding.
   Pixels pixels(size_t first_byte, size_t count) const {
-    const size_t row = axis.geometry().out * channels;
+    const size_t row = axis.out() * channels;
     if (first_byte >= row) return {0, 0};
     const size_t last_byte = std::min(first_byte + count, row) - 1;
     const size_t a = pixel(first_byte);
@@ -101,7 +101,7 @@ Taps taps_of(const ResizeAxis& axis, size_t pixel, size_t step, size_t taps) {
 /// visit(pixel, taps, piece, offset) for each pixel that has any and returns the number of pieces.
 template <class Packing, class Visit>
 size_t cover(const Lanes& lanes, const Pixels& pixels, size_t step, const Visit& visit) {
-  const size_t readable = std::max(lanes.axis.geometry().in * lanes.channels, kRowGrain);
+  const size_t readable = std::max(lanes.axis.in() * lanes.channels, kRowGrain);
   size_t pieces = 0;
   size_t offset = 0;
   for (size_t pixel = pixels.first; pixel < pixels.end; ++pixel) {
@@ -147,7 +147,7 @@ void HorizontalPlan::fill_window(size_t window) {
       offsets[piece * Packing::kWindowsPerVector] = static_cast<uint32_t>(offset);
       uint32_t parts[Packing::kParts];
       Packing::words(axis_->coefficients(pixel) + step * Packing::kTaps, parts);
-      const size_t position = mirrored_ ? axis_->geometry().out - 1 - pixel : pixel;
+      const size_t position = mirrored_ ? axis_->out() - 1 - pixel : pixel;
       const size_t from = std::max(position * channels_, first_byte);
       const size_t to = std::min((position + 1) * channels_, end_byte);
       for (size_t byte = from; byte < to; ++byte) {
@@ -175,8 +175,8 @@ template <class Packing>
 bool HorizontalPlan::fill_wide() {
   constexpr size_t kBlock = taps_per_block(Packing::kPacking);
   constexpr size_t kSteps = kBlock / Packing::kTaps;
-  const size_t in_width = axis_->geometry().in;
-  const size_t out_width = axis_->geometry().out;
+  const size_t in_width = axis_->in();
+  const size_t out_width = axis_->out();
   const size_t blocks = (axis_->max_count() + kBlock - 1) / kBlock;
   if (channels_ != kWideChannels || axis_->max_count() < Packing::kFewestWideTaps) return false;
   // What all blocks of a pixel read when the last one's vector begins at its first tap, and how
@@ -264,8 +264,8 @@ void VerticalPlan::set(const ResizeAxis& axis, bool axis_changed, TapPacking pac
   const size_t parts = parts_of(packing);
   const size_t steps = (axis.max_count() + taps - 1) / taps;
   row_words_ = steps * parts;
-  uint32_t* words = words_.require(axis.geometry().out * row_words_);
-  for (size_t row = 0; row < axis.geometry().out; ++row) {
+  uint32_t* words = words_.require(axis.out() * row_words_);
+  for (size_t row = 0; row < axis.out(); ++row) {
     const int32_t* coefficients = axis.coefficients(row);
     for (size_t step = 0; step < steps; ++step, words += parts, coefficients += taps) {
       if (packing == TapPacking::kNone) words[0] = static_cast<uint32_t>(coefficients[0]);

@@ -8,7 +8,7 @@ namespace {
 template <size_t kChannels>
 void horizontal_scalar(const HorizontalPlan& plan, const uint8_t* in, uint8_t* out) {
   const ResizeAxis& axis = plan.axis();
-  const size_t width = axis.geometry().out;
+  const size_t width = axis.out();
   for (size_t x = 0; x < width; ++x) {
     const uint8_t* from = in + axis.first(x) * kChannels;
     const int32_t* coefficients = axis.coefficients(x);

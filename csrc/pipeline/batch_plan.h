@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "image/augment.h"
 #include "image/normalize.h"
 
 namespace fastloader {
@@ -20,8 +21,16 @@ class BatchPlan {
     /// Set: the leaf is uint8 pixels and the output is normalised floats. Unset: a plain copy.
     std::optional<NormalizeSpec> normalize;
     size_t offset = 0;  ///< in the slot; filled in by BatchPlan
+    /// Set: the leaf is uint8 pixels and the output what augment() makes of them, by the records
+    /// in the plan's last leaf, which has no output.
+    std::optional<AugmentSpec> augment = {};
+    bool records = false;  ///< whether this is that last leaf; filled in by BatchPlan
 
-    size_t out_bytes() const { return normalize ? normalize->out_bytes() : bytes; }
+    size_t out_bytes() const {
+      if (records) return 0;
+      if (augment) return augment->out_bytes();
+      return normalize ? normalize->out_bytes() : bytes;
+    }
   };
 
   /// Leaves start on this boundary, so that every device access may be 16 bytes wide and no two
@@ -30,6 +39,7 @@ class BatchPlan {
 
   explicit BatchPlan(std::vector<Leaf> leaves) : leaves_(std::move(leaves)) {
     for (Leaf& leaf : leaves_) {
+      if (leaf.augment) check_augmented(leaf);
       if (leaf.normalize) {
         validate(*leaf.normalize);
         if (leaf.bytes != leaf.normalize->in_bytes()) {
@@ -55,6 +65,23 @@ class BatchPlan {
   }
 
  private:
+  void check_augmented(const Leaf& leaf) {
+    validate(*leaf.augment);
+    if (leaf.normalize || leaf.bytes != leaf.augment->in_bytes()) {
+      throw InvalidArgument("a leaf of " + std::to_string(leaf.bytes) +
+                            " bytes cannot be augmented as " +
+                            std::to_string(leaf.augment->in_bytes()) + " pixels");
+    }
+    Leaf& last = leaves_.back();
+    if (&last == &leaf || last.normalize || last.records ||
+        last.bytes != leaf.augment->record_bytes()) {
+      throw InvalidArgument("augmenting one leaf needs " +
+                            std::to_string(leaf.augment->record_bytes()) +
+                            " bytes of records of its own in the plan's last leaf");
+    }
+    last.records = true;
+  }
+
   std::vector<Leaf> leaves_;
   size_t packed_bytes_ = 0;
 };

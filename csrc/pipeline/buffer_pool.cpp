@@ -49,6 +49,12 @@ BufferPool::Buffer* BufferPool::take(size_t bytes) {
   return buffer.release();
 }
 
+std::shared_ptr<std::byte> BufferPool::share(size_t bytes) {
+  Buffer* const buffer = take(bytes);
+  // shared_ptr calls the deleter also when it cannot be made.
+  return {static_cast<std::byte*>(buffer->data()), [buffer](std::byte*) { give_back(buffer); }};
+}
+
 void BufferPool::give_back(Buffer* raw) noexcept {
   std::unique_ptr<Buffer> buffer(raw);
   // In a child the pool's mutex may have been copied while another thread held it.

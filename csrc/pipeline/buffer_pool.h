@@ -47,6 +47,8 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   /// A page-aligned block of at least `bytes`, contents undefined. Throws std::bad_alloc.
   Buffer* take(size_t bytes);
+  /// The same, given back by its last holder.
+  std::shared_ptr<std::byte> share(size_t bytes);
   /// Called by the tensor's deleter: any thread, no GIL, also after fork (then the block is simply
   /// unmapped in the child) and after the loader is gone.
   static void give_back(Buffer* buffer) noexcept;

@@ -1,13 +1,13 @@
 #include "pipeline/decode_pool.h"
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <limits>
 #include <new>
 #include <utility>
 
 #include "base/error.h"
+#include "base/per_process.h"
 #include "base/process.h"
 #include "image/dispatch.h"
 
@@ -19,7 +19,7 @@ DecodeQuota::DecodeQuota(size_t most) : threads(most), counted_in_(fork_generati
 
 DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
                          std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
-                         const std::shared_ptr<BufferPool>& memory)
+                         const std::function<Memory(size_t bytes)>& memory)
     : job_(std::move(job)),
       quota_(std::move(quota)),
       indices_(std::move(indices)),
@@ -39,11 +39,7 @@ DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<De
   if (indices_.size() > std::numeric_limits<size_t>::max() / std::max<size_t>(bytes, 1)) {
     throw std::bad_alloc();
   }
-  buffer_ = memory->take(indices_.size() * bytes);
-}
-
-DecodeBatch::~DecodeBatch() {
-  if (buffer_ != nullptr) BufferPool::give_back(buffer_);
+  memory_ = memory(indices_.size() * bytes);
 }
 
 DecodePool::~DecodePool() {
@@ -55,24 +51,7 @@ DecodePool::~DecodePool() {
   threads_.clear();
 }
 
-DecodePool& DecodePool::shared() {
-  struct Instance {
-    const uint64_t made_in = fork_generation();
-    DecodePool pool;
-  };
-  // Not a mutex: a child could inherit it locked by a thread that it does not have.
-  static std::atomic<Instance*> current{nullptr};
-  Instance* instance = current.load(std::memory_order_acquire);
-  while (instance == nullptr || instance->made_in != fork_generation()) {
-    // The parent's, in a child, is leaked: its threads are not here. A pool without threads that
-    // came second is just memory.
-    auto made = std::make_unique<Instance>();
-    if (current.compare_exchange_strong(instance, made.get(), std::memory_order_acq_rel)) {
-      return made.release()->pool;
-    }
-  }
-  return instance->pool;
-}
+DecodePool& DecodePool::shared() { return per_process<DecodePool>(); }
 
 void DecodePool::grow(size_t threads) {
   active_isa();  // a wrong FASTLOADER_FORCE_ISA is the caller's to hear of, not a thread's
@@ -101,24 +80,42 @@ void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
   work_.notify_all();
 }
 
-bool DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
+DecodePool::Wait DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (batch.born_in_ != fork_generation() && batch.finished_ != batch.indices_.size()) {
     throw Error("a batch that was begun before this process was forked off is never finished here");
   }
-  return finished_.wait_until(lock, deadline,
-                              [&] { return batch.finished_ == batch.indices_.size(); });
+  const auto done = [&] { return batch.finished_ == batch.indices_.size(); };
+  finished_.wait_until(lock, deadline, [&] { return done() || batch.cancelled_; });
+  if (done()) return Wait::kDone;
+  return batch.cancelled_ ? Wait::kCancelled : Wait::kTimeout;
+}
+
+size_t DecodePool::scratch_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return scratch_bytes_;
+}
+
+void DecodePool::stop(DecodeBatch& batch) {
+  if (batch.born_in_ != fork_generation()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  stop_locked(batch);
 }
 
 void DecodePool::cancel(DecodeBatch& batch) {
   // Whoever works on it works in the parent.
   if (batch.born_in_ != fork_generation()) return;
   std::unique_lock<std::mutex> lock(mutex_);
+  stop_locked(batch);
+  finished_.wait(lock, [&] { return batch.finished_ == batch.claimed_; });
+}
+
+void DecodePool::stop_locked(DecodeBatch& batch) {
   batch.cancelled_ = true;
+  finished_.notify_all();
   queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
                               [&](const auto& queued) { return queued.get() == &batch; }),
                queue_.end());
-  finished_.wait(lock, [&] { return batch.finished_ == batch.claimed_; });
 }
 
 bool DecodePool::claim_locked(Claim* claim) {
@@ -149,6 +146,7 @@ void DecodePool::finish_locked(const Claim& claim, std::optional<std::string> re
 
 void DecodePool::work() {
   SampleDecoder decoder;
+  size_t scratch = 0;                 // its share of scratch_bytes_
   std::shared_ptr<DecodeBatch> left;  // perhaps the last reference; dropped without the mutex
   std::unique_lock<std::mutex> lock(mutex_);
   while (!closed_) {
@@ -178,7 +176,10 @@ void DecodePool::work() {
     } catch (...) {
       reason = "something that is not a std::exception was thrown";
     }
+    const size_t kept = decoder.scratch_bytes();
     lock.lock();
+    scratch_bytes_ += kept - scratch;
+    scratch = kept;
     finish_locked(claim, std::move(reason));
     left = std::move(claim.batch);
   }

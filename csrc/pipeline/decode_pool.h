@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "pipeline/buffer_pool.h"
 #include "pipeline/sample_decoder.h"
 
 namespace fastloader {
@@ -46,12 +46,16 @@ class DecodeBatch {
     std::string reason;
   };
 
-  /// `seeds` has one entry per sample, or a single one for all. Throws InvalidArgument for any
-  /// other number of them, and for an index that the source does not have.
+  /// Where the pixels go: recycled memory, or a slot of the ring. Held until the last thread has
+  /// let go of the batch.
+  using Memory = std::shared_ptr<std::byte>;
+
+  /// `seeds` has one entry per sample, or a single one for all. `memory` is called once, with the
+  /// number of bytes. Throws what it throws, InvalidArgument for any other number of seeds, and for
+  /// an index that the source does not have.
   DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
               std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
-              const std::shared_ptr<BufferPool>& memory);
-  ~DecodeBatch();
+              const std::function<Memory(size_t bytes)>& memory);
   DecodeBatch(const DecodeBatch&) = delete;
   DecodeBatch& operator=(const DecodeBatch&) = delete;
 
@@ -61,13 +65,13 @@ class DecodeBatch {
   uint64_t seed(size_t position) const { return seeds_.size() == 1 ? seeds_[0] : seeds_[position]; }
   /// Throws InvalidArgument once the memory was released.
   std::byte* sample(size_t position) const {
-    if (buffer_ == nullptr) throw InvalidArgument("the batch's memory was taken already");
-    return static_cast<std::byte*>(buffer_->data()) + position * job_->sample_bytes();
+    if (memory_ == nullptr) throw InvalidArgument("the batch's memory was taken already");
+    return memory_.get() + position * job_->sample_bytes();
   }
   /// In the order of their positions. Valid once done.
   const std::vector<Failure>& failures() const { return failures_; }
-  /// Hands over the memory; whoever takes it gives it back to its pool.
-  BufferPool::Buffer* release_buffer() { return std::exchange(buffer_, nullptr); }
+  /// Hands over the memory of a batch that is done.
+  Memory release_memory() { return std::move(memory_); }
 
  private:
   friend class DecodePool;
@@ -77,7 +81,7 @@ class DecodeBatch {
   const std::vector<uint64_t> indices_;
   const std::vector<uint64_t> seeds_;
   const uint64_t born_in_;  // fork generation
-  BufferPool::Buffer* buffer_ = nullptr;
+  Memory memory_;
   // Guarded by the pool's mutex until done.
   size_t claimed_ = 0;
   size_t finished_ = 0;
@@ -107,12 +111,17 @@ class DecodePool {
 
   /// Once per batch.
   void submit(std::shared_ptr<DecodeBatch> batch);
-  /// False at the deadline; after true only the caller touches the batch. Throws Error for a batch
-  /// that was left unfinished by a fork.
-  bool wait(const DecodeBatch& batch, Clock::time_point deadline);
-  /// Waits until no thread works on the batch, at most one sample's time; what was not begun never
-  /// will be.
+  enum class Wait : uint8_t { kDone, kCancelled, kTimeout };
+  /// After kDone only the caller touches the batch. Throws Error for a batch that was left
+  /// unfinished by a fork.
+  Wait wait(const DecodeBatch& batch, Clock::time_point deadline);
+  /// What was not begun of the batch never will be, and whoever waits for it is told at once.
+  void stop(DecodeBatch& batch);
+  /// The same, and waits until no thread works on the batch, at most one sample's time.
   void cancel(DecodeBatch& batch);
+
+  /// What the threads keep from picture to picture: buffers of decoder and resizer.
+  size_t scratch_bytes() const;
 
  private:
   struct Claim {
@@ -121,6 +130,7 @@ class DecodePool {
   };
 
   void work();
+  void stop_locked(DecodeBatch& batch);
   bool claim_locked(Claim* claim);
   void finish_locked(const Claim& claim, std::optional<std::string> reason);
 
@@ -129,6 +139,7 @@ class DecodePool {
   std::condition_variable finished_;                // wait() and cancel() wait
   std::deque<std::shared_ptr<DecodeBatch>> queue_;  // batches with unclaimed samples
   bool closed_ = false;
+  size_t scratch_bytes_ = 0;  // of all threads
   std::vector<std::unique_ptr<Thread>> threads_;
 };
 

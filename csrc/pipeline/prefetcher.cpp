@@ -1,7 +1,6 @@
 #include "pipeline/prefetcher.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
@@ -27,9 +26,9 @@ Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_sl
     : backend_(backend),
       device_(checked_device(backend, device)),
       born_in_(fork_generation()),
-      ring_(std::make_unique<Ring>(
+      ring_(std::make_shared<Ring>(
           depth, max_slot_bytes,
-          [this](size_t bytes) { return backend_.allocate_host(device_, bytes); })),
+          [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); })),
       side_(backend.create_stream(device)) {
   for (size_t i = 0; i < depth; ++i) {
     copied_.push_back(backend_.create_event(device_));
@@ -50,7 +49,7 @@ Prefetcher::~Prefetcher() {
     // The threads are not in this process, and the stream, the events and the slots are the
     // parent's: closing any of them here could hang or touch the parent's device state. Even the
     // ring's condition variables would wait for the threads that wait on them in the parent.
-    (void)ring_.release();
+    (void)new std::shared_ptr<Ring>(std::move(ring_));
     (void)prefetch_.release();
     (void)reaper_.release();
     (void)side_.release();
@@ -75,21 +74,21 @@ void Prefetcher::close() {
   }
 }
 
+Ring::Wait Prefetcher::reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
+                               std::shared_ptr<Reservation>* place) {
+  Ring::Filling filling;
+  const Ring::Wait waited = ring_->begin_fill(epoch, bytes, deadline, &filling);
+  if (waited == Ring::Wait::kOk) *place = std::make_shared<Reservation>(ring_, filling);
+  return waited;
+}
+
 Ring::Wait Prefetcher::push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
                             const std::vector<const void*>& leaves, Clock::time_point deadline) {
   if (plan == nullptr) throw InvalidArgument("push: a batch needs a plan");
-  if (leaves.size() != plan->leaves().size()) {
-    throw InvalidArgument("push: " + std::to_string(leaves.size()) + " addresses for a plan of " +
-                          std::to_string(plan->leaves().size()) + " leaves");
-  }
-  std::byte* slot = nullptr;
-  const Ring::Wait waited = ring_->begin_fill(epoch, plan->packed_bytes(), deadline, &slot);
+  Ring::Filling filling;
+  const Ring::Wait waited = ring_->begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
   if (waited != Ring::Wait::kOk) return waited;
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    const BatchPlan::Leaf& leaf = plan->leaves()[i];
-    if (leaf.bytes > 0) std::memcpy(slot + leaf.offset, leaves[i], leaf.bytes);
-  }
-  return ring_->commit(epoch, plan) ? Ring::Wait::kOk : Ring::Wait::kOver;
+  return Reservation(ring_, filling).commit(plan, leaves) ? Ring::Wait::kOk : Ring::Wait::kOver;
 }
 
 Stream& Prefetcher::consumer_stream(uintptr_t handle) {
@@ -165,8 +164,11 @@ void Prefetcher::issue(const Ring::Issue& work) {
   side_->copy_h2d_async(staging, work.data, work.plan->packed_bytes());
   for (size_t i = 0; i < leaves.size(); ++i) {
     const BatchPlan::Leaf& leaf = leaves[i];
-    if (leaf.bytes == 0) continue;
-    if (leaf.normalize) {
+    if (leaf.bytes == 0 || leaf.records) continue;
+    if (leaf.augment) {
+      side_->augment_async(*leaf.augment, staging + leaves.back().offset, staging + leaf.offset,
+                           credit.outputs[i]);
+    } else if (leaf.normalize) {
       side_->normalize_async(*leaf.normalize, staging + leaf.offset, credit.outputs[i]);
     } else {
       side_->copy_d2d_async(credit.outputs[i], staging + leaf.offset, leaf.bytes);

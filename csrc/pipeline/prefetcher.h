@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/thread.h"
+#include "pipeline/reservation.h"
 #include "pipeline/ring.h"
 
 namespace fastloader {
@@ -25,8 +26,8 @@ class Prefetcher {
  public:
   using Clock = Ring::Clock;
 
-  /// `backend` outlives the prefetcher. Starts both threads. Throws InvalidArgument for a device
-  /// that does not exist, BackendError when the device refuses.
+  /// `backend` outlives the prefetcher and its reservations. Starts both threads. Throws
+  /// InvalidArgument for a device that does not exist, BackendError when the device refuses.
   Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
@@ -36,6 +37,10 @@ class Prefetcher {
   Ring& ring() { return *ring_; }
   size_t depth() const { return ring_->depth(); }
 
+  /// Producer: takes the next slot, with room for `bytes`. Several may be in the making; they are
+  /// committed in the order in which they were reserved.
+  Ring::Wait reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
+                     std::shared_ptr<Reservation>* place);
   /// Producer: copies one batch into the next slot. `leaves` are host addresses, one per leaf.
   Ring::Wait push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
                   const std::vector<const void*>& leaves, Clock::time_point deadline);
@@ -71,7 +76,7 @@ class Prefetcher {
   Backend& backend_;
   const int device_;
   const uint64_t born_in_;
-  std::unique_ptr<Ring> ring_;  // on the heap, so that a forked child can leak it
+  std::shared_ptr<Ring> ring_;  // shared with reservations; a forked child leaks it
   std::unique_ptr<Stream> side_;
   std::vector<std::unique_ptr<Event>> copied_;  // one per slot, recorded on side_
   std::vector<Writable> writable_;              // one per credit, recorded on the consumer's

@@ -29,52 +29,69 @@ Ring::Epoch Ring::open_epoch() {
   return Epoch{epoch_, filled_};
 }
 
-Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline,
-                            std::byte** data) {
-  std::unique_lock<std::mutex> lock(mutex_);
+Ring::Wait Ring::reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
+                                Clock::time_point deadline, Filling* filling) {
   const auto start = Clock::now();
   const bool woke = slot_freed_.wait_until(
-      lock, deadline, [&] { return over(epoch) || slot(filled_).state == SlotState::kFree; });
+      lock, deadline, [&] { return over(epoch) || slot(reserved_).state == SlotState::kFree; });
   stats_.producer_wait_s += seconds_since(start);
   if (over(epoch)) return Wait::kOver;
   if (!woke) return Wait::kTimeout;
-
-  Slot& next = slot(filled_);
-  next.state = SlotState::kFilling;
-  if (next.memory == nullptr || next.memory->bytes() < bytes) {
-    // Mapping and pinning take milliseconds; the FILLING state alone protects the slot meanwhile.
-    lock.unlock();
-    try {
-      grow(next, bytes);
-    } catch (...) {
-      abandon();
-      throw;
-    }
-    lock.lock();
-    // A stale producer must not write into a slot that a new epoch already waits for.
-    if (over(epoch)) {
-      free_locked(next);
-      return Wait::kOver;
-    }
-  }
-  *data = static_cast<std::byte*>(next.memory->data());
+  *filling = Filling{epoch, reserved_, nullptr, 0};
+  slot(reserved_).state = SlotState::kFilling;
+  ++reserved_;
   return Wait::kOk;
 }
 
-void Ring::grow(Slot& slot, size_t bytes) {
+Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline,
+                            Filling* filling) {
   if (bytes > max_slot_bytes_) {
     throw InvalidArgument("a batch needs " + std::to_string(bytes) +
                           " bytes, but one slot of the ring may hold at most " +
                           std::to_string(max_slot_bytes_) +
                           " bytes; use a smaller batch_size or depth");
   }
+  Filling mine;
+  std::unique_lock<std::mutex> lock(mutex_);
+  const Wait waited = reserve_locked(lock, epoch, deadline, &mine);
+  if (waited != Wait::kOk) return waited;
+  Slot& next = slot(mine.seq);
+  if (next.memory == nullptr || next.memory->bytes() < bytes) {
+    // Mapping and pinning take milliseconds; the FILLING state alone protects the slot meanwhile.
+    lock.unlock();
+    try {
+      grow(next, bytes);
+    } catch (...) {
+      abandon(mine);
+      throw;
+    }
+    lock.lock();
+    // A stale producer must not write into a slot that a new epoch already waits for.
+    if (over(epoch)) {
+      abandon_locked(mine);
+      return Wait::kOver;
+    }
+  }
+  mine.data = static_cast<std::byte*>(next.memory->data());
+  mine.bytes = bytes;
+  *filling = mine;
+  return Wait::kOk;
+}
+
+void Ring::grow(Slot& slot, size_t bytes) {
   const bool grown = slot.memory != nullptr;
   // Exact at first, since most loaders never change their batch size; with some air once sizes
   // prove to vary, or every slightly larger batch would pin anew.
   const size_t wanted = grown ? std::min(max_slot_bytes_, bytes + bytes / 4) : bytes;
+  const size_t had = grown ? slot.memory->bytes() : 0;
   slot.memory.reset();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stats_.slot_bytes -= had;
+  }
   slot.memory = allocate_(wanted);
   const std::lock_guard<std::mutex> lock(mutex_);
+  stats_.slot_bytes += slot.memory->bytes();
   if (grown) ++stats_.slot_growths;
   if (!slot.memory->pinned() && stats_.pinned) {
     stats_.pinned = false;
@@ -82,47 +99,64 @@ void Ring::grow(Slot& slot, size_t bytes) {
   }
 }
 
-bool Ring::commit(uint64_t epoch, std::shared_ptr<const BatchPlan> plan) {
+bool Ring::commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::find_if(slots_.begin(), slots_.end(), [](const Slot& candidate) {
-    return candidate.state == SlotState::kFilling;
-  });
-  if (found == slots_.end()) throw InvalidArgument("there is no slot to commit");
-  Slot& filling = *found;
-  if (over(epoch)) {
-    free_locked(filling);
+  return commit_locked(filling, EntryKind::kBatch, std::move(plan), copied);
+}
+
+bool Ring::commit(const Filling& filling, EntryKind kind) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return commit_locked(filling, kind, nullptr, 0);
+}
+
+bool Ring::commit_locked(const Filling& filling, EntryKind kind,
+                         std::shared_ptr<const BatchPlan> plan, size_t copied) {
+  if (over(filling.epoch)) {
+    abandon_locked(filling);
     return false;
   }
-  stats_.bytes += plan->packed_bytes();
-  ++stats_.filled;
-  filling.state = SlotState::kFilled;
-  filling.kind = EntryKind::kBatch;
-  filling.plan = std::move(plan);
+  if (filling.seq != filled_) {
+    throw InvalidArgument("batch " + std::to_string(filling.seq) +
+                          " cannot be committed, the next one is " + std::to_string(filled_));
+  }
+  if (plan != nullptr) {
+    stats_.bytes += plan->packed_bytes();
+    stats_.copied += copied;
+    ++stats_.filled;
+  }
+  Slot& mine = slot(filled_);
+  mine.state = SlotState::kFilled;
+  mine.kind = kind;
+  mine.plan = std::move(plan);
   ++filled_;
   issuable_.notify_one();
   arrived_.notify_all();
   return true;
 }
 
-void Ring::abandon() {
+void Ring::abandon(const Filling& filling) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (Slot& candidate : slots_) {
-    if (candidate.state == SlotState::kFilling) free_locked(candidate);
-  }
+  abandon_locked(filling);
+}
+
+void Ring::abandon_locked(const Filling& filling) {
+  free_locked(slot(filling.seq));
+  // The numbers of a cancelled epoch are another's by now; the slot was nobody else's.
+  if (filling.epoch != epoch_) return;
+  while (reserved_ > filled_ && slot(reserved_ - 1).state == SlotState::kFree) --reserved_;
 }
 
 Ring::Wait Ring::put(uint64_t epoch, EntryKind kind, Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const bool woke = slot_freed_.wait_until(
-      lock, deadline, [&] { return over(epoch) || slot(filled_).state == SlotState::kFree; });
-  if (over(epoch)) return Wait::kOver;
-  if (!woke) return Wait::kTimeout;
-  Slot& next = slot(filled_);
-  next.state = SlotState::kFilled;
-  next.kind = kind;
-  next.plan = nullptr;
-  ++filled_;
-  issuable_.notify_one();
+  Filling place;
+  const Wait waited = reserve_locked(lock, epoch, deadline, &place);
+  if (waited != Wait::kOk) return waited;
+  try {
+    commit_locked(place, kind, nullptr, 0);
+  } catch (...) {  // something before it is still in the making
+    abandon_locked(place);
+    throw;
+  }
   return Wait::kOk;
 }
 
@@ -304,6 +338,7 @@ Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
   }
   issued_ = filled_;
   delivered_ = filled_;
+  reserved_ = filled_;  // FILLING slots come back when their holders let go
   return newest;
 }
 
@@ -333,12 +368,7 @@ void Ring::close() {
 
 Ring::Stats Ring::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  Stats copy = stats_;
-  for (const Slot& each : slots_) {
-    // A slot that is being filled may be growing outside the lock; it is counted next time.
-    if (each.state != SlotState::kFilling && each.memory) copy.slot_bytes += each.memory->bytes();
-  }
-  return copy;
+  return stats_;
 }
 
 }  // namespace fastloader

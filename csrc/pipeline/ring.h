@@ -20,10 +20,14 @@ namespace fastloader {
 ///
 /// Batches are numbered by 64-bit sequence numbers that never restart; batch `seq` lives in slot
 /// `seq % depth` and uses credit `seq % depth`. At any time
-///     delivered <= issued <= filled,   issued - delivered <= depth,
-/// since a credit for `seq` is accepted only once `seq - depth` has been delivered. This is also
-/// why one event per slot is enough: it is recorded for `seq` only after the reaper has freed the
-/// slot of `seq - depth` and the consumer's stream has captured its ticket.
+///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
+/// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
+/// is also why one event per slot is enough: it is recorded for `seq` only after the reaper has
+/// freed the slot of `seq - depth` and the consumer's stream has captured its ticket.
+///
+/// A producer may have several slots in the making, [filled, reserved), and commits them in order.
+/// The memory of a FILLING slot is whoever's `begin_fill` it was, until that one commits or
+/// abandons it: the end of its epoch frees it from nobody's hands.
 ///
 /// An *epoch* is one pass of a producer. Cancelling it never waits for the producer: a late
 /// producer finds its epoch number stale and is told so.
@@ -59,6 +63,7 @@ class Ring {
     uint64_t filled = 0;
     uint64_t delivered = 0;
     uint64_t bytes = 0;         ///< of the filled batches, packed
+    uint64_t copied = 0;        ///< bytes that were not made in their slot but copied into it
     uint64_t slot_growths = 0;  ///< times a slot was made again because a batch outgrew it
     uint64_t slot_bytes = 0;    ///< host memory in all slots now
     bool pinned = true;
@@ -83,15 +88,28 @@ class Ring {
 
   // --- producer: one thread per epoch -----------------------------------------------------------
 
-  /// Waits until the next slot is free and holds at least `bytes`; `*data` is then the producer's
-  /// until `commit` or `abandon`. Throws InvalidArgument when `bytes` exceeds the limit, and what
-  /// the allocator throws; the slot is free again then and the epoch goes on.
-  Wait begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, std::byte** data);
-  /// Hands over the slot of `begin_fill`. False when the epoch was cancelled meanwhile. Throws
-  /// InvalidArgument without a slot to hand over.
-  bool commit(uint64_t epoch, std::shared_ptr<const BatchPlan> plan);
-  void abandon();
-  /// Puts an error or the end in the place of the next batch.
+  /// A slot in the making.
+  struct Filling {
+    uint64_t epoch = 0;
+    uint64_t seq = 0;
+    std::byte* data = nullptr;
+    size_t bytes = 0;  ///< as asked for
+  };
+
+  /// Waits until the next slot is free and holds at least `bytes`; `*filling` is then the caller's,
+  /// who commits or abandons it exactly once, from any thread. Throws InvalidArgument when `bytes`
+  /// exceeds the limit, and what the allocator throws; the slot is free again then and the epoch
+  /// goes on.
+  Wait begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, Filling* filling);
+  /// Hands over a batch. False when the epoch was cancelled meanwhile. Throws InvalidArgument, and
+  /// changes nothing, unless this is the oldest slot in the making. `copied` is for the statistics.
+  bool commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied = 0);
+  /// The same with an error or the end in the batch's place.
+  bool commit(const Filling& filling, EntryKind kind);
+  /// Gives the slot back. What was reserved behind it in the same epoch cannot be committed any
+  /// more and is to be abandoned too, before the next one is reserved.
+  void abandon(const Filling& filling);
+  /// begin_fill and commit of an error or the end, which need no memory.
   Wait put(uint64_t epoch, EntryKind kind, Clock::time_point deadline);
 
   // --- prefetch thread --------------------------------------------------------------------------
@@ -152,6 +170,11 @@ class Ring {
   bool over(uint64_t epoch) const { return closed_ || !failure_.empty() || epoch != epoch_; }
   bool credit_fits(uint64_t seq) const;
   bool wants_credit(uint64_t seq) const;
+  Wait reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
+                      Clock::time_point deadline, Filling* filling);
+  bool commit_locked(const Filling& filling, EntryKind kind, std::shared_ptr<const BatchPlan> plan,
+                     size_t copied);
+  void abandon_locked(const Filling& filling);
   void grow(Slot& slot, size_t bytes);
   Ticket cancel_locked(std::unique_lock<std::mutex>& lock);
   void free_locked(Slot& slot);
@@ -168,7 +191,8 @@ class Ring {
   std::vector<Window> windows_;
   std::vector<Reap> reap_queue_;  // first in, first out; reserved for depth entries
   uint64_t epoch_ = 0;
-  uint64_t filled_ = 0;     // next sequence number to fill
+  uint64_t reserved_ = 0;   // next sequence number to be filled
+  uint64_t filled_ = 0;     // next to commit
   uint64_t issued_ = 0;     // next to issue
   uint64_t delivered_ = 0;  // next to deliver
   bool issuing_ = false;

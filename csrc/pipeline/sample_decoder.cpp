@@ -1,7 +1,8 @@
 #include "pipeline/sample_decoder.h"
 
+#include <array>
 #include <cstring>
-#include <string>
+#include <optional>
 
 #include "base/error.h"
 #include "image/split_rgb.h"
@@ -11,37 +12,46 @@ namespace {
 
 constexpr size_t kRgb = 3;
 
-bool keeps_all(const SampleGeometry& geometry) {
-  return geometry.window.box == CropBox{0, 0, geometry.scaled.width, geometry.scaled.height} &&
-         !geometry.window.padded();
+/// What the resize is given: a part of the decoded pixels, and what is stretched of that part if
+/// not all of it.
+struct ResizeInput {
+  CropBox part;
+  std::optional<ResizeBox> box;
+};
+
+void fill_row(const std::array<uint8_t, kRgb>& colour, uint8_t* row, size_t width) {
+  for (size_t x = 0; x < width; ++x) std::memcpy(row + x * kRgb, colour.data(), kRgb);
 }
 
-/// Copies the window of `scaled` into `out`, zeros around it, flipped.
-void cut_window(const SampleGeometry& geometry, const uint8_t* scaled, uint8_t* out) {
-  const CenterCrop& window = geometry.window;
-  const size_t width = window.pad_left + window.box.width + window.pad_right;
-  const size_t height = window.pad_top + window.box.height + window.pad_bottom;
-  for (size_t y = 0; y < height; ++y) {
-    const size_t from = geometry.vertical_flip ? height - 1 - y : y;
-    uint8_t* row = out + y * width * kRgb;
-    if (from < window.pad_top || from >= window.pad_top + window.box.height) {
-      std::memset(row, 0, width * kRgb);
-      continue;
-    }
-    const uint8_t* source =
-        scaled +
-        ((window.box.top + from - window.pad_top) * geometry.scaled.width + window.box.left) * kRgb;
-    if (!geometry.horizontal_flip) {
-      std::memset(row, 0, window.pad_left * kRgb);
-      std::memcpy(row + window.pad_left * kRgb, source, window.box.width * kRgb);
-      std::memset(row + (window.pad_left + window.box.width) * kRgb, 0, window.pad_right * kRgb);
-      continue;
-    }
-    std::memset(row, 0, width * kRgb);
-    for (size_t x = 0; x < window.box.width; ++x) {
-      std::memcpy(row + (width - 1 - window.pad_left - x) * kRgb, source + x * kRgb, kRgb);
+/// The largest reduction by the decoder that leaves the resize nothing to enlarge.
+int denominator_for(const SampleGeometry& geometry) {
+  for (const int denominator : {8, 4, 2}) {
+    const auto times = static_cast<size_t>(denominator);
+    if (geometry.box.width >= times * geometry.scaled.width &&
+        geometry.box.height >= times * geometry.scaled.height) {
+      return denominator;
     }
   }
+  return 1;
+}
+
+/// The box in pixels of a picture that was decoded at 1/`denominator`: its edges may lie within
+/// one, and rounding them would shift the picture. As with a crop, the pixels that it does not
+/// touch don't count.
+ResizeInput reduced(const CropBox& box, int denominator) {
+  if (denominator == 1) return {box, std::nullopt};
+  const auto by = static_cast<size_t>(denominator);
+  const size_t left = box.left / by;
+  const size_t top = box.top / by;
+  const size_t right = (box.left + box.width + by - 1) / by;
+  const size_t bottom = (box.top + box.height + by - 1) / by;
+  // Exact: eighths of less than 2^21.
+  const auto within = [&](size_t edge, size_t origin) {
+    return static_cast<float>(edge - origin * by) / static_cast<float>(by);
+  };
+  return {CropBox{left, top, right - left, bottom - top},
+          ResizeBox{within(box.left, left), within(box.top, top),
+                    within(box.left + box.width, left), within(box.top + box.height, top)}};
 }
 
 /// Makes room without ever giving it back: clearing what a smaller picture left costs as much as
@@ -62,9 +72,6 @@ size_t ImageJob::sample_bytes() const {
 void validate(const ImageJob& job) {
   if (job.source == nullptr) throw InvalidArgument("a job needs a source");
   validate(job.transform);
-  if (job.jpeg.scale_denominator != 1) {
-    throw InvalidArgument("a job decodes pictures at their full size");
-  }
   if (job.output != ImageJob::Output::kNormalized) return;
   validate(job.normalize);
   const NormalizeSpec& spec = job.normalize;
@@ -75,37 +82,38 @@ void validate(const ImageJob& job) {
   }
 }
 
-void SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry, void* out) {
+CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry, int denominator,
+                             void* out) {
   const ImageSize size = *job.transform.output();
+  const size_t row_bytes = size.width * kRgb;
   if (job.output == ImageJob::Output::kNhwcBytes) {
     finished_ = static_cast<uint8_t*>(out);
   } else {
-    finished_ = at_least(pixels_, size.height * size.width * kRgb);
+    finished_ = at_least(pixels_, size.height * row_bytes);
   }
+  const ResizeInput input = reduced(geometry.box, denominator);
+  const CenterCrop& window = geometry.window;
   ResizeSpec spec;
-  spec.in_width = geometry.box.width;
-  spec.in_height = geometry.box.height;
+  spec.in_width = input.part.width;
+  spec.in_height = input.part.height;
   spec.out_width = geometry.scaled.width;
   spec.out_height = geometry.scaled.height;
-  spec.filter = job.transform.filter;
-  uint8_t* to = finished_;
-  if (keeps_all(geometry)) {
-    spec.horizontal_flip = geometry.horizontal_flip;
-    spec.vertical_flip = geometry.vertical_flip;
-  } else {
-    const uint64_t scaled = uint64_t{spec.out_width} * spec.out_height;
-    if (scaled > job.jpeg.pixel_limit) {
-      throw DecodeError("the picture would be resized to " + std::to_string(spec.out_width) + "x" +
-                        std::to_string(spec.out_height) + " pixels, more than the limit of " +
-                        std::to_string(job.jpeg.pixel_limit));
-    }
-    to = at_least(scaled_, scaled * kRgb);
-  }
-  resizer_.begin(spec, to, spec.out_row_bytes());
+  spec.filter = geometry.filter;
+  spec.horizontal_flip = geometry.horizontal_flip;
+  spec.vertical_flip = geometry.vertical_flip;
+  spec.box = input.box;
+  spec.window = window.box;
+  if (window.padded()) fill_row(job.transform.fill, finished_, size.height * size.width);
+  const size_t left = geometry.horizontal_flip ? window.pad_right : window.pad_left;
+  const size_t top = geometry.vertical_flip ? window.pad_bottom : window.pad_top;
+  resizer_.begin(spec, finished_ + top * row_bytes + left * kRgb, row_bytes);
+  CropBox needed = resizer_.needed();
+  needed.left += input.part.left;
+  needed.top += input.part.top;
+  return needed;
 }
 
-void SampleDecoder::finish(const ImageJob& job, const SampleGeometry& geometry, void* out) {
-  if (!keeps_all(geometry)) cut_window(geometry, scaled_.data(), finished_);
+void SampleDecoder::finish(const ImageJob& job, void* out) {
   switch (job.output) {
     case ImageJob::Output::kNhwcBytes:
       return;
@@ -116,42 +124,49 @@ void SampleDecoder::finish(const ImageJob& job, const SampleGeometry& geometry, 
   }
 }
 
-const JpegHeader& SampleDecoder::open(const ImageJob& job) {
+const JpegHeader& SampleDecoder::open(const ImageJob& job, uint64_t index) {
+  std::optional<SampleBytes> file = job.source->view(index);
+  if (!file) {
+    job.source->read(index, file_);
+    file = SampleBytes{file_.data(), file_.size()};
+  }
   // libjpeg asks for two bytes; Pillow tells a JPEG by three and takes anything else for no
   // picture.
-  if (file_.size() >= 3 && file_[2] != 0xFF) {
+  if (file->size >= 3 && file->data[2] != 0xFF) {
     throw DecodeError("the file does not begin as a JPEG does");
   }
-  return jpeg_.open(file_.data(), file_.size(), job.jpeg);
+  return jpeg_.open(file->data, file->size, job.jpeg);
 }
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out) {
-  job.source->read(index, file_);
-  const JpegHeader& header = open(job);
+  const JpegHeader& header = open(job, index);
   const SampleGeometry geometry =
       draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
-  begin(job, geometry, out);
-  const CropBox& box = geometry.box;
-  jpeg_.begin(JpegRegion{static_cast<uint32_t>(box.left), static_cast<uint32_t>(box.top),
-                         static_cast<uint32_t>(box.width), static_cast<uint32_t>(box.height)});
-  for (size_t y = 0; y < box.height; ++y) resizer_.push_row(jpeg_.read_row());
-  finish(job, geometry, out);
+  int denominator = 1;
+  if (job.approximate) {
+    denominator = denominator_for(geometry);
+    jpeg_.reduce(denominator);
+  }
+  const CropBox needed = begin(job, geometry, denominator, out);
+  jpeg_.begin(JpegRegion{static_cast<uint32_t>(needed.left), static_cast<uint32_t>(needed.top),
+                         static_cast<uint32_t>(needed.width),
+                         static_cast<uint32_t>(needed.height)});
+  for (size_t y = 0; y < needed.height; ++y) resizer_.push_row(jpeg_.read_row());
+  finish(job, out);
 }
 
 void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed,
                               const uint8_t* pixels, const ImageSize& size, void* out) {
   const SampleGeometry geometry = draw_geometry(job.transform, size, seed, index);
-  begin(job, geometry, out);
-  const CropBox& box = geometry.box;
-  for (size_t y = 0; y < box.height; ++y) {
-    resizer_.push_row(pixels + ((box.top + y) * size.width + box.left) * kRgb);
+  const CropBox needed = begin(job, geometry, 1, out);
+  for (size_t y = 0; y < needed.height; ++y) {
+    resizer_.push_row(pixels + ((needed.top + y) * size.width + needed.left) * kRgb);
   }
-  finish(job, geometry, out);
+  finish(job, out);
 }
 
 SampleGeometry SampleDecoder::geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
-  job.source->read(index, file_);
-  const JpegHeader& header = open(job);
+  const JpegHeader& header = open(job, index);
   return draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
 }
 

@@ -12,7 +12,7 @@ namespace fastloader {
 /// FREE -> FILLING -> FILLED -> ISSUING -> ISSUED -> FREE. Each arrow has one owner:
 /// the producer fills, the prefetch thread issues, the reaper frees. An error or the end of the
 /// epoch goes FILLED -> FREE as soon as the prefetch thread has passed it on; a cancelled epoch
-/// frees FILLED slots at once, FILLING ones when the producer lets go, ISSUED ones by the reaper.
+/// frees FILLED slots at once, FILLING ones when their holders let go, ISSUED ones by the reaper.
 enum class SlotState : uint8_t { kFree, kFilling, kFilled, kIssuing, kIssued };
 
 /// What takes a batch's place in the order.

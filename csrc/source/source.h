@@ -1,10 +1,18 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace fastloader {
+
+/// The encoded bytes of one sample, somebody else's.
+struct SampleBytes {
+  const uint8_t* data = nullptr;
+  size_t size = 0;
+};
 
 /// Where the bytes of samples come from. Immutable after construction, so that any thread may read.
 class Source {
@@ -18,6 +26,8 @@ class Source {
   /// Replaces the contents of `bytes`, whose capacity is kept from sample to sample. Throws
   /// SourceError with the sample's name and the system's reason.
   virtual void read(uint64_t index, std::vector<uint8_t>& bytes) const = 0;
+  /// Where the sample lies in memory already, for as long as the source lives; otherwise read() it.
+  virtual std::optional<SampleBytes> view(uint64_t /*index*/) const { return std::nullopt; }
   /// What to call the sample in a message: its path, its key.
   virtual std::string name(uint64_t index) const = 0;
 };

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "augment_reference.h"
 #include "backend_test.h"
 #include "base/error.h"
 #include "child_process.h"
@@ -110,6 +111,42 @@ BACKEND_TEST(normalize_equals_the_image_layers) {
       }
     }
   }
+}
+
+BACKEND_TEST(augment_equals_the_definition) {
+  const auto stream = backend.create_stream(0);
+  size_t number = 0;
+  for_each_augment_case([&](const AugmentCase& test) {
+    if (++number % 7 != 0) return;  // each comes by in augment_test; here the launch is tested
+    const Bytes packed = test.records();
+    Bytes expected = test.out;
+    expected.resize(expected.size() + kGuard, kPoison);
+    const auto records = backend.allocate_device(0, packed.size());
+    const auto in = backend.allocate_device(0, test.in.size() + 1);
+    const auto out = backend.allocate_device(0, expected.size());
+    upload(*stream, out->data(), Bytes(expected.size(), kPoison));
+    stream->copy_h2d_async(records->data(), packed.data(), packed.size());
+    stream->copy_h2d_async(in->data(), test.in.data(), test.in.size());
+    stream->augment_async(test.spec, records->data(), in->data(), out->data());
+    if (download(*stream, out->data(), expected.size()) != expected) {
+      throw Failure{describe(test.spec)};
+    }
+  });
+}
+
+BACKEND_TEST(augment_refuses_what_can_never_work) {
+  const auto stream = backend.create_stream(0);
+  const auto block = backend.allocate_device(0, 4096);
+  auto* bytes = static_cast<uint8_t*>(block->data());
+  AugmentSpec spec;
+  spec.in_batch = spec.normalize.batch = spec.normalize.height = spec.normalize.width = 1;
+  EXPECT_THROW(stream->augment_async(spec, bytes, bytes, bytes + 2048), InvalidArgument,
+               "channels");
+  spec.normalize.channels = 3;
+  EXPECT_THROW(stream->augment_async(spec, bytes + 8, bytes, bytes + 2048), InvalidArgument, "16");
+  EXPECT_THROW(stream->augment_async(spec, bytes, bytes + 1, bytes + 2048), InvalidArgument, "16");
+  EXPECT_THROW(stream->augment_async(spec, bytes, bytes, bytes + 2049), InvalidArgument, "16");
+  stream->check();
 }
 
 BACKEND_TEST(normalize_gives_every_value) {

@@ -267,6 +267,22 @@ TEST(resized_sizes_are_those_of_torchvision) {
   EXPECT_THROW(resize_longer_edge({5, 5}, 0), InvalidArgument, "longer edge");
 }
 
+/// What timm 1.0.31's ResizeKeepRatio.get_params gives.
+TEST(sizes_that_keep_the_shape_are_those_of_timm) {
+  EXPECT(resize_to_cover({375, 500}, {256, 256}) == (ImageSize{256, 341}));
+  EXPECT(resize_to_fit({375, 500}, {256, 256}) == (ImageSize{192, 256}));
+  EXPECT(resize_to_cover({375, 500}, {100, 256}) == (ImageSize{192, 256}));
+  EXPECT(resize_to_fit({375, 500}, {100, 256}) == (ImageSize{100, 133}));
+  EXPECT(resize_to_cover({333, 333}, {10, 10}) == (ImageSize{10, 10}));
+  EXPECT(resize_to_fit({3, 4}, {2, 2}) == (ImageSize{2, 2}));  // round(1.5)
+  EXPECT(resize_to_fit({5, 4}, {2, 2}) == (ImageSize{2, 2}));
+  EXPECT(resize_to_fit({1, 4}, {2, 2}) == (ImageSize{0, 2}));  // round(0.5)
+  EXPECT(resize_to_fit({1, 1000}, {10, 10}) == (ImageSize{0, 10}));
+  EXPECT(resize_to_cover({1, 1000}, {10, 10}) == (ImageSize{10, 10000}));
+  EXPECT_THROW(resize_to_fit({0, 5}, {2, 2}), InvalidArgument, "image");
+  EXPECT_THROW(resize_to_cover({5, 5}, {2, 0}), InvalidArgument, "target");
+}
+
 }  // namespace
 }  // namespace fastloader
 

@@ -47,7 +47,7 @@ TEST(a_forked_child_gets_a_pool_of_its_own) {
       refused = true;
     }
     if (!refused) _exit(2);
-    if (!mine.wait(*finished, Clock::now())) _exit(3);
+    if (!done(mine, finished)) _exit(3);
     finished.reset();
     mine.grow(2);
     // The inherited quota counts nobody, whether the loader was busy or not.

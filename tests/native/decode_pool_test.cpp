@@ -128,6 +128,43 @@ TEST(cancel_waits_for_the_samples_begun_and_begins_no_other) {
   pool.cancel(*batch);  // again
 }
 
+TEST(stop_waits_for_nobody_and_wakes_who_waits) {
+  DecodePool pool;
+  const Loader loader(8, 1);
+  loader.source->hold({0});
+  pool.grow(1);
+  const Batch batch = submitted(pool, loader.batch(range(0, 8)));
+  loader.source->wait_begun(1);
+  Actor waiter(
+      [&] { EXPECT(pool.wait(*batch, Clock::time_point::max()) == DecodePool::Wait::kCancelled); },
+      [&] { loader.source->open_all(); });
+  waiter.wait_until_asleep();
+  pool.stop(*batch);
+  waiter.join();
+  EXPECT_EQ(loader.source->begun().size(), 1u);  // and it still stands there
+  Actor canceller([&] { pool.cancel(*batch); }, [&] { loader.source->open_all(); });
+  canceller.wait_until_asleep();
+  loader.source->open(0);
+  canceller.join();
+  EXPECT(loader.source->begun() == (Indices{0}));
+  const Batch finished = submitted(pool, loader.batch({1}));
+  expect_done(pool, finished);
+  pool.stop(*finished);
+  expect_done(pool, finished);  // done stays done
+}
+
+TEST(scratch_is_counted_and_does_not_grow_with_the_batches) {
+  DecodePool pool;
+  const Loader loader(16, 1);
+  pool.grow(1);
+  EXPECT_EQ(pool.scratch_bytes(), 0u);
+  expect_done(pool, submitted(pool, loader.batch(range(0, 16))));
+  const size_t after_one = pool.scratch_bytes();
+  EXPECT(after_one > 0);
+  for (int i = 0; i < 20; ++i) expect_done(pool, submitted(pool, loader.batch(range(0, 16))));
+  EXPECT_EQ(pool.scratch_bytes(), after_one);
+}
+
 TEST(cancel_of_a_batch_nobody_has_begun_waits_for_nobody) {
   DecodePool pool;
   const Loader loader(8, 1);
@@ -285,12 +322,12 @@ TEST(memory_that_is_not_taken_is_given_back_once) {
   Batch batch = submitted(pool, loader.batch(range(0, 4)));
   expect_done(pool, batch);
   EXPECT_EQ(loader.memory->stats().in_use, 1u);
-  BufferPool::Buffer* const taken = batch->release_buffer();
+  DecodeBatch::Memory taken = batch->release_memory();
   EXPECT(taken != nullptr);
-  EXPECT(batch->release_buffer() == nullptr);
+  EXPECT(batch->release_memory() == nullptr);
   batch.reset();
   EXPECT_EQ(loader.memory->stats().in_use, 1u);
-  BufferPool::give_back(taken);
+  taken.reset();
   EXPECT_EQ(loader.memory->stats().in_use, 0u);
   for (int i = 0; i < 10; ++i) {
     loader.batch(range(0, 4)).reset();  // never submitted

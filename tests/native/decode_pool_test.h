@@ -10,6 +10,7 @@
 #include "actor.h"
 #include "check.h"
 #include "gated_source.h"
+#include "pipeline/buffer_pool.h"
 #include "pipeline/decode_pool.h"
 
 namespace fastloader::testing {
@@ -47,7 +48,8 @@ struct Loader {
   ~Loader() { source->open_all(); }
 
   Batch batch(Indices indices, std::vector<uint64_t> seeds = {7}) const {
-    return std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds), memory);
+    return std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds),
+                                         [this](size_t bytes) { return memory->share(bytes); });
   }
 
   const std::shared_ptr<GatedSource> source;
@@ -56,11 +58,13 @@ struct Loader {
   const std::shared_ptr<BufferPool> memory;
 };
 
-inline bool done(DecodePool& pool, const Batch& batch) { return pool.wait(*batch, Clock::now()); }
+inline bool done(DecodePool& pool, const Batch& batch) {
+  return pool.wait(*batch, Clock::now()) == DecodePool::Wait::kDone;
+}
 
 /// A minute is for ever here: what takes longer hangs.
 inline void expect_done(DecodePool& pool, const Batch& batch) {
-  EXPECT(pool.wait(*batch, Clock::now() + std::chrono::seconds(60)));
+  EXPECT(pool.wait(*batch, Clock::now() + std::chrono::seconds(60)) == DecodePool::Wait::kDone);
 }
 
 inline Batch submitted(DecodePool& pool, Batch batch) {

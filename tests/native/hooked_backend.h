@@ -64,6 +64,11 @@ class HookedBackend final : public Backend {
       const Call call(*before_, "normalize");
       stream_->normalize_async(spec, in, out);
     }
+    void augment_async(const AugmentSpec& spec, const void* records, const void* in,
+                       void* out) override {
+      const Call call(*before_, "augment");
+      stream_->augment_async(spec, records, in, out);
+    }
     Ticket record(Event& event) override {
       const Call call(*before_, "record");
       return stream_->record(event);

@@ -25,6 +25,7 @@ ImageTransform training() {
   transform.exact = {224, 192};
   transform.horizontal_flip = 0.5;
   transform.vertical_flip = 0.25;
+  transform.random_filter = true;
   return transform;
 }
 
@@ -40,7 +41,8 @@ bool same(const SampleGeometry& a, const SampleGeometry& b) {
   return a.box == b.box && a.scaled == b.scaled && a.window.box == b.window.box &&
          a.window.pad_left == b.window.pad_left && a.window.pad_top == b.window.pad_top &&
          a.window.pad_right == b.window.pad_right && a.window.pad_bottom == b.window.pad_bottom &&
-         a.horizontal_flip == b.horizontal_flip && a.vertical_flip == b.vertical_flip;
+         a.filter == b.filter && a.horizontal_flip == b.horizontal_flip &&
+         a.vertical_flip == b.vertical_flip;
 }
 
 TEST(the_output_is_the_last_size_that_is_fixed) {
@@ -56,6 +58,17 @@ TEST(the_output_is_the_last_size_that_is_fixed) {
   EXPECT((transform.output() == ImageSize{5, 6}));
   transform.center_crop.reset();
   EXPECT((transform.output() == ImageSize{7, 8}));
+  for (const Scale scale : {Scale::kCover, Scale::kFit}) {
+    transform.scale = scale;
+    EXPECT(!transform.output());
+    EXPECT_THROW(validate(transform), InvalidArgument, "different sizes");
+    transform.center_crop = ImageSize{5, 6};
+    validate(transform);
+    transform.exact.width = 0;
+    EXPECT_THROW(validate(transform), InvalidArgument, "to a width");
+    transform.exact.width = 8;
+    transform.center_crop.reset();
+  }
 }
 
 TEST(chains_that_cannot_work_are_refused) {
@@ -150,6 +163,7 @@ TEST(the_crops_of_a_seed_stay_what_they_are) {
   EXPECT((two.box == CropBox{140, 29, 235, 302}));
   EXPECT(one.horizontal_flip && !one.vertical_flip);
   EXPECT(!two.horizontal_flip && !two.vertical_flip);
+  EXPECT(one.filter == ResizeFilter::kBicubic && two.filter == ResizeFilter::kBilinear);
 }
 
 TEST(steps_draw_from_numbers_of_their_own) {
@@ -157,6 +171,7 @@ TEST(steps_draw_from_numbers_of_their_own) {
   crop_only.horizontal_flip = crop_only.vertical_flip = 0;
   ImageTransform flips_only = training();
   flips_only.random_crop.reset();
+  size_t bicubic = 0;
   size_t both_flips[2][2] = {};
   for (uint64_t i = 0; i < 4000; ++i) {
     const ImageSize picture{100, 150};
@@ -165,8 +180,15 @@ TEST(steps_draw_from_numbers_of_their_own) {
     const SampleGeometry flips = draw_geometry(flips_only, picture, 5, i);
     EXPECT(flips.horizontal_flip == all.horizontal_flip);
     EXPECT(flips.vertical_flip == all.vertical_flip);
+    EXPECT(flips.filter == all.filter);
+    bicubic += all.filter == ResizeFilter::kBicubic ? 1 : 0;
+    ImageTransform fixed = training();
+    fixed.random_filter = false;
+    EXPECT(draw_geometry(fixed, picture, 5, i).filter == ResizeFilter::kBilinear);
+    EXPECT(draw_geometry(fixed, picture, 5, i).box == all.box);
     ++both_flips[all.horizontal_flip ? 1 : 0][all.vertical_flip ? 1 : 0];
   }
+  EXPECT(std::abs(static_cast<double>(bicubic) - 2000) < 190);
   // 1500, 500, 1500, 500 by their probabilities; six deviations of the most uncertain are 180.
   for (const auto& row : both_flips) {
     EXPECT(std::abs(static_cast<double>(row[0]) - 1500) < 190);

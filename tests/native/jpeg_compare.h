@@ -18,7 +18,7 @@ struct Compared {
 };
 
 /// What the decoder has to do for a region of a picture that the oracle has decoded whole with the
-/// same options.
+/// same options and reduction.
 class JpegExpectation {
  public:
   JpegExpectation(const PlainJpeg& plain, const JpegRegion& region, const JpegOptions& options)
@@ -66,6 +66,7 @@ inline Compared compare_region(JpegDecoder& decoder, const uint8_t* data, size_t
   std::string wrong_pixels;
   try {
     decoder.open(data, size, options);
+    if (plain.denominator() > 1) decoder.reduce(plain.denominator());
     decoder.begin(region);
     for (uint32_t y = 0; y < region.height; ++y) {
       const uint8_t* row = decoder.read_row();

@@ -39,10 +39,9 @@ const JpegLayout kGrey = {"grey", 1, {{1, 1}}};
 
 /// The whole picture and `regions` random parts of it.
 void expect_exact(JpegDecoder& decoder, const Bytes& jpeg, Random& random, int regions,
-                  bool skipping, int scale = 1) {
-  JpegOptions options;
-  options.scale_denominator = scale;
-  const PlainJpeg plain(jpeg.data(), jpeg.size(), false, kPillowPixelLimit, scale);
+                  bool skipping, int denominator = 1) {
+  const JpegOptions options;
+  const PlainJpeg plain(jpeg.data(), jpeg.size(), false, kPillowPixelLimit, denominator);
   EXPECT(plain.end() == PlainJpeg::End::kFine);
   for (int i = 0; i <= regions; ++i) {
     const JpegRegion region = i == 0 ? JpegRegion{0, 0, plain.width, plain.height}
@@ -138,7 +137,7 @@ TEST(other_samplings_are_decoded_whole) {
   EXPECT(made >= 100);
 }
 
-TEST(scaled_regions_equal_the_scaled_whole) {
+TEST(reduced_regions_equal_the_reduced_whole) {
   JpegDecoder decoder;
   Random random(14);
   for_each_proven_layout([&](const JpegLayout& layout) {
@@ -146,18 +145,17 @@ TEST(scaled_regions_equal_the_scaled_whole) {
       JpegSpec spec = random_spec(random, 150);
       set_layout(spec, layout, random);
       const Bytes jpeg = must_make(spec);
-      for (int scale : {2, 4, 8}) expect_exact(decoder, jpeg, random, 4, true, scale);
+      for (int by : {2, 4, 8}) expect_exact(decoder, jpeg, random, 4, true, by);
     }
   });
   const Bytes jpeg = must_make(layout_spec(kYcc420, 41, 17));
-  JpegOptions options;
-  options.scale_denominator = 4;
-  const JpegHeader& header = decoder.open(jpeg.data(), jpeg.size(), options);
+  EXPECT_THROW(decoder.reduce(4), InvalidArgument, "without open()");
+  EXPECT_EQ(decoder.open(jpeg.data(), jpeg.size()).scaled_width, 41u);
+  EXPECT_THROW(decoder.reduce(3), InvalidArgument, "1, 2, 4 or 8");
+  const JpegHeader& header = decoder.reduce(4);
   EXPECT_EQ(header.width, 41u);
   EXPECT_EQ(header.scaled_width, 11u);
   EXPECT_EQ(header.scaled_height, 5u);
-  options.scale_denominator = 3;
-  EXPECT_THROW(decoder.open(jpeg.data(), jpeg.size(), options), InvalidArgument, "1, 2, 4 or 8");
 }
 
 TEST(incomplete_progressive_files_are_not_decoded_in_parts) {

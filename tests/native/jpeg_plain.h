@@ -25,8 +25,8 @@ class PlainJpeg {
     kRefused,    ///< more pixels than the limit
   };
 
-  PlainJpeg(const uint8_t* data, size_t size, bool pad, uint64_t pixel_limit, int scale = 1)
-      : pad_(pad), pixel_limit_(pixel_limit), scale_(scale) {
+  PlainJpeg(const uint8_t* data, size_t size, bool pad, uint64_t pixel_limit, int denominator = 1)
+      : pad_(pad), pixel_limit_(pixel_limit), denominator_(denominator) {
     state_.info.err = jpeg_std_error(&state_.errors);
     state_.errors.error_exit = [](j_common_ptr info) {
       std::longjmp(static_cast<State*>(info->client_data)->escape, 1);
@@ -60,6 +60,7 @@ class PlainJpeg {
   bool has_end_marker = false;  ///< somewhere after the first scan's header
 
   End end() const { return end_; }
+  int denominator() const { return denominator_; }
   long warnings() const { return state_.errors.num_warnings; }
   const char* message() const { return message_; }
   const uint8_t* pixel(uint32_t x, uint32_t y) const {
@@ -144,7 +145,7 @@ class PlainJpeg {
     }
     state_.info.out_color_space = components == 4 ? JCS_CMYK : JCS_RGB;
     state_.info.scale_num = 1;
-    state_.info.scale_denom = static_cast<unsigned>(scale_);
+    state_.info.scale_denom = static_cast<unsigned>(denominator_);
     outcome = run([](State& s) -> int { return jpeg_start_decompress(&s.info); });
     if (outcome != Outcome::kDone) return end_of(outcome);
     width = state_.info.output_width;
@@ -186,7 +187,7 @@ class PlainJpeg {
 
   bool pad_;
   uint64_t pixel_limit_;
-  int scale_;
+  int denominator_;
   State state_ = {};
   std::vector<uint8_t> rest_;
   char message_[JMSG_LENGTH_MAX] = {};

@@ -130,6 +130,86 @@ TEST(one_thread_may_produce_and_consume) {
   }
 }
 
+std::shared_ptr<Reservation> reserved(Prefetcher& prefetcher, uint64_t epoch, size_t bytes) {
+  std::shared_ptr<Reservation> place;
+  EXPECT(prefetcher.reserve(epoch, bytes, kForever, &place) == Wait::kOk);
+  return place;
+}
+
+TEST(a_batch_made_in_its_slot_is_not_copied) {
+  HostBackend backend;
+  Prefetcher prefetcher(backend, 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  std::map<uint64_t, Batch> batches;
+  Consumer consumer(backend, prefetcher, 0);
+  for (unsigned round = 0; round < 6; round += 2) {
+    std::shared_ptr<Reservation> places[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      Batch& batch = batches[round + i] = plain_batch({1000, 24}, 10 * round + i);
+      places[i] = reserved(prefetcher, epoch, batch.plan->packed_bytes() + 300 * i);
+      std::memcpy(places[i]->data(), batch.in[0].data(), 1000);
+    }
+    for (unsigned i = 0; i < 2; ++i) {
+      const Batch& batch = batches[round + i];
+      EXPECT(places[i]->commit(batch.plan, {places[i]->data(), batch.in[1].data()}));
+    }
+    for (unsigned i = 0; i < 2; ++i) {
+      EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
+      EXPECT_EQ(consumer.take()->wrong(batches[round + i]), -1);
+    }
+  }
+  EXPECT_EQ(prefetcher.ring().stats().copied, uint64_t{6 * 24});
+  const Batch pushed = plain_batch({1000, 24}, 3);
+  EXPECT(prefetcher.push(epoch, pushed.plan, pushed.addresses(), kForever) == Wait::kOk);
+  EXPECT_EQ(prefetcher.ring().stats().copied, uint64_t{6 * 24 + 1024});
+}
+
+TEST(a_reservation_is_committed_once_and_only_what_fits) {
+  HostBackend backend;
+  Prefetcher prefetcher(backend, 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const Batch batch = plain_batch({8, 8}, 1);
+  const auto place = reserved(prefetcher, epoch, 256);
+  EXPECT_THROW(place->commit(batch.plan, batch.addresses()), InvalidArgument, "reserved for 256");
+  EXPECT_THROW(place->commit(batch.plan, {nullptr}), InvalidArgument, "2 leaves");
+  EXPECT_THROW(place->commit(nullptr, {}), InvalidArgument, "plan");
+  EXPECT(place->commit(EntryKind::kError));
+  EXPECT_THROW(place->commit(EntryKind::kError), InvalidArgument, "committed already");
+  EXPECT_THROW(place->commit(batch.plan, batch.addresses()), InvalidArgument, "committed already");
+}
+
+TEST(a_reservation_outlives_its_prefetcher) {
+  HostBackend backend;
+  auto prefetcher = std::make_unique<Prefetcher>(backend, 0, 2, kLimit);
+  const uint64_t epoch = prefetcher->ring().open_epoch().number;
+  const Batch batch = plain_batch({100}, 1);
+  const auto written = reserved(*prefetcher, epoch, 256);
+  auto dropped = reserved(*prefetcher, epoch, 256);
+  prefetcher->close();
+  prefetcher.reset();
+  std::memset(written->data(), 1, 256);
+  EXPECT(!written->commit(batch.plan, batch.addresses()));
+  std::memset(dropped->data(), 1, 256);
+  dropped.reset();
+}
+
+TEST(a_reservation_that_is_dropped_gives_the_slot_back) {
+  HostBackend backend;
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  auto place = reserved(prefetcher, epoch, 8);
+  std::shared_ptr<Reservation> other;
+  EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == Wait::kTimeout);
+  place.reset();
+  place = reserved(prefetcher, epoch, 8);
+  prefetcher.cancel(0);
+  const uint64_t next = prefetcher.ring().open_epoch().number;
+  EXPECT(prefetcher.reserve(next, 8, kNow, &other) == Wait::kTimeout);
+  EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == Wait::kOver);
+  place.reset();
+  EXPECT(reserved(prefetcher, next, 8) != nullptr);
+}
+
 TEST(a_full_ring_times_out_the_only_thread) {
   HostBackend backend;
   Prefetcher prefetcher(backend, 0, 1, kLimit);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "actor.h"
+#include "augment_reference.h"
 #include "backend/host/host_backend.h"
 #include "backend/host/host_memory.h"
 #include "backend_test.h"
@@ -63,7 +64,8 @@ inline Batch refilled(const Batch& like, unsigned seed) {
   return batch;
 }
 
-/// 0 to 5 leaves: plain, empty, and images of every dtype and layout.
+/// 0 to 5 leaves: plain, empty, and images of every dtype and layout; sometimes an augmented image
+/// and its records, too.
 inline Batch random_batch(std::mt19937& random) {
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
   Batch batch;
@@ -88,6 +90,21 @@ inline Batch random_batch(std::mt19937& random) {
       batch.in.push_back(std::move(expected.in));
       batch.out.push_back(std::move(expected.out));
     }
+  }
+  if (below(3) == 0) {
+    const AugmentCase made = make_augment_case(
+        make_spec(below(3), 1 + below(9), 1 + below(9), static_cast<int>(1 + below(4)),
+                  kLayouts[below(2)], kLayouts[below(2)], kTypes[below(3)]),
+        kFills[below(3)], kBlends[below(2)], below(3), random);
+    BatchPlan::Leaf leaf;
+    leaf.bytes = made.in.size();
+    leaf.augment = made.spec;
+    leaves.push_back(leaf);
+    batch.in.push_back(made.in);
+    batch.out.push_back(made.out);
+    batch.in.push_back(made.records());
+    batch.out.emplace_back();
+    leaves.push_back(BatchPlan::Leaf{batch.in.back().size(), {}, 0});
   }
   batch.plan = std::make_shared<const BatchPlan>(std::move(leaves));
   return batch;

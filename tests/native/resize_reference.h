@@ -133,12 +133,14 @@ inline Image reference_resize(const ResizeSpec& spec, const Image& in) {
   }
   // A pass that changes nothing has weights of 1: there is no need to leave it out here.
   const Image resized = down_first ? across(down(in)) : down(across(in));
-  Image result = resized;
+  const CropBox made = spec.window ? *spec.window : CropBox{0, 0, spec.out_width, spec.out_height};
+  Image result(made.width, made.height, in.channels);
   for (size_t y = 0; y < result.height; ++y) {
     for (size_t x = 0; x < result.width; ++x) {
       for (size_t c = 0; c < result.channels; ++c) {
-        result.at(x, y, c) = resized.at(spec.horizontal_flip ? result.width - 1 - x : x,
-                                        spec.vertical_flip ? result.height - 1 - y : y, c);
+        result.at(x, y, c) =
+            resized.at(made.left + (spec.horizontal_flip ? made.width - 1 - x : x),
+                       made.top + (spec.vertical_flip ? made.height - 1 - y : y), c);
       }
     }
   }
@@ -200,6 +202,10 @@ inline std::string describe(const ResizeSpec& s) {
   if (s.box) {
     text << " box " << s.box->left << " " << s.box->top << " " << s.box->right << " "
          << s.box->bottom;
+  }
+  if (s.window) {
+    text << " window " << s.window->width << "x" << s.window->height << " at " << s.window->left
+         << " " << s.window->top;
   }
   return text.str();
 }

@@ -67,9 +67,10 @@ void check(const ResizeSpec& spec, Random& random) {
   const size_t in_row = spec.in_row_bytes();
   const size_t in_stride = in_row + random.below(70) * random.below(2);
   const size_t in_bytes = in_stride * (spec.in_height - 1) + in_row;
-  const size_t row = spec.out_row_bytes();
+  const size_t row = expected.width * spec.channels;
+  const size_t rows = expected.height;
   const size_t stride = row + random.below(70) * random.below(2);
-  const size_t bytes = stride * (spec.out_height - 1) + row;
+  const size_t bytes = stride * (rows - 1) + row;
   const bool at_end = !random.one_in(3);
   const Fenced from(in_bytes, at_end);
   const Fenced to(bytes, at_end);
@@ -80,12 +81,12 @@ void check(const ResizeSpec& spec, Random& random) {
     std::memset(to.begin(), kPoison, bytes);
     named.resizer.resize(spec, from.begin(), in_stride, to.begin(), stride);
     if (!named.resizer.finished()) throw Failure{named.isa + " unfinished: " + describe(spec)};
-    for (size_t y = 0; y < spec.out_height; ++y) {
+    for (size_t y = 0; y < rows; ++y) {
       const uint8_t* got = to.begin() + y * stride;
       if (std::memcmp(got, expected.bytes.data() + y * row, row) != 0) {
         throw Failure{named.isa + " differs in row " + std::to_string(y) + ": " + describe(spec)};
       }
-      for (size_t i = row; i < stride && y + 1 < spec.out_height; ++i) {
+      for (size_t i = row; i < stride && y + 1 < rows; ++i) {
         if (got[i] != kPoison) throw Failure{named.isa + " writes outside: " + describe(spec)};
       }
     }
@@ -203,6 +204,88 @@ TEST(every_isa_is_exact_for_boxes) {
   }
 }
 
+/// A part of the output is the same pixels as in all of it, and reads nothing it does not need: the
+/// input is cut to what needed() says, between pages that may not be touched.
+void check_window(const ResizeSpec& whole, Random& random) {
+  ResizeSpec spec = whole;
+  const auto range = [&](size_t edge) {
+    const size_t begin = random.one_in(3) ? 0 : random.below(edge);
+    return std::pair(begin, random.one_in(3) ? edge - begin : random.between(1, edge - begin));
+  };
+  const auto [left, width] = range(spec.out_width);
+  const auto [top, height] = range(spec.out_height);
+  spec.window = CropBox{left, top, width, height};
+  check(spec, random);
+  const Image in = random_image(spec.in_width, spec.in_height, spec.channels, random);
+  const Image expected = reference_resize(spec, in);
+  for (Named& named : resizers()) {
+    std::vector<uint8_t> out(expected.bytes.size(), kPoison);
+    named.resizer.begin(spec, out.data(), width * spec.channels);
+    const CropBox needed = named.resizer.needed();
+    EXPECT(needed.left + needed.width <= spec.in_width);
+    EXPECT(needed.top + needed.height <= spec.in_height);
+    const size_t bytes = needed.width * spec.channels;
+    const Fenced row(bytes, random.one_in(2));
+    for (size_t y = 0; y < needed.height; ++y) {
+      EXPECT(!named.resizer.finished());
+      std::memcpy(row.begin(),
+                  &in.bytes[((needed.top + y) * spec.in_width + needed.left) * spec.channels],
+                  bytes);
+      named.resizer.push_row(row.begin());
+    }
+    EXPECT(named.resizer.finished());
+    if (out != expected.bytes) throw Failure{named.isa + " differs in a part: " + describe(spec)};
+  }
+}
+
+TEST(every_isa_is_exact_for_windows) {
+  Random random(13);
+  for (int i = 0; i < 1500; ++i) check_window(any_spec(random, 40), random);
+  for (int i = 0; i < 150; ++i) check_window(any_spec(random, 300), random);
+  const size_t sizes[][4] = {{5000, 3, 7, 2},   {3, 5000, 2, 7},   {1, 1, 700, 3},
+                             {1, 1, 3, 700},    {4000, 1, 64, 5},  {1, 4000, 5, 64},
+                             {997, 13, 31, 57}, {13, 997, 57, 31}, {1500, 20, 224, 9}};
+  for (const auto& size : sizes) {
+    for (int i = 0; i < 12; ++i) {
+      ResizeSpec spec = make_spec(size[0], size[1], size[2], size[3], 3, any_filter(random));
+      spec.horizontal_flip = random.one_in(2);
+      spec.order = kOrders[random.below(3)];
+      check_window(spec, random);
+    }
+  }
+}
+
+/// The window of a box, as the approximate decode asks for it.
+TEST(every_isa_is_exact_for_windows_of_boxes) {
+  Random random(14);
+  for (int i = 0; i < 300; ++i) {
+    ResizeSpec spec = any_spec(random, 60);
+    const auto edge = [&](size_t length) {
+      return static_cast<float>(random.below(8)) / 8 * (length > 1 ? 1.0f : 0.5f);
+    };
+    const auto in_width = static_cast<float>(spec.in_width);
+    const auto in_height = static_cast<float>(spec.in_height);
+    spec.box = ResizeBox{edge(spec.in_width), edge(spec.in_height),
+                         in_width - edge(spec.in_width) / 2, in_height - edge(spec.in_height) / 2};
+    check_window(spec, random);
+  }
+}
+
+TEST(a_window_needs_only_what_its_filter_reaches) {
+  ResizeSpec spec = make_spec(500, 400, 250, 200);  // halves: two pixels on either side of a centre
+  spec.window = CropBox{100, 50, 30, 20};
+  std::vector<uint8_t> out(30 * 20 * 3);
+  Resizer resizer;
+  resizer.begin(spec, out.data(), 90);
+  EXPECT(resizer.needed() == (CropBox{199, 99, 62, 42}));
+  spec.out_width = 500;  // copied
+  resizer.begin(spec, out.data(), 90);
+  EXPECT(resizer.needed() == (CropBox{100, 99, 30, 42}));
+  spec.window.reset();
+  resizer.begin(spec, out.data(), 1500);
+  EXPECT(resizer.needed() == (CropBox{0, 0, 500, 400}));
+}
+
 /// FNV-1a of what Pillow 13.0, 12.3 and 11.3 gave.
 TEST(pictures_equal_those_of_pillow) {
   struct Known {
@@ -261,8 +344,7 @@ TEST(rows_are_written_as_soon_as_they_can_be) {
       std::vector<uint8_t> out(row * spec.out_height, kPoison);
       std::vector<uint8_t> passing(spec.in_row_bytes());
       named.resizer.begin(spec, out.data(), row);
-      EXPECT_EQ(named.resizer.first_row(), size_t{0});
-      EXPECT_EQ(named.resizer.end_row(), spec.in_height);
+      EXPECT(named.resizer.needed() == (CropBox{0, 0, spec.in_width, spec.in_height}));
       for (size_t y = 0; y < spec.in_height; ++y) {
         EXPECT(!named.resizer.finished());
         std::memcpy(passing.data(), in.bytes.data() + y * passing.size(), passing.size());
@@ -293,13 +375,14 @@ TEST(rows_outside_a_box_are_not_needed) {
   for (Named& named : resizers()) {
     Image out(30, 20, 3);
     named.resizer.begin(spec, out.bytes.data(), 90);
-    EXPECT(named.resizer.first_row() > 90 && named.resizer.first_row() < 100);
-    EXPECT(named.resizer.end_row() > 140 && named.resizer.end_row() < 150);
-    const std::vector<uint8_t> garbage(90, 77);
-    for (size_t y = 0; y < 200; ++y) {
-      const bool needed = y >= named.resizer.first_row() && y < named.resizer.end_row();
-      named.resizer.push_row(needed ? in.bytes.data() + y * 90 : garbage.data());
+    const CropBox needed = named.resizer.needed();
+    EXPECT(needed.top > 90 && needed.top < 100);
+    EXPECT(needed.top + needed.height > 140 && needed.top + needed.height < 150);
+    for (size_t y = 0; y < needed.height; ++y) {
+      named.resizer.push_row(in.bytes.data() + (needed.top + y) * 90);
     }
+    const std::vector<uint8_t> garbage(90, 77);
+    named.resizer.push_row(garbage.data());
     EXPECT(out.bytes == expected.bytes);
   }
 }
@@ -380,6 +463,12 @@ TEST(what_can_never_work_is_refused) {
   EXPECT_THROW(begin(make_spec(4, 4, 4, 4), 11), InvalidArgument, "stride of 11");
   EXPECT_THROW(resizer.resize(make_spec(4, 4, 2, 2), memory.data(), 11, memory.data(), 6),
                InvalidArgument, "input row");
+  for (const CropBox& window : {CropBox{0, 0, 0, 4}, CropBox{0, 0, 4, 0}, CropBox{1, 0, 4, 4},
+                                CropBox{0, 1, 4, 4}, CropBox{4, 0, 1, 1}, CropBox{0, 4, 1, 1}}) {
+    ResizeSpec spec = make_spec(9, 9, 4, 4);
+    spec.window = window;
+    EXPECT_THROW(begin(spec, 12), InvalidArgument, "window");
+  }
   EXPECT_THROW(Resizer("sse9"), InvalidArgument, "scalar");
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const ResizeBox& box :

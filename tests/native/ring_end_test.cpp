@@ -10,7 +10,7 @@ TEST(a_stale_producer_leaves_the_new_epoch_alone) {
   RingBench bench(1);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  std::byte* stale = nullptr;
+  Ring::Filling stale;
   EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &stale), Wait::kOk);
   bench.ring.cancel();
   const Ring::Epoch epoch = bench.ring.open_epoch();
@@ -18,8 +18,8 @@ TEST(a_stale_producer_leaves_the_new_epoch_alone) {
   Actor producer([&] { EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), Wait::kOk); },
                  bench.closer());
   producer.wait_until_asleep();
-  std::memset(stale, 9, 8);
-  EXPECT(!bench.ring.commit(1, plan));
+  std::memset(stale.data, 9, 8);
+  EXPECT(!bench.ring.commit(stale, plan));
   producer.join();
   EXPECT_EQ(bench.fill(1, plan, 9), Wait::kOver);
   EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOver);
@@ -31,11 +31,67 @@ TEST(a_stale_producer_leaves_the_new_epoch_alone) {
 TEST(a_stale_producer_that_abandons_frees_its_slot) {
   RingBench bench(1);
   bench.ring.open_epoch();
-  std::byte* data = nullptr;
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
+  Ring::Filling filling;
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
   const Ring::Epoch epoch = bench.ring.open_epoch();
-  bench.ring.abandon();
+  bench.ring.abandon(filling);
   bench.round(epoch.number, epoch.first_seq, plan_of(8), 1);
+}
+
+TEST(slots_in_the_making_outlive_their_epoch) {
+  // The new producer gets each only when its old holder lets go, in whatever order that happens.
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  bench.round(1, 0, plan, 1);
+  std::vector<Ring::Filling> stale(3);  // of batches 1, 2 and 3
+  for (Ring::Filling& each : stale) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &each), Wait::kOk);
+  bench.ring.cancel();
+  const Ring::Epoch epoch = bench.ring.open_epoch();
+  EXPECT_EQ(epoch.first_seq, uint64_t{1});
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5), Wait::kTimeout);
+  bench.ring.abandon(stale[1]);
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5), Wait::kTimeout);  // the next one is another's
+  Actor producer([&] { EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), Wait::kOk); },
+                 bench.closer());
+  producer.wait_until_asleep();
+  stale[0].data[0] = std::byte{9};
+  bench.ring.abandon(stale[0]);
+  producer.join();
+  Ring::Filling next;
+  EXPECT_EQ(bench.ring.begin_fill(epoch.number, 8, kNow, &next), Wait::kOk);  // that of stale[1]
+  EXPECT(next.data == stale[1].data);
+  std::memset(next.data, 6, 8);
+  EXPECT_EQ(bench.fill(epoch.number, plan, 7), Wait::kTimeout);
+  stale[2].data[0] = std::byte{9};
+  EXPECT(!bench.ring.commit(stale[2], plan));  // told, and given back
+  EXPECT(bench.ring.commit(next, plan));
+  EXPECT_EQ(bench.fill(epoch.number, plan, 7), Wait::kOk);
+  for (uint64_t seq = 1; seq <= 3; ++seq) {
+    bench.credit(seq, plan);
+    EXPECT_EQ(bench.issue(), static_cast<int>(seq) + 4);
+  }
+}
+
+TEST(slots_of_many_epochs_are_in_the_making_at_once) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  Ring::Filling slots[3];
+  for (Ring::Filling& each : slots) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &each), Wait::kOk);
+  // Each epoch gets one slot further, and is cancelled with it in its hands.
+  for (size_t count = 1; count <= 3; ++count) {
+    const uint64_t epoch = bench.ring.open_epoch().number;
+    bench.ring.abandon(slots[0]);
+    if (count > 1) bench.ring.abandon(slots[1]);
+    for (size_t i = 0; i < std::min<size_t>(count, 2); ++i) {
+      EXPECT_EQ(bench.ring.begin_fill(epoch, 8, kNow, &slots[i]), Wait::kOk);
+    }
+  }
+  EXPECT(slots[0].epoch == 4 && slots[1].epoch == 4 && slots[2].epoch == 1);
+  const Ring::Epoch epoch = bench.ring.open_epoch();
+  for (const Ring::Filling& each : slots) bench.ring.abandon(each);
+  for (uint64_t i = 0; i < 9; ++i) bench.round(epoch.number, epoch.first_seq + i, plan, 3);
 }
 
 TEST(cancel_wakes_a_producer_though_the_device_frees_nothing) {
@@ -231,9 +287,9 @@ TEST(close_in_every_state) {
     RingBench bench(1);
     const SharedPlan plan = plan_of(8);
     bench.ring.open_epoch();
-    std::byte* data = nullptr;
-    if (state >= 1) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
-    if (state >= 2) EXPECT(bench.ring.commit(1, plan));
+    Ring::Filling filling;
+    if (state >= 1) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
+    if (state >= 2) EXPECT(bench.ring.commit(filling, plan));
     Ring::Issue work;
     if (state >= 3) {
       bench.credit(0, plan);
@@ -245,7 +301,7 @@ TEST(close_in_every_state) {
     if (state >= 6) EXPECT(bench.ring.wait_reap(&reap));
     bench.ring.close();
     bench.ring.close();
-    if (state == 1) EXPECT(!bench.ring.commit(1, plan));
+    if (state == 1) EXPECT(!bench.ring.commit(filling, plan));
     if (state == 3) bench.ring.issued(work, Ticket{&bench.event, 1});
     EXPECT(!bench.ring.wait_issue(&work));
     if (state >= 3 && state <= 5) EXPECT(bench.ring.wait_reap(&reap));  // what was issued

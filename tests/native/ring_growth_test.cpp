@@ -33,24 +33,24 @@ TEST(a_batch_without_bytes_has_a_slot_too) {
 TEST(too_large_a_batch_is_refused_and_the_ring_goes_on) {
   RingBench bench(2, 1000);
   bench.ring.open_epoch();
-  std::byte* data = nullptr;
+  Ring::Filling filling;
   for (int round = 0; round < 3; ++round) {
-    EXPECT_THROW(bench.ring.begin_fill(1, 1001, kNow, &data), InvalidArgument, "1001 bytes");
-    EXPECT_THROW(bench.ring.begin_fill(1, 1001, kNow, &data), InvalidArgument, "1000 bytes");
+    EXPECT_THROW(bench.ring.begin_fill(1, 1001, kNow, &filling), InvalidArgument, "1001 bytes");
+    EXPECT_THROW(bench.ring.begin_fill(1, 1001, kNow, &filling), InvalidArgument, "1000 bytes");
     bench.round(1, static_cast<uint64_t>(round), plan_of(700), 3);
   }
-  EXPECT_EQ(bench.ring.begin_fill(1, 1000, kNow, &data), Wait::kOk);
-  bench.ring.abandon();
+  EXPECT_EQ(bench.ring.begin_fill(1, 1000, kNow, &filling), Wait::kOk);
+  bench.ring.abandon(filling);
 }
 
 TEST(an_allocator_that_throws_leaves_the_slot_free) {
   RingBench bench(1);
   bench.ring.open_epoch();
   bench.round(1, 0, plan_of(100), 1);
-  std::byte* data = nullptr;
+  Ring::Filling filling;
   bench.before_allocation = [](size_t) { throw BackendError("no memory left"); };
-  EXPECT_THROW(bench.ring.begin_fill(1, 5000, kNow, &data), BackendError, "no memory left");
-  EXPECT_THROW(bench.ring.begin_fill(1, 5000, kNow, &data), BackendError, "no memory left");
+  EXPECT_THROW(bench.ring.begin_fill(1, 5000, kNow, &filling), BackendError, "no memory left");
+  EXPECT_THROW(bench.ring.begin_fill(1, 5000, kNow, &filling), BackendError, "no memory left");
   EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{0});
   bench.before_allocation = nullptr;
   bench.round(1, 1, plan_of(5000), 1);
@@ -67,8 +67,8 @@ TEST(an_allocator_that_throws_wakes_the_next_producer) {
   };
   Actor stale(
       [&] {
-        std::byte* data = nullptr;
-        EXPECT_THROW(bench.ring.begin_fill(1, 100, kForever, &data), BackendError, "no memory");
+        Ring::Filling filling;
+        EXPECT_THROW(bench.ring.begin_fill(1, 100, kForever, &filling), BackendError, "no memory");
       },
       [&] { go.open(); });
   reached.pass();
@@ -130,9 +130,9 @@ void while_growing(Wait expected, End end) {
   };
   Actor stale(
       [&] {
-        std::byte* data = nullptr;
-        EXPECT_EQ(bench.ring.begin_fill(1, 100, kForever, &data), expected);
-        EXPECT(data == nullptr);
+        Ring::Filling filling;
+        EXPECT_EQ(bench.ring.begin_fill(1, 100, kForever, &filling), expected);
+        EXPECT(filling.data == nullptr);
       },
       [&] { go.open(); });
   reached.pass();

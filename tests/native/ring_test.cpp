@@ -68,28 +68,144 @@ TEST(an_abandoned_slot_is_free_again) {
   RingBench bench(1);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  std::byte* data = nullptr;
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kTimeout);  // FILLING
-  bench.ring.abandon();
-  EXPECT_THROW(bench.ring.commit(1, plan), InvalidArgument, "commit");
+  Ring::Filling filling;
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kTimeout);  // FILLING
+  bench.ring.abandon(filling);
   bench.round(1, 0, plan, 7);
+}
+
+Ring::Filling reserved(RingBench& bench, uint64_t epoch, size_t bytes = 8) {
+  Ring::Filling filling;
+  EXPECT_EQ(bench.ring.begin_fill(epoch, bytes, kNow, &filling), Wait::kOk);
+  return filling;
+}
+
+TEST(a_producer_has_as_many_slots_in_the_making_as_there_are) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  for (uint64_t round = 0; round < 5; ++round) {
+    std::vector<Ring::Filling> slots;
+    for (int i = 0; i < 3; ++i) {
+      slots.push_back(reserved(bench, 1));
+      EXPECT_EQ(slots.back().seq, 3 * round + static_cast<uint64_t>(i));
+      slots.back().data[0] = std::byte(i);
+    }
+    EXPECT_EQ(bench.fill(1, plan, 9), Wait::kTimeout);
+    EXPECT_EQ(bench.arrival(), Arrival::kTimeout);  // nothing has come
+    for (int i = 0; i < 3; ++i) {
+      const Ring::Filling& slot = slots[static_cast<size_t>(i)];
+      EXPECT(bench.ring.commit(slot, plan));
+      bench.credit(slot.seq, plan);
+      EXPECT_EQ(bench.issue(), i);
+      EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+      bench.ring.delivered();
+      bench.reap();
+    }
+  }
+}
+
+TEST(slots_are_committed_in_their_order) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  const Ring::Filling first = reserved(bench, 1);
+  const Ring::Filling second = reserved(bench, 1);
+  EXPECT_THROW(bench.ring.commit(second, plan), InvalidArgument, "the next one is 0");
+  EXPECT_THROW(bench.ring.commit(second, EntryKind::kError), InvalidArgument, "the next one is 0");
+  EXPECT_THROW(bench.ring.put(1, EntryKind::kEnd, kNow), InvalidArgument, "the next one is 0");
+  EXPECT(bench.ring.commit(first, plan));
+  EXPECT(bench.ring.commit(second, plan));
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOk);
+}
+
+TEST(an_error_takes_the_place_of_a_slot_in_the_making) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  const Ring::Filling first = reserved(bench, 1);
+  const Ring::Filling second = reserved(bench, 1, 0);
+  const Ring::Filling third = reserved(bench, 1);
+  third.data[0] = std::byte{3};
+  EXPECT(bench.ring.commit(first, EntryKind::kError));
+  EXPECT(bench.ring.commit(second, EntryKind::kError));
+  EXPECT(bench.ring.commit(third, plan));
+  bench.credit(2, plan);
+  EXPECT_EQ(bench.issue(), 3);
+  for (const Arrival expected : {Arrival::kError, Arrival::kError, Arrival::kBatch}) {
+    EXPECT_EQ(bench.arrival(), expected);
+    bench.ring.delivered();
+  }
+  EXPECT_EQ(reserved(bench, 1).seq, uint64_t{3});  // errors freed their slots
+}
+
+TEST(slots_are_given_back_in_any_order) {
+  for (const std::vector<size_t>& order :
+       {std::vector<size_t>{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}}) {
+    RingBench bench(3);
+    const SharedPlan plan = plan_of(8);
+    bench.ring.open_epoch();
+    bench.round(1, 0, plan, 1);
+    std::vector<Ring::Filling> slots;
+    for (int i = 0; i < 3; ++i) slots.push_back(reserved(bench, 1));
+    for (const size_t which : order) bench.ring.abandon(slots[which]);
+    for (uint64_t seq = 1; seq < 8; ++seq) bench.round(1, seq, plan, 4);
+  }
+}
+
+TEST(the_newest_slot_is_given_back_and_its_number_taken_again) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  const Ring::Filling first = reserved(bench, 1);
+  bench.ring.abandon(reserved(bench, 1));
+  const Ring::Filling second = reserved(bench, 1);
+  EXPECT_EQ(second.seq, uint64_t{1});
+  EXPECT(bench.ring.commit(first, plan));
+  EXPECT(bench.ring.commit(second, plan));
+}
+
+TEST(what_was_reserved_behind_a_slot_given_back_is_never_committed) {
+  RingBench bench(3);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  const Ring::Filling first = reserved(bench, 1);
+  const Ring::Filling second = reserved(bench, 1);
+  bench.ring.abandon(first);
+  EXPECT_THROW(bench.ring.commit(second, plan), InvalidArgument, "batch 1 cannot be committed");
+  bench.ring.abandon(second);
+  bench.round(1, 0, plan, 2);
+}
+
+TEST(a_smaller_batch_may_come_out_of_a_slot) {
+  RingBench bench(1);
+  bench.ring.open_epoch();
+  const Ring::Filling filling = reserved(bench, 1, 1000);
+  EXPECT_EQ(filling.bytes, size_t{1000});
+  const SharedPlan plan = plan_of(8);
+  EXPECT(bench.ring.commit(filling, plan));
+  bench.credit(0, plan);
+  Ring::Issue work;
+  EXPECT(bench.ring.wait_issue(&work));
+  EXPECT(work.plan == plan);
+  EXPECT_EQ(bench.ring.stats().slot_bytes, size_t{1000});
 }
 
 TEST(nobody_else_is_in_the_way_of_a_filling_producer) {
   RingBench bench(2);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  std::byte* data = nullptr;
+  Ring::Filling filling;
   EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &data), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
   bench.credit(0, plan);
   EXPECT_EQ(bench.issue(), 1);
   EXPECT_EQ(bench.arrival(), Arrival::kBatch);
   bench.ring.delivered();
   EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
   bench.reap();
-  EXPECT(bench.ring.commit(1, plan));
+  EXPECT(bench.ring.commit(filling, plan));
 }
 
 TEST(without_a_fitting_credit_the_consumer_is_asked) {
@@ -178,6 +294,19 @@ TEST(plans_must_suit_their_pixels) {
   spec.channels = 3;
   const BatchPlan::Leaf leaf{23, spec, 0};
   EXPECT_THROW(BatchPlan{{leaf}}, InvalidArgument, "24 pixels");
+  BatchPlan::Leaf augmented;
+  augmented.augment = AugmentSpec{spec, spec.batch, 1, Fill::kZero, Blend::kFloats};
+  augmented.bytes = 24;
+  const size_t bytes = augmented.augment->record_bytes();
+  const BatchPlan::Leaf records{bytes, {}, 0};
+  const BatchPlan::Leaf short_records{bytes - 1, {}, 0};
+  EXPECT(BatchPlan({augmented, records}).leaves()[1].records);
+  EXPECT_EQ(BatchPlan({augmented, records}).leaves()[1].out_bytes(), size_t{0});
+  EXPECT_THROW(BatchPlan({augmented}), InvalidArgument, "bytes of records");
+  EXPECT_THROW(BatchPlan({augmented, short_records}), InvalidArgument, "bytes of records");
+  EXPECT_THROW(BatchPlan({augmented, augmented, records}), InvalidArgument, "of its own");
+  augmented.bytes = 23;
+  EXPECT_THROW(BatchPlan({augmented, records}), InvalidArgument, "24 pixels");
 }
 
 TEST(a_withdrawn_credit_is_not_used) {

@@ -67,11 +67,11 @@ struct RingBench {
   /// Fills the next slot with `value`; the answer of whichever call ended it.
   Wait fill(uint64_t epoch, const SharedPlan& plan, int value,
             Ring::Clock::time_point deadline = kNow) {
-    std::byte* data = nullptr;
-    const Wait waited = ring.begin_fill(epoch, plan->packed_bytes(), deadline, &data);
+    Ring::Filling filling;
+    const Wait waited = ring.begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
     if (waited != Wait::kOk) return waited;
-    std::memset(data, value, plan->packed_bytes());
-    return ring.commit(epoch, plan) ? Wait::kOk : Wait::kOver;
+    std::memset(filling.data, value, plan->packed_bytes());
+    return ring.commit(filling, plan) ? Wait::kOk : Wait::kOver;
   }
 
   void credit(uint64_t seq, const SharedPlan& plan) {

@@ -70,7 +70,7 @@ ImageJob job_for(Files files, const ImageTransform& transform, Output output = O
 ImageTransform random_transform(Random& random) {
   ImageTransform transform;
   const ImageSize size{random.between(1, 40), random.between(1, 40)};
-  switch (random.below(5)) {
+  switch (random.below(6)) {
     case 0:
       transform.random_crop = CropRange{};
       transform.scale = Scale::kExact;
@@ -92,13 +92,20 @@ ImageTransform random_transform(Random& random) {
       transform.center_crop = ImageSize{random.between(1, 50), random.between(1, 50)};
       if (random.chance(50)) transform.random_crop = CropRange{0.3, 2.0, 0.2, 5.0};
       break;
+    case 4:
+      transform.scale = random.chance(50) ? Scale::kCover : Scale::kFit;
+      transform.exact = {random.between(1, 50), random.between(1, 50)};
+      transform.center_crop = size;
+      break;
     default:
       transform.center_crop = ImageSize{random.between(1, 100), random.between(1, 100)};
   }
+  if (random.chance(50)) transform.fill = {9, 99, 199};
   const auto flip = [&] { return random.chance(30) ? 0.0 : random.chance(30) ? 1.0 : 0.5; };
   transform.horizontal_flip = flip();
   transform.vertical_flip = flip();
   transform.filter = random.chance(50) ? ResizeFilter::kBilinear : ResizeFilter::kBicubic;
+  transform.random_filter = random.chance(30);
   return transform;
 }
 
@@ -180,6 +187,7 @@ TEST(pixels_are_those_of_a_whole_decode_crop_resize_pad_and_flip) {
       EXPECT(told.box == geometry.box);
       EXPECT(told.horizontal_flip == geometry.horizontal_flip);
       EXPECT(told.vertical_flip == geometry.vertical_flip);
+      EXPECT(told.filter == geometry.filter);
     }
   }
 }
@@ -272,7 +280,50 @@ TEST(other_failures_leave_the_decoder_usable_too) {
   decoder.decode(job, 0, 1, out.data());
 }
 
-TEST(a_thin_picture_is_not_blown_up_beyond_all_memory) {
+TEST(approximate_pictures_are_reduced_by_the_decoder_where_that_suffices) {
+  Random random(20261120);
+  SampleDecoder decoder;
+  std::vector<uint8_t> out;
+  int reduced[9] = {};
+  for (int round = 0; round < 800; ++round) {
+    const std::vector<uint8_t> file = random_jpeg(random, random.chance(50) ? 80 : 250);
+    ImageTransform transform = random_transform(random);
+    if (random.chance(70)) {
+      transform.scale = Scale::kExact;  // small enough for every denominator to have its turn
+      transform.exact = ImageSize{random.between(1, 16), random.between(1, 16)};
+      if (random.chance(50)) transform.center_crop.reset();
+    }
+    const uint64_t seed = random.next();
+    ImageJob job = job_for({file}, transform);
+    job.approximate = true;
+    const PlainJpeg whole(file.data(), file.size(), false, kPillowPixelLimit);
+    SampleGeometry geometry;
+    try {
+      geometry = draw_geometry(transform, ImageSize{whole.height, whole.width}, seed, 0);
+    } catch (const InvalidArgument&) {
+      continue;
+    }
+    size_t by = 1;
+    while (by < 8 && geometry.scaled.width * 2 * by <= geometry.box.width &&
+           geometry.scaled.height * 2 * by <= geometry.box.height) {
+      by *= 2;
+    }
+    ++reduced[by];
+    const PlainJpeg plain(file.data(), file.size(), false, kPillowPixelLimit, static_cast<int>(by));
+    const Image wanted = reference_picture(transform, geometry, plain.rgb.data(), plain.width, by);
+    run_into(out, job.sample_bytes(), [&](void* to) { decoder.decode(job, 0, seed, to); });
+    if (out != wanted.bytes) {
+      throw Failure{"1/" + std::to_string(by) + ", " + describe(transform, whole, round)};
+    }
+    const SampleGeometry told = decoder.geometry(job, 0, seed);
+    EXPECT(told.box == geometry.box);
+    EXPECT_EQ(told.horizontal_flip, geometry.horizontal_flip);
+    EXPECT_EQ(told.vertical_flip, geometry.vertical_flip);
+  }
+  for (const int by : {1, 2, 4, 8}) EXPECT(reduced[by] >= 20);
+}
+
+TEST(of_a_thin_picture_that_is_blown_up_only_the_window_is_made) {
   JpegSpec spec;
   spec.width = 1;
   spec.height = 60000;
@@ -281,11 +332,22 @@ TEST(a_thin_picture_is_not_blown_up_beyond_all_memory) {
   transform.scale = Scale::kShorter;
   transform.shorter = 256;  // 256 x 15 360 000: 11.8 GB
   transform.center_crop = ImageSize{224, 224};
-  const ImageJob job = job_for({make_jpeg(spec), small_pictures(1)[0]}, transform);
+  const std::vector<uint8_t> file = make_jpeg(spec);
+  const PlainJpeg plain(file.data(), file.size(), false, kPillowPixelLimit);
+  const ImageJob job = job_for({file}, transform);
   std::vector<uint8_t> out(job.sample_bytes());
-  SampleDecoder decoder;
-  EXPECT_THROW(decoder.decode(job, 0, 1, out.data()), DecodeError, "256x15360000");
-  decoder.decode(job, 1, 1, out.data());
+  SampleDecoder().decode(job, 0, 1, out.data());
+  for (size_t y = 0; y < 224; ++y) {
+    const auto taps = reference_taps(60000, 0, 60000, 15360000, ResizeFilter::kBilinear,
+                                     (15360000 - 224) / 2 + y);
+    for (size_t c = 0; c < 3; ++c) {
+      int64_t sum = 0;
+      for (const ReferenceTap& tap : taps) sum += tap.weight * plain.rgb[tap.sample * 3 + c];
+      for (size_t x = 0; x < 224; ++x) {
+        EXPECT_EQ(int{out[(y * 224 + x) * 3 + c]}, int{reference_round(sum)});
+      }
+    }
+  }
 }
 
 TEST(nothing_is_allocated_once_all_pictures_were_seen) {
@@ -339,7 +401,6 @@ TEST(jobs_that_contradict_themselves_are_refused) {
   };
   refused([](ImageJob& job) { job.source.reset(); }, "source");
   refused([](ImageJob& job) { job.transform.center_crop.reset(); }, "sizes");
-  refused([](ImageJob& job) { job.jpeg.scale_denominator = 2; }, "full size");
   refused([](ImageJob& job) { job.normalize.batch = 2; }, "normalisation");
   refused([](ImageJob& job) { job.normalize.channels = 1; }, "normalisation");
   refused([](ImageJob& job) { job.normalize.in_layout = Layout::kNchw; }, "normalisation");

@@ -130,6 +130,13 @@ void CudaStream::normalize_async(const NormalizeSpec& spec, const void* in, void
           [&] { return launch_normalize(spec, in, out, stream_); });
 }
 
+void CudaStream::augment_async(const AugmentSpec& spec, const void* records, const void* in,
+                               void* out) {
+  require_augmentable(spec, records, in, out);
+  attempt(FASTLOADER_CUDA_CALL("launch of augment"),
+          [&] { return launch_augment(spec, records, in, out, stream_); });
+}
+
 Ticket CudaStream::record(Event& event) {
   CudaEvent& mine = cuda_event(event);
   if (mine.device() != device_) {

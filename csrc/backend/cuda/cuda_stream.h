@@ -50,6 +50,8 @@ class CudaStream final : public Stream, public HostFunctionStream {
   void copy_d2d_async(void* dst, const void* src, size_t bytes) override;
   void copy_d2h_async(void* dst, const void* src, size_t bytes) override;
   void normalize_async(const NormalizeSpec& spec, const void* in, void* out) override;
+  void augment_async(const AugmentSpec& spec, const void* records, const void* in,
+                     void* out) override;
   Ticket record(Event& event) override;
   void wait(const Ticket& ticket) override;
   void synchronize() override;

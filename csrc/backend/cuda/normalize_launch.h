@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include "image/augment.h"
 #include "image/normalize.h"
 
 namespace fastloader {
@@ -9,5 +10,9 @@ namespace fastloader {
 /// Queues the kernel on `stream` of the current device. Expects a spec that passed validate().
 cudaError_t launch_normalize(const NormalizeSpec& spec, const void* in, void* out,
                              cudaStream_t stream);
+
+/// The same with records, for a spec that passed its validate().
+cudaError_t launch_augment(const AugmentSpec& spec, const void* records, const void* in, void* out,
+                           cudaStream_t stream);
 
 }  // namespace fastloader

@@ -8,6 +8,7 @@
 #include "backend/checks.h"
 #include "backend/host/host_memory.h"
 #include "base/error.h"
+#include "image/augment_kernel.h"
 #include "image/normalize_kernel.h"
 
 namespace fastloader {
@@ -99,6 +100,20 @@ void HostStream::normalize_async(const NormalizeSpec& spec, const void* in, void
     const NormalizeGrid grid = make_normalize_grid(spec);
     visit_normalize_kernel(spec, [&](auto kernel) {
       for (size_t thread = 0; thread < grid.threads(); ++thread) kernel(grid, in, out, thread);
+    });
+  });
+}
+
+void HostStream::augment_async(const AugmentSpec& spec, const void* records, const void* in,
+                               void* out) {
+  require_augmentable(spec, records, in, out);
+  operation("augment", [spec, records = real_address(records), in = real_address(in),
+                        out = real_address(out)] {
+    const AugmentGrid grid = make_augment_grid(spec);
+    visit_augment_kernel(spec, [&](auto kernel) {
+      for (size_t thread = 0; thread < grid.threads(); ++thread) {
+        kernel(grid, kNormalTable, records, in, out, thread);
+      }
     });
   });
 }

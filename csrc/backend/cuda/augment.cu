@@ -1,0 +1,37 @@
+#include "backend/cuda/normalize_launch.h"
+#include "image/augment_kernel.h"
+
+namespace fastloader {
+namespace {
+
+constexpr unsigned kThreadsPerBlock = 256;
+constexpr size_t kMaxBlocks = 0x7fffffff;
+
+// Not constant memory, which serves one address to a warp at a time: these are random.
+__device__ const int32_t device_normal_table[kNormalTableSize] = {
+#include "image/normal_table.inc"
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(kThreadsPerBlock)
+    augment_kernel(const AugmentGrid grid, const void* records, const void* in, void* out) {
+  const size_t thread = size_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x;
+  if (thread < grid.threads()) Kernel{}(grid, device_normal_table, records, in, out, thread);
+}
+
+}  // namespace
+
+cudaError_t launch_augment(const AugmentSpec& spec, const void* records, const void* in, void* out,
+                           cudaStream_t stream) {
+  const AugmentGrid grid = make_augment_grid(spec);
+  const size_t blocks = (grid.threads() + kThreadsPerBlock - 1) / kThreadsPerBlock;
+  if (blocks == 0) return cudaSuccess;  // an empty grid is an error to CUDA
+  if (blocks > kMaxBlocks) return cudaErrorInvalidValue;
+  visit_augment_kernel(spec, [&](auto kernel) {
+    augment_kernel<decltype(kernel)>
+        <<<static_cast<unsigned>(blocks), kThreadsPerBlock, 0, stream>>>(grid, records, in, out);
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace fastloader

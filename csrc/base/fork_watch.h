@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace fastloader {
+
+/// Knows which forked children may still see this process's shared memory. A child inherits every
+/// object that was alive at the fork, so memory that is shared with it and was in use then must not
+/// be reused while it lives.
+///
+/// Starts watching the forks of this process; forks before are not known. Idempotent, and needed
+/// again in a child that has shared memory of its own. Throws std::bad_alloc.
+void watch_forks();
+
+/// Number of forks begun in this process since it began to watch.
+uint64_t forks_begun() noexcept;
+
+/// Whether a child of one of the forks numbered `after` + 1 to `upto` may be alive, or a child of
+/// such a child. When in doubt, yes. One system call for each such child.
+bool forked_child_lives(uint64_t after, uint64_t upto) noexcept;
+
+}  // namespace fastloader

@@ -1,0 +1,91 @@
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/per_process.h"
+#include "bindings/register.h"
+#include "pipeline/gather_pool.h"
+
+namespace py = pybind11;
+
+namespace fastloader::bindings {
+namespace {
+
+/// What Python holds: dropping it may wait for a thread that is at one of its pieces.
+struct Gather {
+  std::shared_ptr<GatherBatch> batch;
+
+  ~Gather() { per_process<GatherPool>().cancel(*batch); }
+};
+
+struct DeleteWithoutGil {
+  void operator()(Gather* gather) const {
+    const py::gil_scoped_release unlocked;
+    delete gather;
+  }
+};
+
+using GatherPtr = std::unique_ptr<Gather, DeleteWithoutGil>;
+using Array = std::tuple<uintptr_t, size_t, size_t, uintptr_t, size_t>;
+using Map = std::tuple<uintptr_t, size_t, uint64_t>;
+
+GatherPtr begin(const std::vector<Array>& arrays, const std::vector<Map>& maps,
+                const py::object& /*keep*/, uintptr_t indices, size_t count, size_t threads) {
+  const py::gil_scoped_release unlocked;
+  std::vector<std::vector<uint64_t>> lists;
+  lists.reserve(maps.size());
+  for (const auto& [map, size, rows] : maps) {
+    lists.push_back(resolve_rows(reinterpret_cast<const int64_t*>(indices), count,
+                                 reinterpret_cast<const int64_t*>(map), size, rows));
+  }
+  std::vector<GatherLeaf> leaves;
+  leaves.reserve(arrays.size());
+  for (const auto& [source, row_bytes, row_step, destination, list] : arrays) {
+    leaves.push_back({reinterpret_cast<const std::byte*>(source), row_bytes, row_step,
+                      reinterpret_cast<std::byte*>(destination), list});
+  }
+  auto batch = std::make_shared<GatherBatch>(std::move(leaves), std::move(lists));
+  if (threads > 0) {
+    per_process<GatherPool>().grow(threads);
+    per_process<GatherPool>().submit(batch);
+  }
+  return GatherPtr(new Gather{std::move(batch)});
+}
+
+void wait(Gather& gather) {
+  bool done = false;
+  while (!done) {
+    {
+      const py::gil_scoped_release unlocked;
+      done = per_process<GatherPool>().wait(
+          *gather.batch, GatherPool::Clock::now() + std::chrono::milliseconds(100));
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+}  // namespace
+
+void register_gather(py::module_& module) {
+  py::class_<Gather, GatherPtr>(
+      module, "GatherBatch",
+      "Rows of arrays on their way into the memory of a batch; dropping it cancels what was not "
+      "begun.")
+      .def(py::init(&begin), py::arg("arrays"), py::arg("maps"), py::arg("keep"), py::kw_only(),
+           py::arg("indices"), py::arg("count"), py::arg("threads"), py::keep_alive<1, 4>(),
+           "`arrays`: (source address, bytes of a row, bytes from row to row, destination address, "
+           "number of its map); `maps`: (address of int64 indices or 0, how many, rows of its "
+           "arrays); `indices`: address of `count` int64 indices, read here only. `threads` are "
+           "offered the batch at once; with 0, wait() copies all of it. `keep` owns sources and "
+           "destinations. Raises IndexError for an "
+           "index that an array does not have.")
+      .def("wait", &wait, "Returns when every row was copied; looks for signals every 100 ms.");
+}
+
+}  // namespace fastloader::bindings

@@ -1,0 +1,68 @@
+#include "pipeline/reservation.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "base/process.h"
+
+namespace fastloader {
+
+Reservation::Reservation(std::shared_ptr<Ring> ring, const Ring::Filling& filling)
+    : ring_(std::move(ring)), filling_(filling), born_in_(fork_generation()) {}
+
+Reservation::~Reservation() {
+  if (ring_ == nullptr) return;
+  if (born_in_ != fork_generation()) {
+    // The ring's mutex may have been copied locked, and its memory is the parent's.
+    (void)new std::shared_ptr<Ring>(std::move(ring_));
+    return;
+  }
+  ring_->abandon(filling_);
+}
+
+void Reservation::check_held() const {
+  if (ring_ == nullptr) throw InvalidArgument("the slot was committed already");
+  if (born_in_ != fork_generation()) {
+    throw Error("a slot that was reserved before this process was forked off is its parent's");
+  }
+}
+
+bool Reservation::commit(const std::shared_ptr<const BatchPlan>& plan,
+                         const std::vector<const void*>& leaves) {
+  check_held();
+  if (plan == nullptr) throw InvalidArgument("a batch needs a plan");
+  if (leaves.size() != plan->leaves().size()) {
+    throw InvalidArgument(std::to_string(leaves.size()) + " addresses for a plan of " +
+                          std::to_string(plan->leaves().size()) + " leaves");
+  }
+  if (plan->packed_bytes() > filling_.bytes) {
+    throw InvalidArgument("a batch of " + std::to_string(plan->packed_bytes()) +
+                          " bytes in a slot that was reserved for " +
+                          std::to_string(filling_.bytes));
+  }
+  for (const BatchPlan::Leaf& leaf : plan->leaves()) {
+    if (leaf.augment) validate_records(*leaf.augment, leaves.back());
+  }
+  size_t copied = 0;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const BatchPlan::Leaf& leaf = plan->leaves()[i];
+    std::byte* place = filling_.data + leaf.offset;
+    if (leaf.bytes == 0 || leaves[i] == place) continue;
+    std::memcpy(place, leaves[i], leaf.bytes);
+    copied += leaf.bytes;
+  }
+  const bool taken = ring_->commit(filling_, plan, copied);
+  ring_.reset();
+  return taken;
+}
+
+bool Reservation::commit(EntryKind kind) {
+  check_held();
+  const bool taken = ring_->commit(filling_, kind);
+  ring_.reset();
+  return taken;
+}
+
+}  // namespace fastloader

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "pipeline/ring.h"
+
+namespace fastloader {
+
+/// A slot in the making, for as long as anybody may write into it: whoever writes shares it. Once
+/// the last holder is gone without a commit, the slot is given back. It keeps the ring's memory
+/// alive, and belongs to one process: in a forked child it is inert.
+class Reservation {
+ public:
+  Reservation(std::shared_ptr<Ring> ring, const Ring::Filling& filling);
+  /// Any thread.
+  ~Reservation();
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  std::byte* data() const { return filling_.data; }
+  size_t bytes() const { return filling_.bytes; }
+
+  /// Hands the slot over, once nobody writes into it any more. `leaves` are host addresses, one per
+  /// leaf; those that lie at their place in the slot already are not copied. False when the epoch
+  /// was cancelled meanwhile. Throws InvalidArgument for a batch larger than bytes(), or out of
+  /// order, or after a commit.
+  bool commit(const std::shared_ptr<const BatchPlan>& plan, const std::vector<const void*>& leaves);
+  /// The same with an error or the end in the batch's place.
+  bool commit(EntryKind kind);
+
+ private:
+  void check_held() const;
+
+  std::shared_ptr<Ring> ring_;  // null once committed
+  const Ring::Filling filling_;
+  const uint64_t born_in_;  // fork generation
+};
+
+}  // namespace fastloader

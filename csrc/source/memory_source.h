@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "source/source.h"
+
+namespace fastloader {
+
+/// Samples that lie in memory: in a mapped file, say. Sample i is `sizes[i]` bytes at
+/// `addresses[i]`. Both tables are the caller's and must outlive the source, as must the samples.
+/// Entries may be filled in later, before the sample is asked for by a batch; zeros mean that there
+/// is no such sample.
+class MemorySource final : public Source {
+ public:
+  MemorySource(const uint64_t* addresses, const uint64_t* sizes, uint64_t count)
+      : addresses_(addresses), sizes_(sizes), count_(count) {}
+
+  uint64_t size() const override { return count_; }
+  void read(uint64_t index, std::vector<uint8_t>& bytes) const override;
+  std::optional<SampleBytes> view(uint64_t index) const override;
+  std::string name(uint64_t index) const override { return "sample " + std::to_string(index); }
+  /// Tells the system that the sample's pages will be read soon, so that it fetches those of a
+  /// mapped file all at once, ahead of time. Waits for nothing; does nothing for a sample that is
+  /// not there.
+  void will_need(uint64_t index) const;
+
+ private:
+  const uint64_t* const addresses_;
+  const uint64_t* const sizes_;
+  const uint64_t count_;
+};
+
+}  // namespace fastloader

@@ -1,0 +1,377 @@
+// Slots that worker processes fill: who may write to one, when it is free again, and what a fork
+// changes about that. "Workers" are threads of control in this process or forked children.
+
+#include "pipeline/worker_ring.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fork_watch.h"
+#include "check.h"
+#include "child_process.h"
+
+namespace fastloader::testing {
+namespace {
+
+using Lease = WorkerRing::Lease;
+
+constexpr size_t kMega = size_t{1} << 20;
+const std::optional<size_t> kNone;
+
+std::shared_ptr<WorkerRing> two_by_three() { return WorkerRing::create(2, 3, 64 * kMega); }
+
+/// Memory behind the ring, as the system counts it, header included.
+size_t resident(int fd) {
+  struct stat status{};
+  EXPECT(fstat(fd, &status) == 0);
+  return static_cast<size_t>(status.st_blocks) * 512;
+}
+
+/// A forked child that waits until it is let go.
+class Child {
+ public:
+  template <typename Body>
+  explicit Child(Body body) {
+    EXPECT(pipe(go_.data()) == 0);
+    EXPECT(pipe(ready_.data()) == 0);
+    std::fflush(nullptr);
+    pid_ = fork();
+    EXPECT(pid_ >= 0);
+    char byte = 0;
+    if (pid_ == 0) {
+      alarm(kChildSeconds);
+      close(go_[1]);
+      const bool began = body() && write(ready_[1], "r", 1) == 1;
+      _exit(began && read(go_[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    close(go_[0]);
+    close(ready_[1]);
+    EXPECT(read(ready_[0], &byte, 1) == 1);
+  }
+  ~Child() {
+    try {
+      end();
+    } catch (const Failure&) {
+    }
+  }
+
+  /// Lets it end; it is a zombie then.
+  void let_go() {
+    go();
+    siginfo_t info{};
+    EXPECT(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) == 0);
+  }
+  void end() {
+    go();
+    if (pid_ > 0) EXPECT_EQ(wait_for_child(std::exchange(pid_, 0)).exit_code, 0);
+    if (ready_[0] >= 0) close(std::exchange(ready_[0], -1));
+  }
+
+ private:
+  void go() {
+    if (go_[1] < 0) return;
+    // A byte, not the end of the pipe: children forked later hold that end, too.
+    EXPECT(write(go_[1], "g", 1) == 1);
+    close(std::exchange(go_[1], -1));
+  }
+
+  std::array<int, 2> go_{};
+  std::array<int, 2> ready_{};
+  pid_t pid_ = 0;
+};
+
+const auto kNothing = [] { return true; };
+
+TEST(the_lowest_free_slot_of_the_worker_is_taken) {
+  const auto ring = two_by_three();
+  EXPECT_EQ(ring->workers(), size_t{2});
+  for (size_t i = 0; i < 3; ++i) EXPECT(ring->take(1) == 3 + i);
+  EXPECT(ring->take(1) == kNone);
+  EXPECT(ring->take(0) == size_t{0});
+  std::shared_ptr<Lease> lease = ring->receive(4);
+  EXPECT(ring->take(1) == kNone);
+  lease.reset();
+  EXPECT(ring->take(1) == size_t{4});
+  EXPECT_THROW(ring->take(2), InvalidArgument, "worker 2 of 2");
+}
+
+TEST(a_slot_is_received_once_and_only_from_a_worker) {
+  const auto ring = two_by_three();
+  EXPECT_THROW(ring->receive(0), Error, "no worker has it");
+  EXPECT_THROW(ring->receive(6), Error, "slot 6");
+  EXPECT(ring->take(0) == size_t{0});
+  const auto lease = ring->receive(0);
+  EXPECT_THROW(ring->receive(0), Error, "no worker has it");
+  EXPECT_EQ(ring->slots_held(), size_t{1});
+  EXPECT_THROW(lease->at(64 * kMega - 7, 8), InvalidArgument, "no 8 bytes");
+  EXPECT_THROW(lease->at(8, SIZE_MAX), InvalidArgument, "in slot 0 of 6");
+  EXPECT(lease->at(64 * kMega, 0) != nullptr);
+}
+
+TEST(reclaim_frees_what_was_with_workers_and_nothing_else) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  EXPECT(ring->take(0) == size_t{1});
+  const auto lease = ring->receive(1);
+  ring->reclaim();
+  EXPECT(ring->take(0) == size_t{0});
+  EXPECT(ring->take(0) == size_t{2});
+  EXPECT(ring->take(0) == kNone);
+}
+
+TEST(a_lease_outlives_the_ring) {
+  auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  std::memset(ring->memory()->at(0, 0, 100), 7, 100);
+  const std::weak_ptr<WorkerRing> watched = ring;
+  auto lease = ring->receive(0);
+  ring.reset();
+  EXPECT_EQ(static_cast<int>(*lease->at(99, 1)), 7);
+  std::thread([&] { lease.reset(); }).join();
+  EXPECT(watched.expired());
+}
+
+TEST(the_reads_of_an_old_batch_are_over_when_its_slot_is_taken) {
+  const auto ring = WorkerRing::create(1, 2, kMega);
+  for (int i = 0; i < 200; ++i) {
+    const size_t slot = ring->take(0).value();
+    std::memset(ring->memory()->at(slot, 0, 1000), i, 1000);  // ThreadSanitizer watches these
+    std::vector<std::thread> readers;
+    std::atomic<int> wrong{0};
+    auto lease = ring->receive(slot);
+    for (int reader = 0; reader < 2; ++reader) {
+      readers.emplace_back([lease, i, &wrong]() mutable {
+        const std::byte* data = lease->at(0, 1000);
+        for (int k = 0; k < 1000; ++k) wrong += data[k] != static_cast<std::byte>(i);
+        lease.reset();
+      });
+    }
+    lease.reset();
+    std::optional<size_t> again;
+    while (!(again = ring->take(0)) || *again != slot) {
+      if (again) ring->reclaim();
+      std::this_thread::yield();
+    }
+    std::memset(ring->memory()->at(slot, 0, 1000), 255, 1000);
+    ring->reclaim();
+    for (std::thread& each : readers) each.join();
+    EXPECT_EQ(wrong.load(), 0);
+  }
+}
+
+TEST(a_slot_that_a_child_may_see_is_not_free_while_it_lives) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  EXPECT(ring->take(0) == size_t{1});
+  auto seen = ring->receive(0);
+  Child child(kNothing);
+  auto unseen = ring->receive(1);
+  seen.reset();
+  unseen.reset();
+  EXPECT(ring->take(0) == size_t{1});
+  EXPECT(ring->take(0) == size_t{2});
+  EXPECT(ring->take(0) == kNone);
+  child.let_go();  // not waited for: its memory is gone all the same
+  EXPECT(ring->take(0) == size_t{0});
+}
+
+TEST(every_child_that_may_see_a_slot_counts) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  auto lease = ring->receive(0);
+  Child first(kNothing);
+  Child second(kNothing);
+  lease.reset();
+  Child later(kNothing);  // forked after the last tensor had died
+  first.end();
+  EXPECT(ring->take(0) == size_t{1});
+  second.end();
+  EXPECT(ring->take(0) == size_t{0});
+}
+
+TEST(a_grandchild_may_see_it_for_good) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  auto lease = ring->receive(0);
+  Child child([] {
+    const pid_t grandchild = fork();
+    if (grandchild == 0) _exit(0);
+    return waitpid(grandchild, nullptr, 0) == grandchild;
+  });
+  lease.reset();
+  child.end();
+  EXPECT(ring->take(0) == size_t{1});
+}
+
+TEST(a_child_frees_nothing_and_its_own_ring_knows_its_own_children) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  auto lease = ring->receive(0);
+  std::memset(lease->at(0, 4096), 9, 4096);
+  const ChildEnd end = in_forked_child([&] {
+    const auto own = two_by_three();
+    EXPECT(own->take(0) == size_t{0});
+    auto mine = own->receive(0);
+    Child child(kNothing);
+    mine.reset();
+    EXPECT(own->take(0) == size_t{1});
+    child.end();
+    EXPECT(own->take(0) == size_t{0});
+    EXPECT_EQ(static_cast<int>(*lease->at(4095, 1)), 9);
+    lease.reset();
+  });
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_EQ(static_cast<int>(*lease->at(4095, 1)), 9);
+  EXPECT_EQ(ring->slots_held(), size_t{1});
+}
+
+TEST(entries_of_children_that_have_ended_are_used_again) {
+  const auto ring = two_by_three();
+  for (int i = 0; i < 1100; ++i) {
+    EXPECT_EQ(in_forked_child([] {}).exit_code, 0);
+  }
+  EXPECT(ring->take(0) == size_t{0});
+  ring->receive(0).reset();
+  EXPECT(ring->take(0) == size_t{0});
+  auto lease = ring->receive(0);
+  Child child(kNothing);
+  lease.reset();
+  EXPECT(ring->take(0) == size_t{1});
+}
+
+TEST(a_worker_writes_and_the_consumer_reads) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(1) == size_t{3});
+  const ChildEnd forked = in_forked_child([&] {
+    const auto slots = WorkerSlots::create(ring->memory());
+    EXPECT(slots->begin(3));
+    EXPECT(slots->place(3, 100) == size_t{0});
+    std::memset(slots->memory().at(3, 0, 100), 5, 100);
+  });
+  EXPECT_EQ(forked.exit_code, 0);
+  auto lease = ring->receive(3);
+  EXPECT_EQ(static_cast<int>(*lease->at(99, 1)), 5);
+  // A process that did not inherit the mapping has the descriptor instead.
+  SlotMemory attached(dup(ring->memory()->fd()), 6, 64 * kMega);
+  EXPECT(attached.at(3, 0, 1) != lease->at(0, 1));
+  EXPECT_EQ(static_cast<int>(*attached.at(3, 99, 1)), 5);
+  EXPECT_EQ(attached.fd(), -1);
+  EXPECT_THROW(SlotMemory(-1, 6, kMega), Error, "shared memory");
+}
+
+TEST(a_worker_leaves_a_slot_alone_that_it_still_holds) {
+  const auto slots = WorkerSlots::create(std::make_shared<SlotMemory>(2, kMega));
+  EXPECT(slots->begin(0));
+  EXPECT(slots->collate(0, 1000) == size_t{0});
+  auto held = slots->hold(0);
+  EXPECT(!slots->begin(0));
+  EXPECT(slots->begin(1));
+  std::thread([&] { held.reset(); }).join();
+  EXPECT(slots->begin(0));
+}
+
+TEST(what_samples_had_needed_is_written_over_and_what_is_in_the_batch_is_not) {
+  const auto slots = WorkerSlots::create(std::make_shared<SlotMemory>(1, kMega));
+  EXPECT(slots->begin(0));
+  for (int sample = 0; sample < 5; ++sample) {
+    EXPECT(slots->collate(0, 1000) == size_t{0});
+    slots->hold(0).reset();
+  }
+  EXPECT(slots->collate(0, 10) == size_t{0});
+  const auto held = slots->hold(0);
+  EXPECT(slots->collate(0, 10) == size_t{64});
+  EXPECT(slots->place(0, 1) == size_t{128});
+  EXPECT(slots->place(0, 1) == size_t{192});  // copies are held by nobody
+  EXPECT(slots->place(0, kMega - 256) == size_t{256});
+  EXPECT(slots->place(0, 1) == kNone);
+  EXPECT(slots->place(0, SIZE_MAX) == kNone);
+}
+
+TEST(an_unusually_large_batch_gives_its_memory_back) {
+  const auto ring = WorkerRing::create(1, 1, 64 * kMega);
+  const auto slots = WorkerSlots::create(ring->memory());
+  const int fd = ring->memory()->fd();
+  const auto batch = [&](size_t bytes) {
+    EXPECT(ring->take(0) == size_t{0});
+    EXPECT(slots->begin(0));
+    const size_t offset = slots->place(0, bytes).value();
+    std::memset(ring->memory()->at(0, offset, bytes), 1, bytes);
+    slots->finish(0);
+    ring->receive(0).reset();
+  };
+  for (int i = 0; i < 4; ++i) batch(2 * kMega);
+  EXPECT(resident(fd) < 3 * kMega);
+  batch(48 * kMega);
+  EXPECT(resident(fd) > 47 * kMega);
+  EXPECT(ring->touched_bytes() >= 48 * kMega);
+  for (int i = 0; i < 60; ++i) batch(2 * kMega);
+  EXPECT(resident(fd) < 12 * kMega);
+  EXPECT(ring->touched_bytes() < 12 * kMega);
+}
+
+TEST(a_ring_that_is_gone_holds_no_memory_in_children) {
+  auto ring = two_by_three();
+  const int fd = dup(ring->memory()->fd());
+  EXPECT(ring->take(0) == size_t{0});
+  EXPECT(ring->take(0) == size_t{1});
+  const auto slots = WorkerSlots::create(ring->memory());
+  for (const size_t slot : {size_t{0}, size_t{1}}) {
+    EXPECT(slots->begin(slot));
+    (void)slots->place(slot, 4 * kMega);
+    std::memset(ring->memory()->at(slot, 0, 4 * kMega), 3, 4 * kMega);
+  }
+  auto seen = ring->receive(0);
+  const std::byte* in_child = seen->at(0, 1);
+  {
+    Child child(kNothing);
+    EXPECT(resident(fd) >= 8 * kMega);
+    seen.reset();
+    ring.reset();  // the mapping lives on: `slots` has it
+    EXPECT(resident(fd) >= 4 * kMega);
+    EXPECT(resident(fd) < 5 * kMega);
+    EXPECT_EQ(static_cast<int>(*in_child), 3);
+  }
+  close(fd);
+}
+
+TEST(memory_that_the_system_does_not_have_is_no_room) {
+  const auto memory = std::make_shared<SlotMemory>(1, 4 * kMega);
+  const auto slots = WorkerSlots::create(memory);
+  EXPECT(slots->begin(0));
+  EXPECT(slots->place(0, 100) == size_t{0});
+  constexpr int kPopulateWrite = 23;
+  if (madvise(memory->at(0, 0, 1), 1, kPopulateWrite) != 0) {
+    throw Skip{"this kernel has no MADV_POPULATE_WRITE"};
+  }
+  // Without these pages, a write would end in SIGBUS, as it does when memory has run out.
+  EXPECT(ftruncate(memory->fd(), static_cast<off_t>(kMega)) == 0);
+  EXPECT(slots->place(0, 2 * kMega) == kNone);
+  EXPECT(slots->place(0, 100) == size_t{128});
+}
+
+TEST(sizes_that_cannot_be) {
+  EXPECT_THROW(WorkerRing::create(0, 1, kMega), InvalidArgument, "needs slots");
+  EXPECT_THROW(WorkerRing::create(1, 1, 0), InvalidArgument, "needs slots");
+  EXPECT_THROW(WorkerRing::create(4, 4, SIZE_MAX / 8), InvalidArgument, "address space");
+  EXPECT_THROW(WorkerRing::create(4, 1, SIZE_MAX / 17), Error,
+               "failed");  // more than there are addresses
+}
+
+}  // namespace
+}  // namespace fastloader::testing
+
+int main(int argc, char** argv) { return fastloader::testing::run_all_tests(argc, argv); }
