@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from fastloader import _extension
+from fastloader._augmentation import EpochDraws, Records, apply
 from fastloader._batch import Image, find_images, put_together, take_apart
+from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
+from fastloader._position import Progress
 from fastloader._statistics import Statistics
 
 
@@ -24,15 +28,35 @@ class CpuDelivery:
         # One spec per shape seen; varying shapes are few, and a spec is cheap to make again.
         self._specs: dict[tuple[tuple[int, ...], bool], Any] = {}
 
-    def iterate(self, source: Iterator[Any]) -> Iterator[Any]:
-        return CpuIterator(source, self)
+    def iterate(self, source: Iterator[Any], draws: EpochDraws | None) -> Iterator[Any]:
+        return CpuIterator(source, self, draws)
 
-    def deliver(self, batch: Any) -> Any:
+    def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
         parts = take_apart(batch)
         outputs = list(parts.leaves)
-        for index, image in find_images(parts, self._normalization).items():
-            outputs[index] = self._normalized(image)
+        images = find_images(parts, self._normalization)
+        if draws is None:
+            for index, image in images.items():
+                outputs[index] = self._normalized(image)
+        else:
+            index, target = draws.augmentation.leaves(parts, images)
+            records = draws.next(images[index])
+            outputs[index] = self._augmented(images[index], records)
+            if target is not None:
+                outputs[target] = records.mixed_target(parts.leaves[target])
         return put_together(parts.template, outputs, lambda value: value)
+
+    def _augmented(self, image: Image, records: Records) -> torch.Tensor:
+        if self._pool is None:
+            shape = (len(records), *image.shape[1:])
+            out = self._normalization.output(shape, image.pixels.device)
+            return apply(self._normalization, image.pixels, records, out)
+        spec = make_augment_spec(self._native, image, self._normalization, records)
+        packed = records.packed()
+        capsule = self._pool.augmented(
+            spec, source=image.pixels.data_ptr(), records=packed.data_ptr()
+        )
+        return torch.from_dlpack(capsule)
 
     def _normalized(self, image: Image) -> torch.Tensor:
         if self._pool is None:
@@ -63,30 +87,38 @@ def make_spec(native: Any, image: Image, normalization: Normalization) -> Any:
     )
 
 
-class CpuIterator(Iterator[Any]):
+def make_augment_spec(
+    native: Any, image: Image, normalization: Normalization, records: Records
+) -> Any:
+    augmentation = records.augmentation
+    out = dataclasses.replace(image, shape=(len(records), *image.shape[1:]))
+    return native.AugmentSpec(
+        normalize=make_spec(native, out, normalization),
+        in_batch=image.shape[0],
+        max_boxes=augmentation.max_boxes,
+        fill=augmentation.fill,
+        blend_bytes=augmentation.blends_bytes,
+    )
+
+
+class CpuIterator(DeliveryIterator):
     """Owns no thread and no look-ahead: whatever runs ahead is torch's workers."""
 
-    def __init__(self, source: Iterator[Any], delivery: CpuDelivery) -> None:
-        self._source: Iterator[Any] | None = source
+    progress: Progress | None = None  # set on the iterator that the user gets
+
+    def __init__(
+        self, source: Iterator[Any], delivery: CpuDelivery, draws: EpochDraws | None
+    ) -> None:
+        super().__init__(source)
         self._delivery = delivery
+        self._draws = draws
 
     def __next__(self) -> Any:
         if self._source is None:
             raise StopIteration
         statistics = self._delivery.statistics
-        with statistics.waiting():
-            delivered = self._delivery.deliver(next(self._source))
+        with statistics.waiting(self.progress):
+            delivered = self._delivery.deliver(next(self._source), self._draws)
         statistics.batches += 1
+        self._count()
         return delivered
-
-    def close(self) -> None:
-        """Ends the epoch early; further calls of next() raise StopIteration."""
-        self._source = None
-
-    def __len__(self) -> int:
-        if self._source is None:
-            raise TypeError("this iterator has ended and knows no length any more")
-        return len(self._source)  # type: ignore[arg-type]
-
-    def __reduce__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")

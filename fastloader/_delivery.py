@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from fastloader import _engine, _engine_iterator, _extension, _torch
+from fastloader._augmentation import Augmentation, EpochDraws
 from fastloader._cpu import CpuDelivery
 from fastloader._engine import Engine
 from fastloader._engine_iterator import EngineIterator, Epoch
+from fastloader._images import ImageIterator
 from fastloader._normalization import Normalization, make_normalization
 from fastloader._statistics import Statistics
 from fastloader._streams import StreamDelivery
@@ -44,6 +46,7 @@ class Delivery:
         image_key: int | str | None,
         depth: int | None,
     ) -> None:
+        self.arguments = (device, mean, std, dtype, channels_last, image_key, depth)
         self.device = _torch.resolve_device(device)
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
@@ -52,6 +55,7 @@ class Delivery:
         if native is not None and self.normalization is not None:
             native.active_isa()  # a wrong FASTLOADER_FORCE_ISA is told here, not at the first batch
         self.path = self._choose_path()
+        self.augmentation: Augmentation | None = None
         self._cpu: CpuDelivery | None = None
         self._streams: StreamDelivery | None = None
         self._idle: list[Engine] = []
@@ -88,20 +92,30 @@ class Delivery:
                 _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
         return "streams"
 
-    def iterate(
-        self,
-        make_source: Callable[[], Iterator[Any]],
-        ahead: bool,
-        normalization: Normalization | None = None,
-    ) -> Iterator[Any]:
+    def augment(self, augmentation: Augmentation | None) -> None:
+        """What to erase and mix from the next iter() on; None: nothing. Raises ValueError unless images
+        are normalised here."""
+        if augmentation is not None and self.normalization is None:
+            raise ValueError(
+                "erasing and mixing are done while images are normalised: give mean and std, or dtype"
+            )
+        self.augmentation = augmentation
+
+    def _draws(self) -> EpochDraws | None:
+        """To be called before the source is made, which may draw from the same generator sooner or
+        later, so that every path sees the same state."""
+        return None if self.augmentation is None else self.augmentation.begin()
+
+    def iterate(self, make_source: Callable[[], Iterator[Any]], ahead: bool) -> Iterator[Any]:
         """An iterator over delivered batches. ``ahead`` allows the source to be advanced before a batch
-        is asked for; ``normalization`` stands in where the arguments gave none."""
+        is asked for."""
         self._begin_in_this_process()
+        draws = self._draws()
         # The source first: worker processes are forked before native threads start.
         source = make_source()
         if self.path == "torch":
             return source
-        iterator = self._wrap(source, ahead, self.normalization or normalization)
+        iterator = self._wrap(source, ahead, self.normalization, draws)
         self._iterators.add(iterator)
         return iterator
 
@@ -111,23 +125,60 @@ class Delivery:
         self._iterators.add(iterator)
         return iterator
 
+    def iterate_images(
+        self,
+        make_source: Callable[[Epoch | None], ImageIterator],
+        normalization: Normalization | None,
+    ) -> Iterator[Any]:
+        """The same for pictures. On the engine path ``make_source`` gets the epoch in whose slots it
+        makes its batches, otherwise None. On the CPU the source's batches are what is delivered,
+        unless they are to be augmented."""
+        self._begin_in_this_process()
+        draws = self._draws()
+        iterator: Iterator[Any]
+        if self.path == "engine":
+            epoch = self._begin_epoch(True, normalization, draws)
+            try:
+                source = make_source(epoch)
+            except BaseException:
+                epoch.end()
+                self._give_back(epoch.engine)
+                raise
+            iterator = EngineIterator(epoch, source, self.statistics, True, self._give_back)
+        else:
+            iterator = make_source(None)
+            if self.path == "streams" or draws is not None:
+                iterator = self._wrap(iterator, True, normalization, draws)
+        self._iterators.add(iterator)
+        return iterator
+
     def _wrap(
-        self, source: Iterator[Any], ahead: bool, normalization: Normalization | None
+        self,
+        source: Iterator[Any],
+        ahead: bool,
+        normalization: Normalization | None,
+        draws: EpochDraws | None,
     ) -> Iterator[Any]:
         if self.path == "cpu":
             assert self.normalization is not None
             if self._cpu is None:
                 self._cpu = CpuDelivery(self.normalization, self.statistics)
-            return self._cpu.iterate(source)
+            return self._cpu.iterate(source, draws)
         assert self.device is not None
         if self.path == "streams":
             if self._streams is None or self._streams.normalization != normalization:
                 self._streams = StreamDelivery(self.device, normalization, self.statistics)
-            return self._streams.iterate(source, ahead)
-        _register_exit_hook()
-        epoch = Epoch(self._take_engine(ahead, normalization))
-        self._epochs.add(epoch)
+            return self._streams.iterate(source, ahead, draws)
+        epoch = self._begin_epoch(ahead, normalization, draws)
         return EngineIterator(epoch, source, self.statistics, ahead, self._give_back)
+
+    def _begin_epoch(
+        self, ahead: bool, normalization: Normalization | None, draws: EpochDraws | None
+    ) -> Epoch:
+        _register_exit_hook()
+        epoch = Epoch(self._take_engine(ahead, normalization), draws)
+        self._epochs.add(epoch)
+        return epoch
 
     def _begin_in_this_process(self) -> None:
         if self._pid != os.getpid():

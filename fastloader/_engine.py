@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from fastloader import _extension, _torch
+from fastloader._augmentation import EpochDraws, Records
 from fastloader._batch import find_images, is_dense, take_apart
-from fastloader._cpu import make_spec
+from fastloader._cpu import make_augment_spec, make_spec
 from fastloader._normalization import Normalization
 from fastloader.errors import Error
 
@@ -27,6 +28,9 @@ class Plan:
     native: Any
     # (shape, dtype, strides) of each leaf; (shape, None, ()) of an image, (N, C, H, W).
     outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
+    # (leaf of the targets, leaf of their weights): what is mixed after delivery.
+    mixed: tuple[int, int] | None = None
+    records: bool = False  # whether the native plan has one more leaf, which has no output
 
 
 @dataclasses.dataclass
@@ -52,6 +56,7 @@ class Engine:
         self.native = native
         self.device = device
         self.normalization = normalization
+        self.depth = depth
         self.pid = os.getpid()
         backend, options = ("host", _twin_options) if device.type == "cpu" else ("cuda", {})
         self.prefetcher: Any = native.Prefetcher(
@@ -66,11 +71,20 @@ class Engine:
         self._plans: dict[Any, Plan] = {}
         live.add(self)
 
-    def pack(self, batch: Any) -> tuple[Any, Plan, list[torch.Tensor]]:
+    def pack(
+        self, batch: Any, draws: EpochDraws | None = None
+    ) -> tuple[Any, Plan, list[torch.Tensor]]:
         """(template, plan, tensors whose bytes are to be copied, in the plan's order). A plan is
         made once for each structure seen; finding one again twice only costs a new credit."""
         parts = take_apart(batch)
         images = find_images(parts, self.normalization) if self.normalization else {}
+        records, mixed = None, None
+        if draws is not None:
+            image_leaf, target = draws.augmentation.leaves(parts, images)
+            records = draws.next(images[image_leaf])
+            if target is not None:
+                mixed = (target, len(parts.leaves))
+                parts.leaves.append(torch.from_numpy(records.weights))
         key: list[Any] = []
         sources: list[torch.Tensor] = []
         outputs: list[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]]] = []
@@ -78,32 +92,51 @@ class Engine:
             image = images.get(index)
             if image is not None:
                 sources.append(image.pixels)
-                outputs.append((image.shape, None, ()))
-                key.append((image.shape, image.nhwc))
+                out = image.shape if records is None else (len(records), *image.shape[1:])
+                outputs.append((out, None, ()))
+                key.append((image.shape, image.nhwc, out))
                 continue
             if not is_dense(leaf):
                 leaf = leaf.contiguous()
             sources.append(leaf)
             outputs.append((tuple(leaf.shape), leaf.dtype, leaf.stride()))
             key.append(outputs[-1])
+        if records is not None:
+            sources.append(records.packed())
+            augmentation = records.augmentation
+            key.append(
+                (augmentation.max_boxes, augmentation.fill, augmentation.blends_bytes, mixed)
+            )
         wanted = tuple(key)
         plan = self._plans.get(wanted)
         if plan is None:
-            plan = self._make_plan(tuple(outputs), sources, images)
+            plan = self._make_plan(tuple(outputs), sources, images, records, mixed)
             if len(self._plans) >= 256:  # sizes that never repeat
                 self._plans.clear()
             self._plans[wanted] = plan
         return parts.template, plan, sources
 
-    def _make_plan(self, outputs: Any, sources: list[torch.Tensor], images: Any) -> Plan:
+    def _make_plan(
+        self,
+        outputs: Any,
+        sources: list[torch.Tensor],
+        images: Any,
+        records: Records | None,
+        mixed: tuple[int, int] | None,
+    ) -> Plan:
         leaves = []
         for index, source in enumerate(sources):
             spec = None
             if index in images:
                 assert self.normalization is not None
-                spec = make_spec(self.native, images[index], self.normalization)
+                if records is None:
+                    spec = make_spec(self.native, images[index], self.normalization)
+                else:
+                    spec = make_augment_spec(
+                        self.native, images[index], self.normalization, records
+                    )
             leaves.append((source.numel() * source.element_size(), spec))
-        return Plan(self.native.BatchPlan(leaves), outputs)
+        return Plan(self.native.BatchPlan(leaves), outputs, mixed, records is not None)
 
     def make_credit(self, plan: Plan) -> Credit:
         """Allocates on the consumer's current stream. Each leaf gets a storage of its own: views of

@@ -14,8 +14,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader import _torch
+from fastloader._augmentation import EpochDraws
 from fastloader._batch import put_together
 from fastloader._engine import Credit, Engine, Plan
+from fastloader._in_step import InStep, put_in_step
+from fastloader._iterator import DeliveryIterator
+from fastloader._position import Progress
 from fastloader._statistics import Statistics
 from fastloader.errors import BackendError
 
@@ -37,8 +41,9 @@ class Epoch:
     """What iterator, pump thread and finalizer share. It holds no reference to the iterator, so that
     dropping that ends the epoch."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, draws: EpochDraws | None) -> None:
         self.engine = engine
+        self.draws = draws
         self.pid = os.getpid()
         # Not asked of the engine again, which lets go of it when it is closed.
         self.prefetcher = engine.prefetcher
@@ -53,31 +58,53 @@ class Epoch:
         # The source, while a pump is in it. Without a pump only the iterator holds it: the finalizer
         # keeps the epoch alive, and a data set that leads to its own iterator could not be collected.
         self.pumped: Iterator[Any] | None = None
+        # The slot in which a source made what its next() gave or raised last, if it makes its batches
+        # in slots of its own reserving; set on the thread that calls that next().
+        self.place: Any = None
+        # Makes such a source stop working for an epoch that is over.
+        self.stop_source: Callable[[], None] | None = None
+
+    def reserve(self, size: int) -> Any | None:
+        """A slot with room for ``size`` bytes, waiting for one; None once the epoch is over. What is
+        reserved is put in the same order, each through `place`."""
+        prefetcher = self.prefetcher
+        return None if prefetcher is None else prefetcher.reserve(self.number, size)
 
     def put_batch(self, batch: Any) -> bool:
         """Packs a batch into the ring, waiting for a slot; False once the epoch is over. Raises what
         the batch is refused for, leaving the ring as it was."""
-        prefetcher = self.prefetcher
+        prefetcher, place = self.prefetcher, self.place
+        self.place = None
         if prefetcher is None:
             return False
-        template, plan, sources = self.engine.pack(batch)
-        self.pending.append(Pending(template, plan))
+        appended = False
         try:
+            template, plan, sources = self.engine.pack(batch, self.draws)
             addresses = [source.data_ptr() for source in sources]
-            put = bool(prefetcher.push(self.number, plan.native, addresses))
+            self.pending.append(Pending(template, plan))
+            appended = True
+            if place is None:
+                put = prefetcher.push(self.number, plan.native, addresses)
+            else:
+                put = place.commit(plan.native, addresses)
         except BaseException:
-            with contextlib.suppress(IndexError):  # end() may have cleared it meanwhile
-                self.pending.pop()
+            self.place = place  # the error's, now
+            if appended:
+                with contextlib.suppress(IndexError):  # end() may have cleared it meanwhile
+                    self.pending.pop()
             raise
         self.engine.last_plan = plan
-        return put
+        return bool(put)
 
     def put_error(self, error: BaseException) -> bool:
-        prefetcher = self.prefetcher
+        prefetcher, place = self.prefetcher, self.place
+        self.place = None
         if prefetcher is None:
             return False
         self.pending.append(Pending(error=error))
-        return bool(prefetcher.put_error(self.number))
+        if place is None:
+            return bool(prefetcher.put_error(self.number))
+        return bool(place.commit_error())
 
     def put_end(self) -> None:
         prefetcher = self.prefetcher
@@ -92,8 +119,12 @@ class Epoch:
         self.over = True
         self.prefetcher.cancel(self.stream)
         self.prefetcher = None
+        if self.stop_source is not None:
+            self.stop_source()
         self.credits.clear()
         self.pending.clear()
+        if isinstance(self.pumped, InStep):
+            self.pumped.leave()
         # Workers shut down with the last reference, here or on the pump's thread.
         self.pumped = None
 
@@ -119,12 +150,14 @@ class Epoch:
             _log.warning("the source of a loader did not return; its thread is left to itself")
 
 
-class EngineIterator(Iterator[Any]):
+class EngineIterator(DeliveryIterator):
     """Delivers one epoch. With ``ahead`` a pump thread advances the source; without, the consumer's
     own thread does, batch by batch, so that its RNG and thread-locals behave as with DataLoader.
 
     ``on_end(engine)`` gets the engine back when the epoch is over.
     """
+
+    progress: Progress | None = None  # set on the iterator that the user gets
 
     def __init__(
         self,
@@ -135,15 +168,21 @@ class EngineIterator(Iterator[Any]):
         on_end: Callable[[Engine], None],
     ) -> None:
         self._epoch = epoch
-        self._source: Iterator[Any] | None = source
+        super().__init__(source)
         self._statistics = statistics
         self._ahead = ahead
+        self._in_step: InStep | None = None
+        self._timeout = 0.0  # seconds, of next(); 0 is none
         self._closing = weakref.finalize(self, _finish, epoch, on_end)
         live.add(epoch)
         if ahead:
             self._top_up(required=False)
             # A daemon, because it may sit in a worker's queue; the exit hook below ends it in order.
             epoch.pumped = source
+            self._in_step = put_in_step(source)
+            if self._in_step is not None:
+                # It counts from next(), not from when the pump begins to wait.
+                self._timeout, self._in_step._timeout = self._in_step._timeout, 0
             epoch.pump = threading.Thread(
                 target=_pump, args=(epoch, source), name="fastloader-pump", daemon=True
             )
@@ -159,13 +198,14 @@ class EngineIterator(Iterator[Any]):
         if epoch.over:
             raise StopIteration
         _torch.forbid_capture(epoch.engine.device)
-        with self._statistics.waiting():
+        with self._statistics.waiting(self.progress):
             try:
                 delivered = self._next()
             except BackendError:
                 epoch.engine.healthy = False
                 raise
         self._statistics.batches += 1
+        self._count()
         if epoch.engine.native.log_pending():
             _drain_log(epoch.engine.native)
         return delivered
@@ -178,24 +218,28 @@ class EngineIterator(Iterator[Any]):
             try:
                 batch = next(self._source)
             except StopIteration:
-                self.close()
+                self._closing()
                 raise
             epoch.put_batch(batch)
         while True:
-            arrival = prefetcher.wait_arrival()
+            arrival = prefetcher.wait_arrival(self._timeout)
             if arrival == "needs_credit":
                 self._top_up(required=True)
                 continue
             if arrival == "batch":
                 delivered = self._deliver()
+                if self._in_step is not None:
+                    self._in_step.take()
                 if self._ahead:
                     # Now, not at the next call: the memory is then writable before this batch's
                     # training step has even begun.
                     self._top_up(required=False)
                 return delivered
             if arrival == "end":
-                self.close()
+                self._closing()
                 raise StopIteration
+            if arrival == "timeout":
+                raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
             prefetcher.skip()
             # Memory that was offered for it is taken back: the next credit makes its own.
             epoch.credits.pop(epoch.next_seq, None)
@@ -203,6 +247,8 @@ class EngineIterator(Iterator[Any]):
             error = epoch.pending.popleft().error
             assert error is not None
             try:
+                if self._in_step is not None:
+                    self._in_step.take()
                 raise error
             finally:
                 # Or this frame, which the traceback holds, would hold the error in turn, and both the
@@ -224,10 +270,13 @@ class EngineIterator(Iterator[Any]):
                 if _torch.is_out_of_memory(error) and not (required and seq == epoch.next_seq):
                     return
                 raise
+            addresses = [output.data_ptr() for output in credit.outputs]
+            if plan.records:
+                addresses.append(0)
             epoch.prefetcher.give_credit(
                 seq=seq,
                 plan=plan.native,
-                outputs=[output.data_ptr() for output in credit.outputs],
+                outputs=addresses,
                 staging=0 if credit.staging is None else credit.staging.data_ptr(),
                 stream=credit.stream,
             )
@@ -242,8 +291,16 @@ class EngineIterator(Iterator[Any]):
         credit = epoch.credits.pop(epoch.next_seq)
         pending = epoch.pending.popleft()
         epoch.next_seq += 1
+        outputs = credit.outputs
+        if credit.plan.mixed is not None:
+            outputs = [*outputs]
+            assert epoch.draws is not None and epoch.draws.augmentation.mixing is not None
+            target, weights = credit.plan.mixed
+            outputs[target] = epoch.draws.augmentation.mixing.target(
+                outputs[target], outputs[weights]
+            )
         delivered = put_together(
-            pending.template, credit.outputs, lambda value: _torch.move(value, device)
+            pending.template, outputs, lambda value: _torch.move(value, device)
         )
         if stream != credit.stream:
             memory = (
@@ -255,15 +312,8 @@ class EngineIterator(Iterator[Any]):
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""
         self._closing()
-        self._source = None
-
-    def __len__(self) -> int:
-        if self._source is None:
-            raise TypeError("this iterator has ended and knows no length any more")
-        return len(self._source)  # type: ignore[arg-type]
-
-    def __reduce__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+        super().close()
+        self._in_step = None
 
 
 # Epochs whose pump may still be running.
@@ -293,9 +343,11 @@ def _pump(epoch: Epoch, source: Iterator[Any]) -> None:
             batch = next(source)
             if not epoch.put_batch(batch):
                 return
-        except StopIteration:
-            epoch.put_end()
-            return
+        except StopIteration as stop:
+            # From a data set in a worker it says where, and with DataLoader more may follow.
+            if not stop.args or not epoch.put_error(stop):
+                epoch.put_end()
+                return
         except BaseException as error:
             if not epoch.put_error(error):
                 return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 CROP, HORIZONTAL_FLIP, VERTICAL_FLIP = 0, 1, 2
+REPLACEMENT, INTERPOLATION = 3, 4
 
 _MASK = 0xFFFFFFFF
 
@@ -69,6 +70,11 @@ def random_resized_crop(
     elif width / height > ratio[1]:
         w = min(max(round(height * ratio[1]), 1), width)
     return (width - w) // 2, (height - h) // 2, w, h
+
+
+def random_interpolation(draws: Draws) -> str:
+    """timm's "random"."""
+    return ("bilinear", "bicubic")[draws.below(2)]
 
 
 def resized(

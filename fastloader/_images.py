@@ -5,6 +5,8 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import functools
+import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,14 +16,20 @@ import numpy as np
 import torch
 
 from fastloader import _extension, _geometry
+from fastloader._augmentation import EpochDraws
+from fastloader._engine_iterator import Epoch
 from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
+from fastloader._position import Progress
+from fastloader._randomness import mixed
 from fastloader._statistics import Statistics
-from fastloader.datasets._pillow import open_rgb
 from fastloader.errors import Error
 
-REPLACEMENT = 3  # the operation whose random numbers choose a replacement; crop.h has 0 to 2
-AHEAD = 3  # batches in the pool: one being finished, one being begun, one in reserve
+_log = logging.getLogger("fastloader")
+
+# Batches in the pool: one being finished, one being begun, one in reserve. On the engine path the
+# ring's depth, since each lies in a slot.
+AHEAD = 3
 
 
 @dataclasses.dataclass
@@ -71,25 +79,32 @@ def make_policy(on_error: str, max_errors: int | float | None) -> ErrorPolicy:
     return ErrorPolicy(on_error, max_errors)
 
 
-class ImageSource:
-    """What a loader keeps over its epochs: the file list, the transform, its share of the pool."""
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What a loader asks of its pictures, besides the data set's own."""
 
-    def __init__(
-        self,
-        lowered: Lowered,
-        threads: int,
-        normalization: Normalization | None,
-        planar: bool,
-        truncated: str,
-        policy: ErrorPolicy,
-    ) -> None:
+    threads: int
+    normalization: Normalization | None
+    planar: bool
+    decode: str
+    truncated: str
+
+
+class ImageSource:
+    """What a loader keeps over its epochs: the file list, the transform, its share of the pool and the
+    recycled memory, as long as it `serves`."""
+
+    def __init__(self, lowered: Lowered, wish: Wish, policy: ErrorPolicy) -> None:
         self.policy = policy
+        self.wish = wish
+        self._pid = os.getpid()
+        normalization = wish.normalization
         native = _extension.load()
         assert native is not None
         self.native = native
         self.lowered = lowered
         self.memory = native.BufferPool()
-        self.quota = native.DecodeQuota(threads)
+        self.quota = native.DecodeQuota(wish.threads)
         transform = lowered.chain.native(native)
         spec = None
         if normalization is not None:
@@ -103,41 +118,86 @@ class ImageSource:
                 scale=scale,
                 bias=bias,
             )
-        self.folder = native.FolderSource(lowered.paths, lowered.ends)
+        self.files = lowered.files.opened(native)
         self.job = native.ImageJob(
-            source=self.folder,
+            source=self.files.source,
             transform=transform,
-            planar=planar,
+            planar=wish.planar,
             normalize=spec,
-            pad_truncated=truncated == "pad",
+            decode=wish.decode,
+            pad_truncated=wish.truncated == "pad",
         )
+
+    def serves(self, lowered: Lowered, wish: Wish) -> bool:
+        """Whether this is what those ask for. A forked child makes its own: another thread may have
+        held the memory's lock when it was forked."""
+        return (
+            self._pid == os.getpid()
+            and self.wish == wish
+            and self.lowered.chain == lowered.chain
+            and self.lowered.attempts == lowered.attempts
+            and self.lowered.container is lowered.container
+            and self.lowered.same_files(lowered)
+        )
+
+    def slot_bytes(self, samples: int, draws: EpochDraws | None) -> int:
+        """What a batch takes in a slot: pixels, labels and what their augmentation needs."""
+        leaves = [(samples * self.job.sample_bytes, None), (samples * 8, None)]
+        if draws is not None:
+            leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
+        return int(self.native.BatchPlan(leaves).packed_bytes)
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "threads": self.quota.threads,
+            "buffers": self.memory.stats(),
+            "scratch_bytes": self.native.decode_scratch_bytes(),
+        }
 
 
 class Submitted:
-    """One batch in the pool."""
+    """One batch in the pool, in the slot ``place`` or else in recycled memory."""
 
-    def __init__(self, source: ImageSource, keys: list[int], seeds: list[int]) -> None:
+    def __init__(
+        self, source: ImageSource, keys: list[int], seeds: list[int], place: Any | None
+    ) -> None:
+        self.place = place
         self.keys = keys
         self.files = list(keys)
         if source.lowered.indices is not None:
             self.files = source.lowered.indices[keys].tolist()
         self.seeds = seeds
+        source.files.prepare(self.files)
         self.batch = source.native.DecodeBatch(
             job=source.job,
             quota=source.quota,
             indices=self.files,
             seeds=seeds,
-            memory=source.memory,
+            memory=source.memory if place is None else place,
         )
+
+
+@dataclasses.dataclass
+class Failed:
+    """What the sampler raised, in its batch's place."""
+
+    error: BaseException
+    place: Any | None
 
 
 class ImageIterator(Iterator[Any]):
     """[images, labels] as default_collate makes them from (image, class) samples.
 
     Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
-    twice (``repeats``), the position in the epoch joins the key. ``length()`` is the number of batches;
-    ``pin`` puts them into torch's pinned memory, as DataLoader's pin_memory does.
+    twice (``repeats``), the position in the epoch joins the key, which is ``position`` for the first
+    sample. ``length()`` is the number of batches; ``pin`` puts them into torch's pinned memory, as
+    DataLoader's pin_memory does.
+
+    With an ``epoch`` the pictures are decoded straight into its slots, and a batch is only for that
+    epoch's `put_batch`, before the next one is asked for.
     """
+
+    progress: Progress | None = None  # set on the iterator that the user gets
 
     def __init__(
         self,
@@ -145,48 +205,77 @@ class ImageIterator(Iterator[Any]):
         index_batches: Iterator[Any],
         base_seed: int,
         repeats: bool,
+        position: int,
         length: Callable[[], int],
         statistics: Statistics,
         pin: bool,
+        epoch: Epoch | None,
     ) -> None:
         self._source = source
+        self._epoch = epoch
+        self._ahead = AHEAD if epoch is None else epoch.engine.depth
         self._length = length
         self._statistics = statistics
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
         self.base_seed = base_seed
         self._repeats = repeats
-        self._position = 0
-        self._flight: collections.deque[Submitted | BaseException] = collections.deque()
+        self._position = position
+        self._flight: collections.deque[Submitted | Failed] = collections.deque()
         self._pid = os.getpid()
         # sample index -> seed, of the batches submitted last: what replay() is asked for
         self.seeds: collections.OrderedDict[int, int] = collections.OrderedDict()
         weakref.finalize(self, _cancel, self._flight, self._pid)
+        if epoch is not None:
+            epoch.stop_source = functools.partial(_cancel, self._flight, self._pid)
         self._top_up()
 
     def _top_up(self) -> None:
-        while self._index_batches is not None and len(self._flight) < AHEAD:
+        while self._index_batches is not None and len(self._flight) < self._ahead:
             try:
-                keys = [int(key) for key in next(self._index_batches)]
-                self._flight.append(self._submit(keys))
-            except StopIteration:
+                self._flight.append(self._begin_batch(self._index_batches))
+            except (StopIteration, _EpochIsOver):
                 self._index_batches = None
-            except Exception as error:  # of the sampler: takes its batch's place
-                self._flight.append(error)
+            if self._epoch is not None and self._epoch.over:
+                self.close()  # it may have been ended before there was this batch to stop
 
-    def _submit(self, keys: list[int]) -> Submitted:
+    def _begin_batch(self, index_batches: Iterator[Any]) -> Submitted | Failed:
+        # A call of its own for each batch: the traceback of an error holds this frame, and whoever
+        # keeps the error must not keep the slot of another batch.
+        place = None
+        try:
+            keys = self._checked([int(key) for key in next(index_batches)])
+            draws = None if self._epoch is None else self._epoch.draws
+            place = self._reserve(self._source.slot_bytes(len(keys), draws))
+            return self._submit(keys, place)
+        except (StopIteration, _EpochIsOver):
+            raise
+        except Exception as error:  # of the sampler: takes its batch's place
+            return Failed(error, self._reserve(0) if place is None else place)
+
+    def _reserve(self, size: int) -> Any | None:
+        if self._epoch is None:
+            return None
+        place = self._epoch.reserve(size)
+        if place is None:
+            raise _EpochIsOver
+        return place
+
+    def _checked(self, keys: list[int]) -> list[int]:
         length = len(self._source.lowered)
         for key in keys:
             if not -length <= key < length:
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
-        keys = [key + length if key < 0 else key for key in keys]
+        return [key + length if key < 0 else key for key in keys]
+
+    def _submit(self, keys: list[int], place: Any | None) -> Submitted:
         if self._repeats:
             start = self._position
-            seeds = [_mixed(self.base_seed, start + i) for i in range(len(keys))]
+            seeds = [mixed(self.base_seed, start + i) for i in range(len(keys))]
         else:
             seeds = [self.base_seed]
         self._position += len(keys)
-        submitted = Submitted(self._source, keys, seeds)
+        submitted = Submitted(self._source, keys, seeds, place)
         for i, key in enumerate(keys):
             self.seeds[key] = seeds[0] if len(seeds) == 1 else seeds[i]
             self.seeds.move_to_end(key)
@@ -200,27 +289,33 @@ class ImageIterator(Iterator[Any]):
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
                 "the loader to get one here"
             )
-        with self._statistics.waiting():
+        with self._statistics.waiting(self.progress):
             delivered = self._next()
         self._statistics.batches += 1
         return delivered
 
-    def _next(self) -> list[torch.Tensor]:
+    def _next(self) -> Any:
         self._top_up()
-        if not self._flight:
+        try:
+            first = self._flight[0]
+        except IndexError:
+            raise StopIteration from None
+        if isinstance(first, Submitted) and not first.batch.wait():
             raise StopIteration
-        first = self._flight[0]
-        if isinstance(first, BaseException):
-            self._flight.popleft()
+        try:
+            taken = self._flight.popleft()
+        except IndexError:
+            raise StopIteration from None  # closed meanwhile, on another thread or at exit
+        assert taken is first
+        if self._epoch is not None:
+            self._epoch.place = first.place
+        else:
+            self._top_up()  # not before its slot has been committed, where there is one
+        if isinstance(first, Failed):
             try:
-                raise first
+                raise first.error
             finally:
-                del first  # or this frame and the error would hold each other
-        first.batch.wait()
-        if not self._flight or self._flight[0] is not first:
-            raise StopIteration  # closed meanwhile, on another thread or at exit
-        self._flight.popleft()
-        self._top_up()
+                del first, taken  # or this frame and the error would hold each other
         self._source.policy.seen += len(first.keys)
         failures = first.batch.failures()
         kept = self._repair(first, failures) if failures else None
@@ -234,7 +329,7 @@ class ImageIterator(Iterator[Any]):
             images, labels = images[kept], labels[kept]
         if self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()
-        return [images, labels]
+        return self._source.lowered.container((images, labels))
 
     def __len__(self) -> int:
         return self._length()
@@ -253,8 +348,11 @@ class ImageIterator(Iterator[Any]):
             error = future.exception()
             if error is None:
                 continue
-            path = self._source.folder.name(submitted.files[position])
+            path = self._source.files.name(submitted.files[position])
             what = f"sample {submitted.keys[position]}, {path}"
+            if self._source.lowered.attempts > 1 and policy.on_error == "raise":
+                self._try_next(submitted, position, error)
+                continue
             if policy.on_error == "raise" or not isinstance(error, Exception):
                 policy.count(what, error)
                 if hasattr(error, "add_note"):  # Python 3.11
@@ -270,21 +368,44 @@ class ImageIterator(Iterator[Any]):
         return [position for position in range(len(submitted.keys)) if position not in skipped]
 
     def _redo(self, submitted: Submitted, position: int) -> None:
-        path = self._source.folder.name(submitted.files[position])
-        pixels = np.ascontiguousarray(np.asarray(open_rgb(path)))
+        picture = self._source.files.open_rgb(submitted.files[position])
+        pixels = np.ascontiguousarray(np.asarray(picture))
         height, width, _ = pixels.shape
         submitted.batch.transform_pixels(
             position, pixels=pixels.ctypes.data, height=height, width=width
         )
 
+    def _try_next(self, submitted: Submitted, position: int, error: BaseException) -> None:
+        """What timm's ImageDataset does: a file that cannot be read is skipped with a warning, and
+        the next one of its dataset takes its place."""
+        lowered, policy = self._source.lowered, self._source.policy
+        for attempt in range(lowered.attempts):
+            file = submitted.files[position]
+            what = f"sample {submitted.keys[position]}, {self._source.files.name(file)}"
+            if attempt:
+                try:
+                    self._redo(submitted, position)
+                    return
+                except Exception as again:
+                    error = again
+            policy.count(what, error)
+            if not isinstance(error, OSError):
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(what)
+                raise error
+            _log.warning("fastloader: skipped %s: %s", what, error)
+            submitted.files[position] = lowered.next_file(file)
+        raise RuntimeError(f"Failed to load {lowered.attempts} consecutive samples") from error
+
     def _replace(self, submitted: Submitted, position: int, error: BaseException) -> None:
         """Puts another sample, a function of the seed and the bad one's index, in its place."""
         lowered = self._source.lowered
         seed = submitted.seeds[0] if len(submitted.seeds) == 1 else submitted.seeds[position]
-        draws = _geometry.Draws(seed, submitted.keys[position], REPLACEMENT)
+        draws = _geometry.Draws(seed, submitted.keys[position], _geometry.REPLACEMENT)
         for _ in range(10):
             key = draws.below(len(lowered))
             file = key if lowered.indices is None else int(lowered.indices[key])
+            self._source.files.prepare([file])
             try:
                 submitted.batch.decode_other(position, index=file, seed=seed)
             except Error:
@@ -309,15 +430,11 @@ class ImageIterator(Iterator[Any]):
             found: dict[str, Any] = self._source.job.geometry(file, seed)
         except Error:
             # Not a JPEG: Pillow knows its size.
-            height, width = open_rgb(self._source.folder.name(file)).size[::-1]
+            height, width = self._source.files.open_rgb(file).size[::-1]
             found = lowered.chain.native(self._source.native).geometry(
                 height=height, width=width, index=file, seed=seed
             )
         return found
-
-    def stats(self) -> dict[str, Any]:
-        source = self._source
-        return {"threads": source.quota.threads, "buffers": source.memory.stats()}
 
     def close(self) -> None:
         """Ends the epoch early; at most one sample per thread is still worked on."""
@@ -325,33 +442,15 @@ class ImageIterator(Iterator[Any]):
         _cancel(self._flight, self._pid)
 
 
-def _cancel(flight: collections.deque[Any], pid: int) -> None:
-    if pid == os.getpid():
-        flight.clear()
+class _EpochIsOver(Exception):
+    pass
 
 
-def _mixed(seed: int, position: int) -> int:
-    """splitmix64: another seed for each position."""
-    mask = (1 << 64) - 1
-    z = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & mask
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-    return z ^ (z >> 31)
-
-
-def available_threads() -> int:
-    """Processors this process may use: its affinity, and its control group's quota."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _cgroup_quota()
-    return max(1, min(count or 1, quota))
-
-
-def _cgroup_quota() -> int:
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            limit, period = file.read().split()
-        if limit != "max":
-            return max(1, int(limit) // int(period))
-    except (OSError, ValueError):
-        pass
-    return 1 << 16
+def _cancel(flight: collections.deque[Submitted | Failed], pid: int) -> None:
+    """From any thread, also while another one waits for the first of them."""
+    if pid != os.getpid():
+        return
+    for each in list(flight):
+        if isinstance(each, Submitted):
+            each.batch.stop()
+    flight.clear()

@@ -1,84 +1,106 @@
 """Recognising datasets whose pictures the native path can read, decode and transform by itself.
 
-Exact types only: a subclass may do anything. Nothing of torchvision is imported; a class is known by
-its module and name. When something is not known, `Unlowered` names it.
+Exact types only: a subclass may do anything. Nothing of torchvision or timm is imported; a class is
+known by its module and name. When something is not known, `Unlowered` names it.
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import os
-from collections.abc import Iterable
+import weakref
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
-from fastloader import transforms
+from fastloader._chain import Chain, Unlowered, read_chain
+from fastloader._files import Files, FolderFiles, PackedFiles
 from fastloader.datasets.image_folder import ImageFolder
-
-
-class Unlowered(Exception):
-    """Why a dataset takes the Python path."""
-
-
-@dataclasses.dataclass
-class Chain:
-    """A chain of transforms in the one order that is native: see csrc/image/image_transform.h."""
-
-    random_crop: tuple[float, float, float, float] | None = None
-    shorter: int | None = None
-    max_size: int | None = None
-    exact: tuple[int, int] | None = None
-    center_crop: tuple[int, int] | None = None
-    horizontal_flip: float = 0.0
-    vertical_flip: float = 0.0
-    filter: str = "bilinear"
-    tensor: bool = False  # ends in a tensor
-    floating: bool = False  # ... of floats in 0..1, normalised if mean is set
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-
-    def native(self, module: Any) -> Any:
-        return module.ImageTransform(
-            random_crop=None if self.random_crop is None else list(self.random_crop),
-            shorter=self.shorter,
-            max_size=self.max_size,
-            exact=self.exact,
-            center_crop=self.center_crop,
-            horizontal_flip=self.horizontal_flip,
-            vertical_flip=self.vertical_flip,
-            filter=self.filter,
-        )
+from fastloader.datasets.lmdb_dataset import LMDBDataset
 
 
 @dataclasses.dataclass
 class Lowered:
-    """A dataset in flat arrays. ``indices`` maps the dataset's indices to files, None is one to one."""
+    """A dataset in flat arrays. ``indices`` maps the dataset's indices to files, None is one to one.
 
-    paths: Any  # uint8
-    ends: Any  # uint64, one a file
+    ``attempts``: how many files are tried for one sample, the bad one and those after it; timm's rule.
+    ``starts``: the first file of each dataset that was concatenated; "after it" stays within one.
+    ``container``: of images and labels in a batch, list or tuple.
+    """
+
+    files: Files
     targets: Any  # one a file
     indices: Any | None
     chain: Chain
     name: str
+    attempts: int = 1
+    starts: tuple[int, ...] = (0,)
+    container: type = list
+
+    def next_file(self, file: int) -> int:
+        """The one after ``file`` in its dataset; after the last, the first."""
+        part = bisect.bisect_right(self.starts, file)
+        end = self.starts[part] if part < len(self.starts) else len(self.files)
+        return file + 1 if file + 1 < end else self.starts[part - 1]
 
     def __len__(self) -> int:
-        return len(self.ends) if self.indices is None else len(self.indices)
+        return len(self.files) if self.indices is None else len(self.indices)
+
+    def same_files(self, other: Lowered) -> bool:
+        """Whether the arrays are the same objects: `lower` gives them again while nothing changes."""
+        return (
+            self.files.same(other.files)
+            and self.targets is other.targets
+            and self.indices is other.indices
+        )
 
 
 def lower(loader: Any) -> Lowered:
     """Raises Unlowered with the reason, in words."""
+    _check_batches(loader)
+    container = _container(loader.collate_fn)
+    return dataclasses.replace(_lower_dataset(loader.dataset), container=container)
+
+
+def check_collation(loader: Any) -> None:
+    """Raises Unlowered unless batches are samples in default_collate, and no code of the user's runs in
+    workers."""
+    _check_batches(loader)
+    if loader.collate_fn is not default_collate:
+        raise Unlowered(f"collate_fn is {_named(loader.collate_fn)}")
+
+
+def _check_batches(loader: Any) -> None:
     if loader._dataset_kind != 0:
         raise Unlowered("the dataset is iterable")
     if loader.batch_size is None and loader.batch_sampler is None:
         raise Unlowered("batch_size=None: samples are not collated")
-    if loader.collate_fn is not default_collate:
-        raise Unlowered(f"collate_fn is {_named(loader.collate_fn)}")
-    if loader.worker_init_fn is not None:
-        raise Unlowered(f"worker_init_fn is {_named(loader.worker_init_fn)}")
-    return _lower_dataset(loader.dataset)
+    init = loader.worker_init_fn
+    seeding = _is(type(init), "fastloader.compat.timm.collate", "WorkerSeeding") and init.usual
+    if init is not None and not seeding:
+        raise Unlowered(f"worker_init_fn is {_named(init)}")
+
+
+def _container(collate_fn: Any) -> type:
+    """What ``collate_fn`` makes of samples (picture, class), besides batching both."""
+    if collate_fn is default_collate:
+        return list
+    name = (getattr(collate_fn, "__module__", ""), getattr(collate_fn, "__qualname__", ""))
+    if name in _FAST_COLLATES:
+        return tuple
+    if _is(type(collate_fn), "fastloader.compat.timm.mixup", "FastCollateMixup"):
+        if collate_fn.in_kernel:
+            return tuple
+        raise Unlowered("collate_fn is a FastCollateMixup outside of a PrefetchLoader")
+    raise Unlowered(f"collate_fn is {_named(collate_fn)}")
+
+
+_FAST_COLLATES = (
+    ("fastloader.compat.timm.collate", "fast_collate"),
+    ("timm.data.loader", "fast_collate"),
+)
 
 
 def _lower_dataset(dataset: Any) -> Lowered:
@@ -90,21 +112,40 @@ def _lower_dataset(dataset: Any) -> Lowered:
         if picked.size and (picked.min() < 0 or picked.max() >= len(inner)):
             raise Unlowered("a Subset holds indices that its dataset has not")
         indices = picked if inner.indices is None else inner.indices[picked]
+        kept = _last_time.get(dataset)
+        if kept is not None and np.array_equal(kept, indices):
+            indices = kept
+        _last_time[dataset] = indices
         return dataclasses.replace(inner, indices=indices, name=f"Subset of {inner.name}")
     if kind is ConcatDataset:
-        return _concatenated([_lower_dataset(each) for each in dataset.datasets])
+        return _concatenated(dataset, [_lower_dataset(each) for each in dataset.datasets])
     if kind is ImageFolder:
         if dataset.target_transform is not None:
             raise Unlowered("the dataset has a target_transform")
         if dataset.transform is None:
             raise Unlowered("the dataset has no transform: its samples are Pillow images")
         chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
-        return Lowered(
-            dataset.paths, dataset.ends, dataset.targets, None, chain, "fastloader ImageFolder"
-        )
+        files = FolderFiles(dataset.paths, dataset.ends)
+        return Lowered(files, dataset.targets, None, chain, "fastloader ImageFolder")
+    if kind is LMDBDataset:
+        return _lower_lmdb(dataset)
     if _is(kind, "torchvision.datasets.folder", "ImageFolder"):
         return _lower_torchvision(dataset)
+    for package in ("timm.data", "fastloader.compat.timm"):
+        if _is(kind, f"{package}.dataset", "ImageDataset"):
+            return _lower_timm(dataset, f"{package.partition('.')[0]} ImageDataset")
     raise Unlowered(f"the dataset is a {kind.__module__}.{kind.__qualname__}")
+
+
+def _lower_lmdb(dataset: LMDBDataset) -> Lowered:
+    if dataset.legacy:
+        raise Unlowered("the dataset is a legacy LMDB file: its samples are pickled")
+    if dataset.target_transform is not None:
+        raise Unlowered("the dataset has a target_transform")
+    if dataset.transform is None:
+        raise Unlowered("the dataset has no transform: its samples are Pillow images")
+    chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
+    return Lowered(PackedFiles([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset")
 
 
 def _lower_torchvision(dataset: Any) -> Lowered:
@@ -118,147 +159,111 @@ def _lower_torchvision(dataset: Any) -> Lowered:
         raise Unlowered(f"the dataset's loader is {_named(loader)}")
     # DatasetFolder keeps the transform twice; a user who replaces one of them means __getitem__'s.
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
-    encoded = [os.fsencode(path) for path, _target in dataset.samples]
-    targets = [target for _path, target in dataset.samples]
+    files, targets = _flat(dataset, dataset.samples)
+    return Lowered(files, targets, None, chain, "torchvision ImageFolder")
+
+
+def _lower_timm(dataset: Any, called: str) -> Lowered:
+    """timm's own and that of compat.timm."""
+    reader = type(dataset.reader)
+    homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
+    if not any(_is(reader, home, "ReaderImageFolder") for home in homes):
+        raise Unlowered(f"the dataset's reader is a {reader.__module__}.{reader.__qualname__}")
+    plain = {
+        "load_bytes": False,
+        "input_img_mode": "RGB",
+        "target_transform": None,
+        "additional_features": None,
+    }
+    for name, value in plain.items():
+        if getattr(dataset, name) != value:
+            raise Unlowered(f"the dataset has {name}={getattr(dataset, name)!r}")
+    attempts = getattr(dataset, "_max_retries", None)
+    if not isinstance(attempts, int) or attempts < 1:
+        raise Unlowered("this version of timm treats bad samples by a rule that is not known")
+    chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
+    files, targets = _flat(dataset, dataset.reader.samples)
+    return Lowered(files, targets, None, chain, called, attempts)
+
+
+# What a dataset's files became at the last epoch. The same arrays again mean that nothing has changed,
+# so that a loader keeps what it built on them.
+_last_time: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderFiles, Any]:
+    """(files, targets) of a list of samples. Encoding a million paths takes half a second, so it
+    is done once; a shallow copy of the list, 8 bytes each, shows whether another sample stands
+    anywhere, since comparing lists of the same tuples only compares their addresses."""
+    kept = _last_time.get(dataset)
+    if kept is not None and kept[0] == samples:
+        arrays: tuple[FolderFiles, Any] = kept[1]
+        return arrays
+    encoded = [os.fsencode(path) for path, _target in samples]
+    targets = [target for _path, target in samples]
     if not all(isinstance(target, int) for target in targets):
         raise Unlowered("the dataset's targets are not whole numbers")
-    return Lowered(
+    files = FolderFiles(
         np.frombuffer(b"".join(encoded), dtype=np.uint8),
         np.cumsum([len(path) for path in encoded], dtype=np.uint64),
-        np.asarray(targets, dtype=np.int64),
-        None,
-        chain,
-        "torchvision ImageFolder",
     )
+    arrays = files, np.asarray(targets, dtype=np.int64)
+    _last_time[dataset] = (list(samples), arrays)
+    return arrays
 
 
-def _concatenated(parts: list[Lowered]) -> Lowered:
+def _concatenated(dataset: Any, parts: list[Lowered]) -> Lowered:
     first = parts[0]
     if any(part.chain != first.chain for part in parts):
         raise Unlowered("the datasets of a ConcatDataset have different transforms")
-    files = np.cumsum([0, *(len(part.ends) for part in parts)])
-    bytes_before = np.cumsum([0, *(len(part.paths) for part in parts)]).astype(np.uint64)
+    if any(part.attempts != first.attempts for part in parts):
+        raise Unlowered("the datasets of a ConcatDataset treat bad samples differently")
+    kept = _last_time.get(dataset)
+    if kept is not None and _same_files(kept[0], parts):
+        joined: Lowered = kept[1]
+        return dataclasses.replace(joined, chain=first.chain, attempts=first.attempts)
+    joined = _join(parts)
+    _last_time[dataset] = (parts, joined)
+    return joined
+
+
+def _same_files(some: list[Lowered], others: list[Lowered]) -> bool:
+    return len(some) == len(others) and all(a.same_files(b) for a, b in zip(some, others))
+
+
+def _join(parts: list[Lowered]) -> Lowered:
+    first = parts[0]
+    counts = np.cumsum([0, *(len(part.files) for part in parts)])
     indices = None
     if any(part.indices is not None for part in parts):
         indices = np.concatenate(
             [
                 (np.arange(len(part)) if part.indices is None else part.indices) + before
-                for part, before in zip(parts, files)
+                for part, before in zip(parts, counts)
             ]
         )
     return Lowered(
-        np.concatenate([part.paths for part in parts]),
-        np.concatenate([part.ends + before for part, before in zip(parts, bytes_before)]),
+        _joined([part.files for part in parts]),
         np.concatenate([part.targets for part in parts]),
         indices,
         first.chain,
         "ConcatDataset of " + ", ".join(part.name for part in parts),
+        first.attempts,
+        tuple(int(before) + start for part, before in zip(parts, counts) for start in part.starts),
     )
 
 
-_GEOMETRIC = (
-    "RandomResizedCrop",
-    "Resize",
-    "CenterCrop",
-    "RandomHorizontalFlip",
-    "RandomVerticalFlip",
-)
-_HOMES = {
-    "fastloader.transforms": "",
-    "torchvision.transforms.transforms": "",
-    "torchvision.transforms.v2._geometry": "",
-    "torchvision.transforms.v2._container": "",
-    "torchvision.transforms.v2._misc": "",
-    "torchvision.transforms.v2._type_conversion": "",
-    "torchvision.transforms.v2._deprecated": "",
-}
-
-
-def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
-    """Reads the steps off a transform. Raises Unlowered naming the first that is not known, or not
-    known in its place."""
-    if transform is None:
-        raise Unlowered("the dataset has no transform: its samples are Pillow images")
-    chain = Chain()
-    ours = True
-    for step in steps_of(transform):
-        ours = ours and type(step).__module__ == "fastloader.transforms"
-        _read_step(chain, step)
-    if not chain.tensor and not (ours and ours_ends_in_tensor):
-        raise Unlowered("the transform ends in a Pillow image, which is not collated")
-    if chain.exact is None and chain.center_crop is None:
-        raise Unlowered("the transform gives pictures of different sizes")
-    return chain
-
-
-def steps_of(transform: Any) -> Iterable[Any]:
-    """The steps of a transform, those of chains within chains too."""
-    if _kind(transform) != "Compose":
-        return [transform]
-    return [step for each in transform.transforms for step in steps_of(each)]
-
-
-def _kind(step: Any) -> str:
-    kind = type(step)
-    return kind.__qualname__ if kind.__module__ in _HOMES else ""
-
-
-def _read_step(chain: Chain, step: Any) -> None:
-    kind = _kind(step)
-    if chain.tensor:
-        _read_behind_tensor(chain, step, kind)
-        return
-    flipped = chain.horizontal_flip or chain.vertical_flip
-    scaled = chain.exact is not None or chain.shorter is not None
-    if kind in _GEOMETRIC and kind.endswith("Flip"):
-        name = "horizontal_flip" if kind == "RandomHorizontalFlip" else "vertical_flip"
-        if getattr(chain, name):
-            raise Unlowered(f"{step!r} stands in the transform for the second time")
-        setattr(chain, name, float(step.p))
-    elif kind in _GEOMETRIC and flipped:
-        raise Unlowered(f"{step!r} stands behind a flip")
-    elif kind == "RandomResizedCrop" and not scaled and chain.center_crop is None:
-        (low, high), (thin, wide) = step.scale, step.ratio
-        chain.random_crop = (float(low), float(high), float(thin), float(wide))
-        chain.exact = (int(step.size[0]), int(step.size[1]))
-        chain.filter = _filter(step)
-    elif kind == "Resize" and not scaled and chain.center_crop is None:
-        size = [step.size] if isinstance(step.size, int) else list(step.size or [])
-        if len(size) == 1:
-            chain.shorter, chain.max_size = int(size[0]), step.max_size
-        elif len(size) == 2:
-            chain.exact = (int(size[0]), int(size[1]))
-        else:
-            raise Unlowered(f"{step!r} has no size")
-        chain.filter = _filter(step)
-    elif kind == "CenterCrop" and chain.center_crop is None:
-        chain.center_crop = (int(step.size[0]), int(step.size[1]))
-    elif kind == "PILToTensor":
-        chain.tensor = True
-    elif kind == "ToTensor":
-        chain.tensor = chain.floating = True
-    else:
-        raise Unlowered(f"{step!r} is not a native transform, or not in this place")
-
-
-def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
-    if kind != "Normalize" or not chain.floating or chain.mean is not None:
-        raise Unlowered(f"{step!r} stands behind the conversion to a tensor")
-    mean, std = (
-        tuple(torch.as_tensor(v, dtype=torch.float64).flatten().tolist())
-        for v in (step.mean, step.std)
+def _joined(parts: list[Any]) -> Files:
+    kinds = {type(part) for part in parts}
+    if kinds == {PackedFiles}:
+        return PackedFiles([dataset for part in parts for dataset in part.parts])
+    if kinds != {FolderFiles}:
+        raise Unlowered("a ConcatDataset holds folders and LMDB files")
+    before = np.cumsum([0, *(len(part.paths) for part in parts)]).astype(np.uint64)
+    return FolderFiles(
+        np.concatenate([part.paths for part in parts]),
+        np.concatenate([part.ends + bytes_before for part, bytes_before in zip(parts, before)]),
     )
-    if len(mean) not in (1, 3) or len(std) not in (1, 3) or 0.0 in std:
-        raise Unlowered(f"{step!r} is not of three channels")
-    chain.mean = mean * (3 // len(mean))
-    chain.std = std * (3 // len(std))
-
-
-def _filter(step: Any) -> str:
-    try:
-        return transforms.interpolation_name(step.interpolation)
-    except ValueError:
-        raise Unlowered(f"{step!r} does not resize bilinearly or bicubically") from None
 
 
 def _is(kind: type, module: str, name: str) -> bool:

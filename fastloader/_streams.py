@@ -17,8 +17,12 @@ from typing import Any
 import torch
 
 from fastloader import _torch
+from fastloader._augmentation import EpochDraws, apply
 from fastloader._batch import find_images, put_together, take_apart, tensors_in
+from fastloader._in_step import put_in_step
+from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
+from fastloader._position import Progress
 from fastloader._statistics import Statistics
 
 
@@ -33,13 +37,19 @@ class StreamDelivery:
         self.statistics = statistics
         self.side = _torch.StreamSide(device)
 
-    def iterate(self, source: Iterator[Any], ahead: bool) -> Iterator[Any]:
-        return StreamIterator(source, self, ahead)
+    def iterate(
+        self, source: Iterator[Any], ahead: bool, draws: EpochDraws | None
+    ) -> Iterator[Any]:
+        return StreamIterator(source, self, ahead, draws)
 
-    def issue(self, batch: Any) -> Flight:
+    def issue(self, batch: Any, draws: EpochDraws | None) -> Flight:
         """Queues one batch on the side stream. Outputs are made before, on the consumer's."""
         parts = take_apart(batch)
         images = find_images(parts, self.normalization) if self.normalization else {}
+        records, target = None, None
+        if draws is not None:
+            augmented, target = draws.augmentation.leaves(parts, images)
+            records = draws.next(images[augmented])
         consumer = self.side.consumer()
         outputs = []
         raw = {}
@@ -50,7 +60,8 @@ class StreamDelivery:
                 outputs.append(torch.empty_like(leaf, device=self.device))
             else:
                 raw[index] = torch.empty_like(image.pixels, device=self.device)
-                outputs.append(self.normalization.output(image.shape, self.device))
+                shape = image.shape if records is None else (len(records), *image.shape[1:])
+                outputs.append(self.normalization.output(shape, self.device))
         moved: list[Any] = []
 
         def move(value: Any) -> Any:
@@ -61,10 +72,17 @@ class StreamDelivery:
             for index, leaf in enumerate(parts.leaves):
                 if index in raw and self.normalization is not None:
                     raw[index].copy_(images[index].pixels, non_blocking=True)
-                    self.normalization.apply(raw[index], outputs[index])
+                    if records is None:
+                        self.normalization.apply(raw[index], outputs[index])
+                    else:
+                        apply(self.normalization, raw[index], records, outputs[index])
                 else:
                     outputs[index].copy_(leaf, non_blocking=True)
-            delivered = put_together(parts.template, outputs, move)
+            shown = [*outputs]
+            if records is not None and target is not None:
+                shown[target] = records.mixed_target(outputs[target])
+                moved.append(shown[target])  # of the side stream's memory, too
+            delivered = put_together(parts.template, shown, move)
         # `raw` must live until the consumer waits: it belongs to the consumer's stream.
         return Flight(delivered, consumer, [*outputs, *raw.values()], moved)
 
@@ -93,14 +111,24 @@ class Flight:
     moved: list[Any]
 
 
-class StreamIterator(Iterator[Any]):
+class StreamIterator(DeliveryIterator):
     """Owns no thread. ``ahead`` keeps one batch in flight while the consumer works; without it the
     source advances only when asked, so that the user's RNG behaves as with DataLoader."""
 
-    def __init__(self, source: Iterator[Any], delivery: StreamDelivery, ahead: bool) -> None:
-        self._source: Iterator[Any] | None = source
+    progress: Progress | None = None  # set on the iterator that the user gets
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        delivery: StreamDelivery,
+        ahead: bool,
+        draws: EpochDraws | None,
+    ) -> None:
+        super().__init__(source)
         self._delivery = delivery
         self._ahead = ahead
+        self._draws = draws
+        self._in_step = put_in_step(source) if ahead else None
         self._pid = os.getpid()
         self._flight: list[Flight | BaseException] = []
         weakref.finalize(self, _abandon, self._flight, delivery, self._pid)
@@ -113,10 +141,12 @@ class StreamIterator(Iterator[Any]):
             )
         delivery = self._delivery
         _torch.forbid_capture(delivery.device)
-        with delivery.statistics.waiting():
+        with delivery.statistics.waiting(self.progress):
             if not self._flight:
                 self._advance()
             flown = self._flight.pop(0)
+            if self._in_step is not None:
+                self._in_step.take()
             if isinstance(flown, BaseException):
                 try:
                     raise flown
@@ -131,28 +161,22 @@ class StreamIterator(Iterator[Any]):
                     self._flight.insert(0, flown)
                     raise
         delivery.statistics.batches += 1
+        self._count()
         return delivered
 
     def _advance(self) -> None:
         try:
             if self._source is None:
                 raise StopIteration
-            self._flight.append(self._delivery.issue(next(self._source)))
+            self._flight.append(self._delivery.issue(next(self._source), self._draws))
         except Exception as error:  # StopIteration too: each takes its batch's place
             self._flight.append(error)
 
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""
-        self._source = None
+        super().close()
+        self._in_step = None
         _abandon(self._flight, self._delivery, self._pid)
-
-    def __len__(self) -> int:
-        if self._source is None:
-            raise TypeError("this iterator has ended and knows no length any more")
-        return len(self._source)  # type: ignore[arg-type]
-
-    def __reduce__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
 
 
 def _abandon(flight: list[Any], delivery: StreamDelivery, pid: int) -> None:

@@ -31,7 +31,7 @@ __all__ = [
 Draw = Callable[[int], Draws]
 
 
-class _Transform:
+class Transform:
     def __call__(self, image: Any) -> Any:
         return self.apply(image, fresh_draw())
 
@@ -56,7 +56,7 @@ def fresh_draw() -> Draw:
     return draw
 
 
-class Compose(_Transform):
+class Compose(Transform):
     """The transforms one after the other."""
 
     def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
@@ -66,20 +66,21 @@ class Compose(_Transform):
         for transform in self.transforms:
             image = (
                 transform.apply(image, draw)
-                if isinstance(transform, _Transform)
+                if isinstance(transform, Transform)
                 else transform(image)
             )
         return image
 
 
-class RandomResizedCrop(_Transform):
+class RandomResizedCrop(Transform):
     """A random part of the image, resized to ``size``.
 
     Args:
         size: (height, width) of the result; an int is a square.
         scale: range of the part's share of the area.
         ratio: range of its width / height, drawn log-uniformly.
-        interpolation: "bilinear" or "bicubic", torchvision's InterpolationMode or Pillow's constant.
+        interpolation: "bilinear" or "bicubic", torchvision's InterpolationMode or Pillow's constant;
+            or "random", as timm has it: one of the two for each picture.
         antialias: images are always antialiased, as Pillow does; False raises ValueError.
     """
 
@@ -94,7 +95,9 @@ class RandomResizedCrop(_Transform):
         self.size = _pair(size)
         self.scale = _range("scale", scale, 0.0)
         self.ratio = _range("ratio", ratio, math.ulp(0.0))
-        self.interpolation = interpolation_name(interpolation)
+        self.interpolation = (
+            "random" if interpolation == "random" else interpolation_name(interpolation)
+        )
         self.antialias = _antialias(antialias)
 
     def apply(self, image: Any, draw: Draw) -> Any:
@@ -102,10 +105,10 @@ class RandomResizedCrop(_Transform):
             image.height, image.width, self.scale, self.ratio, draw(_geometry.CROP)
         )
         cropped = image.crop((left, top, left + width, top + height))
-        return cropped.resize(self.size[::-1], _pillow(self.interpolation))
+        return cropped.resize(self.size[::-1], resample(self.interpolation, draw))
 
 
-class Resize(_Transform):
+class Resize(Transform):
     """Resizes to ``size``: an int (or a sequence of one) is the shorter edge, the longer one follows
     and is at most ``max_size``; a pair is (height, width)."""
 
@@ -142,10 +145,10 @@ class Resize(_Transform):
 
     def apply(self, image: Any, draw: Draw) -> Any:
         height, width = _geometry.resized(image.height, image.width, self.size, self.max_size)
-        return image.resize((width, height), _pillow(self.interpolation))
+        return image.resize((width, height), resample(self.interpolation, draw))
 
 
-class CenterCrop(_Transform):
+class CenterCrop(Transform):
     """The central (height, width) of the image; what is missing around it is black."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
@@ -158,7 +161,7 @@ class CenterCrop(_Transform):
         return image.crop((left, top, left + width, top + height))
 
 
-class RandomHorizontalFlip(_Transform):
+class RandomHorizontalFlip(Transform):
     """Mirrors left and right with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
@@ -170,7 +173,7 @@ class RandomHorizontalFlip(_Transform):
         return image.transpose(_image_module().Transpose.FLIP_LEFT_RIGHT)
 
 
-class RandomVerticalFlip(_Transform):
+class RandomVerticalFlip(Transform):
     """Mirrors top and bottom with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
@@ -182,7 +185,7 @@ class RandomVerticalFlip(_Transform):
         return image.transpose(_image_module().Transpose.FLIP_TOP_BOTTOM)
 
 
-class PILToTensor(_Transform):
+class PILToTensor(Transform):
     """uint8 of shape (channels, height, width), 0..255."""
 
     def apply(self, image: Any, draw: Draw) -> torch.Tensor:
@@ -194,14 +197,14 @@ class PILToTensor(_Transform):
         return torch.from_numpy(array).permute(2, 0, 1).contiguous()
 
 
-class ToTensor(_Transform):
+class ToTensor(Transform):
     """float32 of shape (channels, height, width), 0..1."""
 
     def apply(self, image: Any, draw: Draw) -> torch.Tensor:
         return PILToTensor().apply(image, draw).to(torch.float32).div_(255)
 
 
-class Normalize(_Transform):
+class Normalize(Transform):
     """(x - mean) / std per channel, of what ToTensor gives; mean and std are in 0..1."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
@@ -273,8 +276,11 @@ def _center(image: int, crop: int) -> int:
     return round((image - crop) / 2.0)
 
 
-def _pillow(name: str) -> Any:
-    return getattr(_image_module().Resampling, name.upper())
+def resample(interpolation: str, draw: Draw) -> Any:
+    """Pillow's constant for "bilinear", "bicubic" or "random"."""
+    if interpolation == "random":
+        interpolation = _geometry.random_interpolation(draw(_geometry.INTERPOLATION))
+    return getattr(_image_module().Resampling, interpolation.upper())
 
 
 def _image_module() -> Any:

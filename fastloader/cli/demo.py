@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastloader._limits import available_threads
+
 if TYPE_CHECKING:
     from fastloader.cli.training import Job, Run
 
@@ -26,7 +28,8 @@ def add_command(commands: Any) -> None:
         "demo",
         help="train a small network with FastLoader and with DataLoader, and compare",
         description="Trains a small convolutional network for a few hundred steps with FastLoader, "
-        "then the same steps with torch's DataLoader, and prints what each took, side by side. "
+        "then the same steps with torch's DataLoader on the same dataset, and prints what each took, "
+        "side by side. "
         "Leaves batches.png (what the network saw) and waits.png (how long it waited) in --out.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
@@ -42,21 +45,14 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--workers",
         type=_not_negative,
-        default=min(8, usable_cpus()),
-        help="worker processes that decode",
+        default=min(8, available_threads()),
+        help="decode threads for FastLoader, worker processes for DataLoader",
     )
     parser.add_argument("--size", type=_positive, default=96, help="side of the crops, pixels")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="where results go")
     parser.add_argument("--seed", type=_not_negative, default=0, help="of pictures and training")
     parser.set_defaults(run=run)
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _positive(text: str) -> int:
@@ -101,14 +97,13 @@ def require_packages() -> None:
 
 def _compare(arguments: argparse.Namespace) -> None:
     from fastloader.cli import plots, table, training
-    from fastloader.cli.folder_dataset import find_pictures
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     arguments.out.mkdir(parents=True, exist_ok=True)
     try:
         device = training.resolve_device(arguments.device)
         folder = arguments.data or _made_pictures(arguments)
-        count = sum(1 for _ in find_pictures(folder))
+        count = len(training.make_dataset(folder, arguments.size))
     except (ValueError, FileNotFoundError) as error:
         raise DemoError(str(error)) from error
 
@@ -127,11 +122,11 @@ def _compare(arguments: argparse.Namespace) -> None:
         )
         runs.append(run_in_own_process(job))
 
-    print(table.side_by_side(runs))
-    if load > usable_cpus() / 2:
+    print(table.side_by_side(runs, training.compare_pixels(folder, arguments.size)))
+    if load > available_threads() / 2:
         print(
             f"\nThis machine was busy with other work when the demo began (load {load:.1f} on "
-            f"{usable_cpus()} CPUs): repeat it when it is idle, the times above say little."
+            f"{available_threads()} CPUs): repeat it when it is idle, the times above say little."
         )
     batches, waits = arguments.out / "batches.png", arguments.out / "waits.png"
     plots.draw_batches(runs[0], batches)
@@ -151,7 +146,7 @@ def _made_pictures(arguments: argparse.Namespace) -> Path:
     with tqdm(
         total=len(tasks), desc="pictures", file=sys.stderr, dynamic_ncols=True, disable=not tasks
     ) as bar:
-        for ready in pictures.make_pictures(tasks, usable_cpus()):
+        for ready in pictures.make_pictures(tasks, available_threads()):
             bar.update(ready)
     return folder
 

@@ -66,7 +66,7 @@ def draw_waits(runs: list[Run], file: Path) -> None:
     job = runs[0].job
     axes.set_title(
         f"Time the training loop waited for data: {job.device}, "
-        f"batches of {job.batch_size}, {job.workers} workers"
+        f"batches of {job.batch_size}, {job.workers} decode threads or workers"
     )
     axes.grid(True, axis="y", linewidth=0.4, alpha=0.6)
     # Below, where no point can be hidden.

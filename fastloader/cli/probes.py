@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from fastloader import _extension
-from fastloader.cli import cgroup
+from fastloader._limits import cpu_quota, memory_limit
 
 Section = dict[str, Any]
 Report = dict[str, Section]
@@ -139,7 +139,7 @@ def _cpu() -> Section:
         "model": _cpu_model(),
         "count": os.cpu_count(),
         "affinity": affinity,
-        "cgroup_quota": cgroup.cpu_quota(),
+        "cgroup_quota": cpu_quota(),
     }
 
 
@@ -162,7 +162,7 @@ def _limits() -> Section:
 
     return {
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "cgroup_memory": cgroup.memory_limit(),
+        "cgroup_memory": memory_limit(),
         "memlock": soft_limit(resource.RLIMIT_MEMLOCK),
         "open_files": soft_limit(resource.RLIMIT_NOFILE),
         **_shared_memory(Path("/dev/shm")),

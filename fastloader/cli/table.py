@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from fastloader.cli.training import Run
+from fastloader.cli.training import Comparison, Run
 
 
-def side_by_side(runs: list[Run]) -> str:
-    """The runs side by side, with what the figures mean below."""
+def side_by_side(runs: list[Run], pixels: Comparison) -> str:
+    """The runs side by side, with what the figures mean and what was checked below."""
     job = runs[0].job
     head = (
         f"{job.steps} steps of {job.batch_size} pictures {job.size}x{job.size} on {job.device}, "
-        f"{job.workers} worker processes, threads of torch: {runs[0].threads}"
+        f"threads of torch: {runs[0].threads}"
     )
     rows = [
         ("", [run.job.loader for run in runs]),
+        ("pictures are decoded by", [_decoded_by(run) for run in runs]),
         ("images/s, after the first batch", [f"{run.images_per_second:.0f}" for run in runs]),
         ("waiting for data, s (1)", [f"{sum(run.waits):.2f}" for run in runs]),
         ("  % of the training time", [f"{100 * sum(run.waits) / run.seconds:.1f}" for run in runs]),
@@ -26,7 +27,7 @@ def side_by_side(runs: list[Run]) -> str:
         )
     rows.append(("training time, s", [f"{run.seconds:.2f}" for run in runs]))
     rows.append(("final loss (4)", [f"{run.final_loss:.4f}" for run in runs]))
-    return "\n".join([head, "", *_aligned(rows), "", *_notes(runs)])
+    return "\n".join([head, "", *_aligned(rows), "", *_notes(runs), "", *_checks(runs, pixels)])
 
 
 def _aligned(rows: list[tuple[str, list[str]]]) -> list[str]:
@@ -44,21 +45,48 @@ def _notes(runs: list[Run]) -> list[str]:
     notes = [
         "(1) from asking for a batch to having it normalised on the device: for FastLoader next(),",
         "    for DataLoader next() and then .to(device).float().div_(255).sub_(mean).div_(std)",
-        "(2) from iter(), so worker processes are started in it",
+        "(2) from iter(), so worker processes and threads are started in it",
         "(3) proportional set size: pages shared between processes count once; sampled 5 times a "
         "second",
     ]
-    notes.append(f"(4) mean over the last tenth of the steps; it began at {runs[0].losses[0]:.4f}")
+    began = " and ".join(f"{run.losses[0]:.4f}" for run in runs)
+    notes.append(f"(4) mean over the last tenth of the steps; it began at {began}")
+    if runs[0].plan.startswith("native images"):
+        notes += [
+            "    the crops are of the same distribution but of other random numbers, so that the",
+            "    losses are alike, not equal",
+        ]
     if any(run.device_memory is not None for run in runs):
         notes.append("(5) of torch's allocator, for model, activations and batches")
-    if runs[0].path == "cpu":
-        notes += [
-            "",
-            "On the CPU both loaders decode in worker processes of the same kind and differ only in how",
-            "batches are normalised. With a GPU, FastLoader also copies and normalises ahead, while",
-            "the network trains.",
-        ]
     return notes
+
+
+def _decoded_by(run: Run) -> str:
+    count = run.job.workers
+    if run.plan.startswith("native images"):
+        return "threads" if count == 0 else "1 thread" if count == 1 else f"{count} threads"
+    return "this process" if count == 0 else "1 process" if count == 1 else f"{count} processes"
+
+
+def _checks(runs: list[Run], pixels: Comparison) -> list[str]:
+    """What must be equal, and whether it is."""
+    fast = runs[0]
+    order = "the same" if all(run.labels == fast.labels for run in runs) else "NOT THE SAME"
+    lines = [
+        f"checked: the classes of all {len(fast.labels)} pictures, in order: {order} with both loaders"
+    ]
+    how = "to the bit" if pixels.native else "though FastLoader did not take its native path"
+    lines.append(
+        f"checked: {pixels.pictures} pictures resized and centre-cropped by both: {pixels.equal} equal, "
+        f"{how}"
+    )
+    if pixels.equal < pixels.pictures:
+        lines.append(
+            "         (they are with Pillow 13; earlier ones and Pillow-SIMD resize otherwise)"
+        )
+    if not fast.plan.startswith("native images"):
+        lines.append(f"FastLoader took the {fast.plan}")
+    return lines
 
 
 def _megabytes(count: int | None) -> str:

@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from tqdm import tqdm
 
-from fastloader import FastLoader, _torch
-from fastloader.cli import demo
-from fastloader.cli.folder_dataset import FolderDataset
+from fastloader import FastLoader, _torch, transforms
+from fastloader._limits import available_threads
 from fastloader.cli.process_memory import PeakMemory
+from fastloader.datasets import ImageFolder
+from fastloader.datasets.image_folder import IMG_EXTENSIONS
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -38,14 +39,15 @@ _PAGE_CACHE_BYTES = 1 << 30
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One run. Two jobs that differ in ``loader`` only see the same pictures in the same order."""
+    """One run. Two jobs that differ in ``loader`` only see the same pictures in the same order; the
+    crops are drawn from other random numbers."""
 
     loader: str  # "FastLoader" or "DataLoader"
     folder: Path
     device: str
     steps: int
     batch_size: int
-    workers: int
+    workers: int  # decode threads of FastLoader, worker processes of DataLoader
     size: int
     seed: int
 
@@ -63,7 +65,8 @@ class Run:
     device_memory: int | None  # bytes, of torch's allocator
     shown: list[tuple[NDArray[np.uint8], list[int]]]  # pictures NHWC with their classes
     threads: int  # that torch computes with on the CPU
-    path: str  # how FastLoader delivered: stats()["path"]
+    labels: list[int]  # of every picture, in order
+    plan: str  # FastLoader's: which path it took
 
     @property
     def images_per_second(self) -> float:
@@ -83,6 +86,49 @@ def resolve_device(device: str) -> str:
     return str(_torch.resolve_device(device))
 
 
+def make_dataset(folder: Path, size: int) -> ImageFolder:
+    """Random crops, mirrored half the time. Raises FileNotFoundError when there is no picture."""
+    chain = transforms.Compose(
+        [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
+    )
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder")
+    dataset = None
+    if any(entry.is_dir() for entry in folder.iterdir()):
+        dataset = ImageFolder(folder, chain, allow_empty=True)
+    if not dataset:
+        raise FileNotFoundError(
+            f"there is no picture in the class folders of {folder}; looked for "
+            f"{', '.join(IMG_EXTENSIONS)}"
+        )
+    return dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What came of the same pictures through both loaders, without random steps."""
+
+    pictures: int
+    equal: int  # of those, to the bit
+    native: bool  # whether FastLoader's went another way than DataLoader's
+
+
+def compare_pixels(folder: Path, size: int, at_most: int = 64) -> Comparison:
+    """Resizes and crops some pictures of ``folder`` with both loaders."""
+    chain = transforms.Compose(
+        [transforms.Resize(size * 8 // 7), transforms.CenterCrop(size), transforms.PILToTensor()]
+    )
+    dataset = ImageFolder(folder, chain, allow_empty=True)
+    step = max(1, len(dataset) // at_most)
+    some = Subset(dataset, range(0, len(dataset), step)[:at_most])
+    with FastLoader(some, len(some)) as loader:
+        native = loader.plan().startswith("native images")
+        fast = next(iter(loader))[0]
+        plain = next(iter(DataLoader(some, len(some))))[0]
+        equal = sum(torch.equal(one, other) for one, other in zip(fast, plain))
+    return Comparison(len(some), equal, native)
+
+
 def make_network(classes: int) -> nn.Module:
     channels = [3, 16, 32, 64, 128]
     layers: list[nn.Module] = []
@@ -96,7 +142,7 @@ def make_network(classes: int) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def make_loader(job: Job, dataset: FolderDataset) -> tuple[Any, Callable[[Any], Any]]:
+def make_loader(job: Job, dataset: ImageFolder) -> tuple[Any, Callable[[Any], Any]]:
     """The loader, and what the training loop does to each of its batches before the network."""
     device = torch.device(job.device)
     arguments: dict[str, Any] = {
@@ -168,6 +214,8 @@ def train_and_send(job: Job, sender: Connection) -> None:
     except OSError as error:
         # From a worker it carries a traceback; what happened is in the last line.
         answer = str(error).strip().splitlines()[-1].removeprefix("OSError: ")
+        # Which picture it was, where the exception cannot say so.
+        answer += "".join(f" ({note})" for note in getattr(error, "__notes__", []))
     sender.send(answer)
 
 
@@ -175,10 +223,10 @@ def train(job: Job) -> Run:
     device = torch.device(job.device)
     device_module = getattr(torch, device.type)
     if device.type == "cpu":
-        # The workers keep the other processors busy; torch's threads, waiting for one another at
-        # every layer, would lose far more time to them than a second thread wins.
-        torch.set_num_threads(max(1, demo.usable_cpus() - job.workers))
-    dataset = FolderDataset(job.folder, job.size)
+        # Decoding keeps the other processors busy; torch's threads, waiting for one another at
+        # every layer, would lose far more time to it than a second thread wins.
+        torch.set_num_threads(max(1, available_threads() - job.workers))
+    dataset = make_dataset(job.folder, job.size)
     _warm_up(job, dataset, device)
     trainer = Trainer(device, len(dataset.classes), job.seed)
     loader, prepare = make_loader(job, dataset)
@@ -187,6 +235,7 @@ def train(job: Job) -> Run:
 
     waits: list[float] = []
     losses: list[torch.Tensor] = []
+    seen: list[torch.Tensor] = []
     shown: list[tuple[torch.Tensor, torch.Tensor]] = []
     to_show = {step * (job.steps - 1) // (_SHOWN_BATCHES - 1) for step in range(_SHOWN_BATCHES)}
     bar = tqdm(total=job.steps, desc=job.loader, unit="step", file=sys.stderr, dynamic_ncols=True)
@@ -194,6 +243,7 @@ def train(job: Job) -> Run:
         start = time.perf_counter()
         for step, (images, labels) in enumerate(ready_batches(loader, prepare, job.steps, waits)):
             losses.append(trainer.step(images, labels))
+            seen.append(labels)
             if step in to_show:
                 shown.append((images[:_SHOWN_PICTURES].clone(), labels[:_SHOWN_PICTURES].clone()))
             if step % 10 == 9 or step == job.steps - 1:
@@ -207,9 +257,9 @@ def train(job: Job) -> Run:
     device_memory = None
     if hasattr(device_module, "max_memory_allocated"):
         device_memory = int(device_module.max_memory_allocated(device))
-    path = "torch"
+    plan = ""
     if isinstance(loader, FastLoader):
-        path = loader.stats()["path"]
+        plan = loader.plan()
         loader.close()
     return Run(
         job=job,
@@ -221,11 +271,12 @@ def train(job: Job) -> Run:
         device_memory=device_memory,
         shown=[(denormalized(images), labels.tolist()) for images, labels in shown],
         threads=torch.get_num_threads(),
-        path=path,
+        labels=torch.cat(seen).tolist(),
+        plan=plan,
     )
 
 
-def _warm_up(job: Job, dataset: FolderDataset, device: torch.device) -> None:
+def _warm_up(job: Job, dataset: ImageFolder, device: torch.device) -> None:
     """What only the first run would pay for: files into the page cache, torch's threads and kernels."""
     budget = _PAGE_CACHE_BYTES
     for path, _ in dataset.samples[: job.steps * job.batch_size]:

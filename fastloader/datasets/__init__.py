@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from fastloader.datasets.image_folder import ImageFolder
+from fastloader.datasets.lmdb_dataset import LMDBDataset
 
-__all__ = ["ImageFolder"]
+__all__ = ["ImageFolder", "LMDBDataset"]

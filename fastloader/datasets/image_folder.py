@@ -97,7 +97,7 @@ class ImageFolder(Dataset[Any]):
         return len(self.ends)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        index = _checked(index, len(self))
+        index = checked_index(index, len(self))
         image = open_rgb(self.path(index))
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
@@ -117,7 +117,7 @@ class Samples(Sequence[tuple[str, int]]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        index = _checked(index, len(self))
+        index = checked_index(index, len(self))
         return self._folder.path(index), int(self._folder.targets[index])
 
     def __eq__(self, other: object) -> bool:
@@ -131,7 +131,7 @@ class Samples(Sequence[tuple[str, int]]):
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``transform``, with PILToTensor behind it if it is a chain of ours that ends in an image."""
     from fastloader import transforms
-    from fastloader._lowering import steps_of
+    from fastloader._chain import steps_of
 
     steps = list(steps_of(transform))
     tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
@@ -140,7 +140,7 @@ def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return transforms.Compose([*steps, transforms.PILToTensor()])
 
 
-def _checked(index: int, length: int) -> int:
+def checked_index(index: int, length: int) -> int:
     index = operator.index(index)
     if not -length <= index < length:
         raise IndexError(f"sample {index} of {length}")

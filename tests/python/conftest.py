@@ -2,13 +2,14 @@
 
 import dataclasses
 import faulthandler
+import functools
 import os
 import sys
 
 import pytest
 import torch
 
-from support import nothing_left_running, running
+from support import MEAN, STD, nothing_left_running, running
 
 # Less than the time a whole run may take, more than any single test needs.
 HANG_SECONDS = 100
@@ -58,6 +59,24 @@ def _enter(way, monkeypatch):
 def way(request, monkeypatch):
     """The test runs once for each way."""
     return _enter(WAYS[request.param], monkeypatch)
+
+
+@pytest.fixture(params=["none", *WAYS])
+def fast(request, monkeypatch):
+    """Makes FastLoaders, for comparison with DataLoader: without delivery ("none"), and with it in
+    each way, where uint8 batches of four dimensions arrive normalised."""
+    from fastloader import FastLoader
+
+    if request.param == "none":
+        make = functools.partial(FastLoader)
+        make.way = "none"
+        return make
+    if request.param == "pure" and request.node.callspec.params.get("workers"):
+        pytest.skip("behind workers, as on the CPU path")
+    way = _enter(WAYS[request.param], monkeypatch)
+    make = functools.partial(FastLoader, **way.options, mean=MEAN, std=STD)
+    make.way = way.name
+    return make
 
 
 @pytest.fixture

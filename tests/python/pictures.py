@@ -204,6 +204,15 @@ def import_torchvision():
     return importlib.import_module("torchvision")
 
 
+def import_timm():
+    """timm, or skips. It imports torchvision, which therefore comes first."""
+    import_torchvision()
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed")
+    importlib.import_module("timm.data")
+    return importlib.import_module("timm")
+
+
 def stand_in(module, name, bases=(), **attributes):
     """An instance of a class that says it is ``module.name``, which is all that lowering looks at."""
     kind = type(name, bases, {"__module__": module, "__qualname__": name})

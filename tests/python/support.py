@@ -103,13 +103,13 @@ def ring_threads():
 
 def our_threads():
     """Names of the threads that fastloader runs in this process."""
-    pumps = [each.name for each in threading.enumerate() if each.name == "fastloader-pump"]
+    pumps = [each.name for each in threading.enumerate() if each.name.startswith("fastloader-")]
     return sorted(native_threads().values()) + pumps
 
 
 def running():
-    """What a loader may have started: ids of native threads, pump threads, child processes."""
-    pumps = {each.ident for each in threading.enumerate() if each.name == "fastloader-pump"}
+    """What a loader may have started: ids of native threads, Python threads, child processes."""
+    pumps = {each.ident for each in threading.enumerate() if each.name.startswith("fastloader-")}
     return {*native_threads(), *pumps, *children()}
 
 
@@ -128,6 +128,21 @@ def children(pid=None):
                     if state != "Z" and not helper and "forkserver" not in command:
                         found[int(child)] = command
     return found
+
+
+def alive(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def begun_at(pid):
+    """When the process began, in ticks, None once it is gone. Numbers come again within seconds where
+    many threads are made, since those are numbered with the processes: number and time together tell."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] == "Z" else fields[19]
+    return None
 
 
 def eventually(condition, what, seconds=20):

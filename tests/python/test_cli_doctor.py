@@ -7,7 +7,7 @@ import types
 import pytest
 
 from fastloader import _extension
-from fastloader.cli import cgroup, doctor, probes
+from fastloader.cli import doctor, probes
 from fastloader.cli.__main__ import main
 from fastloader.cli.advice import advise, size
 from support import run_script
@@ -319,61 +319,6 @@ def test_switched_off_is_no_failure():
 
 
 # --- what the probes read -----------------------------------------------------------------------
-
-
-def write(root, **files):
-    for name, text in files.items():
-        path = root / name.replace("__", "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
-def group(root, membership, files):
-    write(root, **{"proc__self__cgroup": membership})
-    for name, text in files.items():
-        path = root / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-
-def test_cgroup_2_takes_the_narrowest_of_the_nested_groups(tmp_path):
-    files = {
-        "job/step/cpu.max": "max 100000",
-        "job/cpu.max": "250000 100000",
-        "cpu.max": "400000 100000",
-        "job/step/memory.max": "max",
-        "job/memory.max": "1073741824",
-    }
-    group(tmp_path, "0::/job/step\n", files)
-    assert cgroup.cpu_quota(tmp_path) == 2.5
-    assert cgroup.memory_limit(tmp_path) == GIB
-
-
-def test_cgroup_1_in_a_container_that_does_not_see_its_own_path(tmp_path):
-    files = {
-        "cpu,cpuacct/cpu.cfs_quota_us": "150000",
-        "cpu,cpuacct/cpu.cfs_period_us": "100000",
-        "memory/memory.limit_in_bytes": "536870912",
-    }
-    group(tmp_path, "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n", files)
-    assert cgroup.cpu_quota(tmp_path) == 1.5
-    assert cgroup.memory_limit(tmp_path) == 1 << 29
-
-
-def test_no_limit_in_either_version(tmp_path):
-    files = {
-        "cpu/cpu.cfs_quota_us": "-1",
-        "cpu/cpu.cfs_period_us": "100000",
-        "memory/memory.limit_in_bytes": "9223372036854771712",
-    }
-    group(tmp_path, "2:cpu:/\n1:memory:/\n", files)
-    assert cgroup.cpu_quota(tmp_path) is None
-    assert cgroup.memory_limit(tmp_path) is None
-
-
-def test_no_cgroup_files_at_all(tmp_path):
-    assert cgroup.cpu_quota(tmp_path) is None
-    assert cgroup.memory_limit(tmp_path) is None
 
 
 def test_nvidia_hardware_is_seen_without_a_driver(tmp_path):

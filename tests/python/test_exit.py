@@ -156,3 +156,25 @@ def alive(pid):
         return state(pid) != "Z"
     except OSError:
         return False
+
+
+def test_a_daemon_thread_that_comes_back_too_late_does_not_abort():
+    """Nobody may have the GIL any more. Straight into native code: torch's own functions do abort."""
+    source = """
+        import ctypes, threading, torch  # torch: so that the end takes its time
+        from fastloader import _native
+        spec = _native.NormalizeSpec(nchw=(1, 3, 64, 64), in_nhwc=True, out_nhwc=False,
+                                     dtype="float32", scale=[1.0] * 3, bias=[0.0] * 3)
+        memory = ctypes.create_string_buffer(spec.in_bytes + spec.out_bytes + 64)
+        begin = ctypes.addressof(memory)
+        running = threading.Barrier(5)
+        def work():
+            running.wait()
+            while True:
+                _native.normalize(spec, source=begin, destination=begin + spec.in_bytes)
+        for _ in range(4):
+            threading.Thread(target=work, daemon=True).start()
+        running.wait()
+    """
+    for _ in range(3):
+        assert run_script(source).stderr == ""

@@ -114,6 +114,41 @@ def test_order_and_generators_are_torchs(whole, device, name, workers):
     same(with_ours, observe(DataLoader))
 
 
+@pytest.mark.parametrize("name", ["shuffle", "generator"])
+def test_order_is_torchs_with_persistent_workers(whole, device, name):
+    """Their seed is drawn once, at the first epoch."""
+
+    def observe(kind, **options):
+        torch.manual_seed(9)
+        seen = []
+        loader = kind(whole, num_workers=1, persistent_workers=True, **CASES[name](), **options)
+        for _ in range(3):
+            seen.append([[images.clone(), labels] for images, labels in loader])
+            seen.append(torch.get_rng_state())
+        return seen
+
+    same(observe(FastLoader, **device), observe(DataLoader))
+
+
+def test_epochs_of_persistent_workers_get_crops_of_their_own(crops):
+    def epochs(closing):
+        options = {"num_workers": 1, "persistent_workers": True, "generator": generator(2)}
+        loader = FastLoader(crops, COUNT, **options)
+        boxes = []
+        for _ in range(3):
+            next(iter(loader))
+            boxes.append([loader.replay(i)["box"] for i in range(COUNT)])
+            if closing:
+                loader.close()
+        return boxes
+
+    first, again, closed = epochs(False), epochs(False), epochs(True)
+    assert first == again
+    assert first[0] != first[1] != first[2] != first[0]
+    # close() ends the workers, so that the next epoch draws anew.
+    assert closed[0] == first[0] and closed[1] != first[1]
+
+
 def test_structure_is_default_collates(whole, device):
     batch = next(iter(FastLoader(whole, 4, **device)))
     reference = next(iter(DataLoader(whole, 4)))
@@ -164,6 +199,21 @@ def test_crops_do_not_depend_on_order_or_batches(crops):
     ):
         got = epoch(crops, **options)
         same({label: got[label] for label in reference}, reference)
+
+
+def test_crops_do_not_depend_on_the_rank_layout(crops):
+    def boxes(ranks):
+        found = {}
+        for rank in range(ranks):
+            sampler = DistributedSampler(range(COUNT), num_replicas=ranks, rank=rank, seed=ranks)
+            loader = FastLoader(crops, 4, sampler=sampler, generator=generator(2))
+            list(loader)
+            found |= {index: loader.replay(index)["box"] for index in sampler}
+        return found
+
+    alone = boxes(1)
+    assert len(alone) == COUNT
+    assert boxes(2) == boxes(5) == alone
 
 
 def test_another_seed_other_crops(crops):

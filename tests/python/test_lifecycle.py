@@ -62,7 +62,7 @@ def test_300_early_breaks_cost_nothing(way):
     memory = resident_bytes()
     break_often(300)
     assert native_threads() == threads
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
     assert resident_bytes() - memory < 8 << 20
 
 

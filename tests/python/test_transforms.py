@@ -10,6 +10,7 @@ import pytest
 import torch
 from pictures import (
     center_cropped_as_torchvision,
+    import_timm,
     import_torchvision,
     picture,
     resized_as_torchvision,
@@ -296,7 +297,11 @@ def test_python_draws_what_cpp_draws(native):
         scale, ratio = ranges(rng)
         flip = rng.random()
         found = native.ImageTransform(
-            random_crop=[*scale, *ratio], exact=(7, 7), horizontal_flip=flip, vertical_flip=0.5
+            random_crop=[*scale, *ratio],
+            exact=(7, 7),
+            horizontal_flip=flip,
+            vertical_flip=0.5,
+            filter="random",
         ).geometry(height=height, width=width, index=index, seed=seed)
         draws = _geometry.Draws(seed, index, _geometry.CROP)
         box = _geometry.random_resized_crop(height, width, scale, ratio, draws)
@@ -304,6 +309,9 @@ def test_python_draws_what_cpp_draws(native):
             "box": box,
             "hflip": _geometry.Draws(seed, index, _geometry.HORIZONTAL_FLIP).uniform() < flip,
             "vflip": _geometry.Draws(seed, index, _geometry.VERTICAL_FLIP).uniform() < 0.5,
+            "interpolation": _geometry.random_interpolation(
+                _geometry.Draws(seed, index, _geometry.INTERPOLATION)
+            ),
         }
         assert found == wanted, (height, width, seed, index, scale, ratio, flip)
         left, top, w, h = box
@@ -315,7 +323,12 @@ def test_center_crops_of_python_are_those_of_cpp(native):
     """The box of a chain without random crop is the whole picture."""
     transform = native.ImageTransform(shorter=30, center_crop=(20, 20))
     found = transform.geometry(height=50, width=60, index=1, seed=2)
-    assert found == {"box": (0, 0, 60, 50), "hflip": False, "vflip": False}
+    assert found == {
+        "box": (0, 0, 60, 50),
+        "hflip": False,
+        "vflip": False,
+        "interpolation": "bilinear",
+    }
     assert transform.output == (20, 20)
 
 
@@ -331,15 +344,20 @@ def boxes_of(get, count):
         ((50, 50), (0.01, 0.2), (0.2, 5.0)),
     ],
 )
-def test_distribution_is_torchvisions(tv, size, scale, ratio):
+@pytest.mark.parametrize("peer", ["torchvision", "timm"])
+def test_distribution_is_that_of(tv, peer, size, scale, ratio):
+    get_params = tv.RandomResizedCrop.get_params
+    if peer == "timm":
+        get_params = import_timm().data.transforms.RandomResizedCropAndInterpolation.get_params
     height, width = size
     image = Image.new("L", (width, height))
     count = 4000
     generator = torch.get_rng_state()
     torch.manual_seed(0)
+    random.seed(0)
 
     def theirs(_):
-        top, left, h, w = tv.RandomResizedCrop.get_params(image, list(scale), list(ratio))
+        top, left, h, w = get_params(image, list(scale), list(ratio))
         return left, top, w, h
 
     def ours(i):
@@ -373,7 +391,25 @@ def test_flips_are_as_probable_as_said():
         assert abs(np.mean(flips) - p) < 0.03
 
 
+def test_random_interpolation_is_as_probable_as_timms():
+    drawn = [_geometry.random_interpolation(_geometry.Draws(1, i, 4)) for i in range(5000)]
+    assert abs(drawn.count("bicubic") / 5000 - 0.5) < 0.03
+    assert set(drawn) == {"bilinear", "bicubic"}
+
+
 # --- on Pillow images ---------------------------------------------------------------------------
+
+
+def test_random_interpolation_takes_both():
+    image = picture(random.Random(7), 60, 50)
+    crop = T.RandomResizedCrop((16, 12), (1.0, 1.0), (60 / 50, 60 / 50), "random")
+    wanted = {
+        image.resize((12, 16), Image.Resampling[name]).tobytes() for name in ("BILINEAR", "BICUBIC")
+    }
+    torch.manual_seed(0)
+    assert {crop(image).tobytes() for _ in range(40)} == wanted
+    with pytest.raises(ValueError, match="random"):
+        T.Resize(7, "random")
 
 
 def test_random_ones_follow_torchs_seed_and_nothing_else():

@@ -26,7 +26,7 @@ def test_without_new_arguments_it_is_dataloader(workers):
     kind = _MultiProcessingDataLoaderIter if workers else _SingleProcessDataLoaderIter
     loader = FastLoader(Pictures(4), num_workers=workers)
     iterator = iter(loader)
-    assert type(iterator) is kind
+    assert isinstance(iterator, kind)
     assert len(list(iterator)) == 4
     assert loader.stats()["path"] == "torch"
 

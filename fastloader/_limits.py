@@ -1,12 +1,22 @@
-"""The limits that a Linux control group (a container, a batch system) sets on this process."""
+"""What this process may use of the machine: its affinity, and the limits that a Linux control group (a
+container, a batch system) sets."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 # Version 1 writes "no limit" as the largest multiple of the page size that fits 63 bits.
 _NO_LIMIT = 1 << 60
+
+
+def available_threads(root: Path = Path("/")) -> int:
+    """How many threads can be at work at a time: of the affinity and the quota the smaller, rounded
+    down, but at least 1."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = cpu_quota(root)
+    return max(1, min(count or 1, int(quota) if quota is not None else count or 1))
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:

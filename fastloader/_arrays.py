@@ -1,0 +1,499 @@
+"""Datasets whose rows lie in tensors or numpy arrays: batches are gathered, not collated.
+
+What comes out equals ``default_collate([dataset[i] for i in batch])``: the same containers, dtypes,
+shapes, strides and values, in the sampler's order.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import dataclasses
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from fastloader import _extension
+from fastloader._batch import is_leaf
+from fastloader._chain import Unlowered
+from fastloader._limits import available_threads
+from fastloader._lowering import check_collation
+from fastloader._position import Progress
+from fastloader._statistics import Statistics
+
+IN_FLIGHT = 3  # batches being gathered ahead: one being finished, one being begun, one in reserve
+# Below this, memory of torch's own is as fast, and a page for each tensor that a user keeps is too much.
+POOLED_BYTES = 64 << 10
+# Below this, the calling thread is done before another one has woken up.
+HELPED_BYTES = 1 << 20
+CHUNK = 1 << 16  # indices that a sequential sampler is asked for at a time
+
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclasses.dataclass
+class Leaf:
+    """One array: its row ``rows[i]`` is sample ``i``'s, or row ``i`` where there is no ``rows``."""
+
+    tensor: torch.Tensor
+    rows: Any | None  # int64; negative ones count from the end
+    bytes_needed: int = 0  # of the storage; less, and it was taken away meanwhile
+
+    def __post_init__(self) -> None:
+        # An alias: assigning to the data set's tensor.data in the middle of an epoch frees nothing.
+        tensor = self.tensor = self.tensor.detach()
+        self.storage = tensor.untyped_storage()
+        self.row_shape = tuple(tensor.shape[1:])
+        self.row_bytes = tensor.element_size() * math.prod(self.row_shape)
+        self.row_step = tensor.stride(0) * tensor.element_size()
+        self.bytes_needed = self.storage.nbytes()
+        # A row that is not in the order of its indices is left to torch.
+        self.flat = len(tensor) == 0 or tensor[0].is_contiguous()
+
+    def is_there(self) -> bool:
+        return self.storage.nbytes() >= self.bytes_needed
+
+
+@dataclasses.dataclass
+class Arrays:
+    """A dataset in arrays. ``structure`` is a batch with the number of its leaf for each tensor."""
+
+    dataset: Any
+    leaves: list[Leaf]
+    structure: Any
+    name: str
+
+    def collated(self, outputs: list[torch.Tensor]) -> Any:
+        return _filled(self.structure, outputs)
+
+
+def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
+    if type(structure) is int:
+        return outputs[structure]
+    if type(structure) is dict:
+        return {key: _filled(each, outputs) for key, each in structure.items()}
+    return [_filled(each, outputs) for each in structure]
+
+
+def holds_arrays(dataset: Any) -> bool:
+    """Whether the dataset is of a kind whose samples are rows of arrays. Exact types only: a subclass
+    may do anything."""
+    kind = type(dataset)
+    if kind is Subset:
+        return holds_arrays(dataset.dataset)
+    if kind is StackDataset:
+        return all(holds_arrays(each) for each in _stacked(dataset))
+    return kind in (TensorDataset, torch.Tensor, np.ndarray, np.memmap)
+
+
+def lower_arrays(loader: Any) -> Arrays:
+    """Raises Unlowered with the reason, in words."""
+    check_collation(loader)
+    if any(
+        getattr(function, "__module__", "") != default_collate.__module__
+        for function in default_collate_fn_map.values()
+    ):
+        raise Unlowered("default_collate_fn_map was extended")
+    if loader.timeout and not loader.num_workers:
+        raise Unlowered("timeout without workers is an error of torch's")
+    if loader.num_workers and not loader.prefetch_factor:
+        raise Unlowered("prefetch_factor=0 is an error of torch's")
+    if loader.pin_memory and loader.pin_memory_device:
+        raise Unlowered("pin_memory_device is given")
+    leaves: list[Leaf] = []
+    structure, name = _read(loader.dataset, None, leaves)
+    if not leaves:
+        raise Unlowered("the dataset holds no tensors")
+    return Arrays(loader.dataset, leaves, structure, name)
+
+
+def _stacked(dataset: Any) -> list[Any]:
+    inner = dataset.datasets
+    return list(inner.values()) if isinstance(inner, dict) else list(inner)
+
+
+def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]:
+    """Appends the dataset's leaves, seen through ``rows``; returns structure and name."""
+    kind = type(dataset)
+    if kind is Subset:
+        structure, name = _read(dataset.dataset, _picked(dataset.indices, rows), leaves)
+        return structure, f"Subset of {name}"
+    if kind is StackDataset:
+        inner = dataset.datasets
+        if isinstance(inner, dict):
+            parts = {key: _read(each, rows, leaves) for key, each in inner.items()}
+            name = ", ".join(f"{key}: {part[1]}" for key, part in parts.items())
+            return {key: part[0] for key, part in parts.items()}, f"StackDataset of {name}"
+        read = [_read(each, rows, leaves) for each in inner]
+        return [part[0] for part in read], "StackDataset of " + ", ".join(p[1] for p in read)
+    if kind is TensorDataset:
+        structure = [_read_array(tensor, rows, leaves) for tensor in dataset.tensors]
+        count = len(structure)
+        return structure, f"TensorDataset of {count} tensor{'s' if count != 1 else ''}"
+    return _read_array(dataset, rows, leaves), kind.__name__.lower()
+
+
+def _picked(indices: Any, rows: Any | None) -> Any:
+    """The indices of a Subset as int64, behind those of the Subsets around it."""
+    found = np.asarray(indices)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise Unlowered("the indices of a Subset are not whole numbers")
+    found = np.ascontiguousarray(found, dtype=np.int64)
+    if rows is None:
+        return found
+    try:
+        return found[rows]
+    except IndexError:
+        raise Unlowered("a Subset holds indices that its dataset has not") from None
+
+
+def _read_array(source: Any, rows: Any | None, leaves: list[Leaf]) -> int:
+    kind = type(source)
+    if kind in (np.ndarray, np.memmap):
+        if source.ndim == 0 or not source.dtype.isnative or min(source.strides) < 0:
+            raise Unlowered("torch takes no array that is foreign-endian or runs backwards")
+        try:
+            source = torch.from_numpy(source)
+        except (TypeError, ValueError) as error:
+            raise Unlowered(f"torch takes no array of {source.dtype}: {error}") from None
+    elif not is_leaf(source):
+        what = f"a {kind.__module__}.{kind.__qualname__}"
+        if kind is torch.Tensor:
+            what = "one that requires grad" if source.requires_grad else "no dense CPU tensor"
+        raise Unlowered(f"a tensor of the dataset is {what}")
+    if source.dim() == 0:
+        raise Unlowered("a tensor of the dataset has no rows")
+    leaves.append(Leaf(source, rows))
+    return len(leaves) - 1
+
+
+# --- the order ------------------------------------------------------------------------------------
+
+
+def index_batches(sampler: Any) -> Iterator[Any]:
+    """``iter(sampler)``, but for torch's own samplers in torch's own BatchSampler in int64 tensors: the
+    same indices, drawn from the same generators at the same moments, without a Python int each."""
+    if type(sampler) is BatchSampler and type(sampler.sampler) in (
+        RandomSampler,
+        SequentialSampler,
+    ):
+        return _batched(sampler)
+    return iter(sampler)
+
+
+def _batched(sampler: Any) -> Iterator[torch.Tensor]:
+    """BatchSampler.__iter__, which pulls no index before it is needed."""
+    size = sampler.batch_size
+    drawn = _drawn(sampler.sampler)
+    left = torch.empty(0, dtype=torch.int64, device="cpu")
+    while True:
+        parts: list[torch.Tensor] = []
+        missing = size
+        while missing:
+            if not len(left):
+                following = next(drawn, None)
+                if following is None:
+                    break
+                left = following
+                continue  # it may be empty
+            parts.append(left[:missing])
+            left = left[missing:]
+            missing -= len(parts[-1])
+        if not parts or (missing and sampler.drop_last):
+            return
+        yield parts[0] if len(parts) == 1 else torch.cat(parts)
+        if missing:
+            return
+
+
+def _drawn(sampler: Any) -> Iterator[torch.Tensor]:
+    """RandomSampler.__iter__ and SequentialSampler.__iter__, torch 2.4 to 2.13, a tensor at a time."""
+    n = len(sampler.data_source)
+    if type(sampler) is SequentialSampler:
+        for begin in range(0, n, CHUNK):
+            yield torch.arange(begin, min(begin + CHUNK, n), dtype=torch.int64, device="cpu")
+        return
+    if sampler.generator is None:
+        seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+    else:
+        generator = sampler.generator
+    if sampler.replacement:
+        for _ in range(sampler.num_samples // 32):
+            yield torch.randint(high=n, size=(32,), dtype=torch.int64, generator=generator)
+        yield torch.randint(
+            high=n, size=(sampler.num_samples % 32,), dtype=torch.int64, generator=generator
+        )
+    else:
+        for _ in range(sampler.num_samples // n):
+            yield torch.randperm(n, generator=generator)
+        yield torch.randperm(n, generator=generator)[: sampler.num_samples % n]
+
+
+def _as_indices(batch: Any) -> Any | None:
+    """A batch of indices as a buffer of int64, None if it holds anything but whole numbers."""
+    kind = type(batch)
+    try:
+        if kind is torch.Tensor:
+            if batch.dtype is not torch.int64 or batch.dim() != 1 or batch.device.type != "cpu":
+                return None
+            return batch.detach().contiguous().numpy()
+        if kind in (list, tuple):
+            return np.frombuffer(array.array("q", batch), dtype=np.int64) if batch else None
+        if kind is np.ndarray and batch.ndim == 1 and batch.dtype.kind in "iu":
+            return np.ascontiguousarray(batch, dtype=np.int64)
+    except (TypeError, OverflowError):
+        pass
+    return None
+
+
+# --- an epoch -------------------------------------------------------------------------------------
+
+
+class ArrayMemory:
+    """Memory of batches, kept by the loader over its epochs: small tensors are torch's, large ones come
+    from a pool for each array and go back when the last view of them dies."""
+
+    def __init__(self) -> None:
+        self._pools: dict[int, Any] = {}
+        self.torch_batches = 0  # those that were fetched and collated as torch does it
+
+    def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
+        native = _extension.load()
+        count = math.prod(shape) * dtype.itemsize
+        if pin or native is None or count < POOLED_BYTES:
+            return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pin)
+        pool = self._pools.get(number)
+        if pool is None:
+            pool = self._pools[number] = native.BufferPool()
+        storage = torch.from_dlpack(pool.bytes(count)).untyped_storage()
+        # Not a view of the bytes: views share a version counter and cannot be detached in place.
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, _contiguous(shape))
+
+    def stats(self) -> dict[str, Any]:
+        counted: collections.Counter[str] = collections.Counter()
+        for pool in self._pools.values():
+            counted.update(pool.stats())
+        return {"torch_batches": self.torch_batches, "buffers": dict(counted)}
+
+
+def _contiguous(shape: tuple[int, ...]) -> list[int]:
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 1, 0, -1):
+        strides[i - 1] = strides[i] * shape[i]
+    return strides
+
+
+@dataclasses.dataclass
+class Flight:
+    """A batch that was begun. Without ``outputs`` torch's way is left for it."""
+
+    batch: Any
+    indices: Any = None
+    outputs: list[torch.Tensor] | None = None
+    job: Any = None
+
+
+class ArrayIterator(Iterator[Any]):
+    """One epoch. With ``num_workers=0`` everything happens in ``next()``; with more, torch's number of
+    index batches is drawn ahead, and native threads gather the first few of them."""
+
+    _workers: tuple[Any, ...] = ()  # as torch's iterators call their processes: there are none
+    progress: Progress | None = None  # set on the iterator that the user gets
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        loader: Any,
+        memory: ArrayMemory,
+        statistics: Statistics,
+        pin: bool,
+        base_seed: int | None,
+    ) -> None:
+        self._arrays = arrays
+        self._memory = memory
+        self._statistics = statistics
+        self._pin = pin
+        self._pid = os.getpid()
+        workers = loader.num_workers
+        self._ahead = workers * (loader.prefetch_factor or 0)
+        self.threads = array_threads(workers)
+        self._sampler = sampler = loader._index_sampler
+        self._index_batches: Iterator[Any] | None = None
+        # In the order of torch's iterators, whose constructor and _reset() both call iter().
+        if base_seed is None:
+            self._index_batches = sampler.iterate(index_batches)
+            drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+            base_seed = int(drawn.item())
+        if workers or self._index_batches is None:
+            self._index_batches = sampler.iterate(index_batches)
+        self.base_seed = sampler.current.take_seed(base_seed)
+        self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
+        self._flight: collections.deque[Flight | BaseException] = collections.deque()
+        self._top_up()
+
+    def _top_up(self) -> None:
+        while self._index_batches is not None and self._outstanding() < self._ahead:
+            try:
+                self._waiting.append(next(self._index_batches))
+            except StopIteration:
+                self._index_batches = None
+            except Exception as error:  # of the sampler: takes its batch's place
+                self._waiting.append(error)
+        while self._waiting and len(self._flight) < IN_FLIGHT:
+            waiting = self._waiting.popleft()
+            if not isinstance(waiting, BaseException):
+                waiting = self._begin(waiting, self.threads)
+            self._flight.append(waiting)
+
+    def _outstanding(self) -> int:
+        return len(self._waiting) + len(self._flight)
+
+    def __next__(self) -> Any:
+        if self._pid != os.getpid() and self._ahead:
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
+                "the loader to get one here"
+            )
+        with self._statistics.waiting(self.progress):
+            delivered = self._next_ahead() if self._ahead else self._next_now()
+        self._statistics.batches += 1
+        return delivered
+
+    def _next_now(self) -> Any:
+        if self._index_batches is None:
+            raise StopIteration
+        batch = next(self._index_batches)
+        return self._finish(self._begin(batch, 0))
+
+    def _next_ahead(self) -> Any:
+        self._top_up()
+        if not self._flight:
+            raise StopIteration
+        first = self._flight[0]
+        if isinstance(first, Flight) and first.job is not None:
+            first.job.wait()  # Ctrl-C leaves the batch where it is
+        self._flight.popleft()
+        self._top_up()
+        if isinstance(first, BaseException):
+            try:
+                raise first
+            finally:
+                del first  # or this frame and the error would hold each other
+        return self._finish(first)
+
+    def _begin(self, batch: Any, threads: int) -> Flight:
+        """Offers the batch to ``threads``; 0 is for those that help when there is much to do."""
+        leaves = self._arrays.leaves
+        indices = _as_indices(batch)
+        if indices is None or not len(indices) or not all(leaf.is_there() for leaf in leaves):
+            return Flight(batch)
+        count = len(indices)
+        outputs = [
+            self._memory.empty(number, (count, *leaf.row_shape), leaf.tensor.dtype, self._pin)
+            for number, leaf in enumerate(leaves)
+        ]
+        native = _extension.load()
+        if native is None:
+            return Flight(batch, indices, outputs)
+        if not threads and count * sum(leaf.row_bytes for leaf in leaves) >= HELPED_BYTES:
+            threads = self.threads - 1
+        arrays = []
+        maps = []
+        for leaf, output in zip(leaves, outputs):
+            rows = leaf.rows
+            size = (0, 0) if rows is None else (rows.ctypes.data if len(rows) else 8, len(rows))
+            maps.append((*size, len(leaf.tensor)))
+            if leaf.flat:
+                where = (leaf.tensor.data_ptr(), leaf.row_bytes, leaf.row_step)
+                arrays.append((*where, output.data_ptr(), len(maps) - 1))
+        try:
+            job = native.GatherBatch(
+                arrays, maps, (outputs, leaves), indices=indices.ctypes.data, count=count,
+                threads=threads,
+            )  # fmt: skip
+        except IndexError:
+            return Flight(batch)  # torch says it in its own words
+        return Flight(batch, indices, outputs, job)
+
+    def _finish(self, flight: Flight) -> Any:
+        if flight.job is not None:
+            flight.job.wait()
+        if flight.outputs is None or not self._select(flight):
+            return self._fetch(flight.batch)
+        return self._arrays.collated(flight.outputs)
+
+    def _select(self, flight: Flight) -> bool:
+        """By torch what the native module has not done; False for an index that an array lacks."""
+        assert flight.outputs is not None
+        for leaf, output in zip(self._arrays.leaves, flight.outputs):
+            if flight.job is not None and leaf.flat:
+                continue
+            try:
+                rows = flight.indices if leaf.rows is None else leaf.rows[flight.indices]
+            except IndexError:
+                return False
+            size = len(leaf.tensor)
+            rows = np.where(rows < 0, rows + size, rows)
+            if rows.min() < 0 or rows.max() >= size:
+                return False
+            # Bytes are bytes: not every torch selects rows of every dtype.
+            plain = _SAME_SIZE.get(leaf.tensor.element_size(), leaf.tensor.dtype)
+            selected = output.view(plain)
+            torch.index_select(leaf.tensor.view(plain), 0, torch.from_numpy(rows), out=selected)
+        return True
+
+    def _fetch(self, batch: Any) -> Any:
+        """As torch's _MapDatasetFetcher, for what is not whole numbers, or out of range."""
+        dataset = self._arrays.dataset
+        if hasattr(dataset, "__getitems__") and dataset.__getitems__:
+            samples = dataset.__getitems__(batch)
+        else:
+            samples = [dataset[index] for index in batch]
+        collated = default_collate(samples)
+        self._memory.torch_batches += 1
+        return torch.utils.data._utils.pin_memory.pin_memory(collated) if self._pin else collated
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+    def close(self) -> None:
+        """Ends the epoch early; at most one piece of a batch per thread is still copied."""
+        self._index_batches = None
+        self._waiting.clear()
+        self._flight.clear()
+
+
+def array_threads(workers: int) -> int:
+    """``num_workers`` threads; without, as many as torch's own operations use, the caller included."""
+    return workers or max(1, min(available_threads(), torch.get_num_threads()))
+
+
+def warn_unpinned() -> None:
+    """What torch says to pin_memory=True without an accelerator, since it knows accelerators."""
+    if not hasattr(torch, "accelerator"):  # torch < 2.6
+        return
+    warnings.warn(
+        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+        "won't be used.",
+        stacklevel=4,
+    )

@@ -1,0 +1,118 @@
+"""Torch's worker iterator advanced ahead of the training loop, without the sampler noticing."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
+
+
+class InStep(_MultiProcessingDataLoaderIter):
+    """Mixed into the class of an iterator that a pump advances; see `put_in_step`.
+
+    DataLoader asks the sampler for one index batch at each ``next()``, on the caller's thread. The pump
+    is ahead of the caller, and a sampler may draw from the global generators or follow the training
+    loop: so the index that torch would draw for a batch is owed until the caller takes that batch.
+    No more is prefetched than with DataLoader; of that, some is in the ring.
+    """
+
+    # Guards torch's bookkeeping, which the pump (in __next__, but for its waiting) and the caller (in
+    # `take`) change. Reentrant: a finalizer may call `leave` in the middle of any allocation.
+    _turn: threading.Condition
+    _ahead = False
+    _owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
+    # These two are read without the lock, which the GIL allows: the pump says that it waits before it
+    # looks whether it is to leave, and who makes it leave says so before looking whether it waits.
+    _left = False
+    _waiting = False
+
+    def __next__(self) -> Any:
+        if not self._ahead:
+            return super().__next__()
+        with self._turn:
+            # With nothing at the workers torch would end the epoch, though indices are to come.
+            while self._owed and not self._task_info and not self._left:
+                self._turn.wait()
+            if self._left:
+                raise StopIteration
+            return super().__next__()
+
+    def take(self) -> None:
+        """The caller has the next batch in hand. Raises what the sampler raises."""
+        with self._turn:
+            if self._owed and not self._left:
+                self._owed -= 1
+                self._turn.notify_all()
+                super()._try_put_index()
+
+    def leave(self) -> None:
+        """Nothing will be taken any more: a pump that waits for that returns."""
+        with self._turn:
+            self._left = True
+            self._turn.notify_all()
+
+    def _try_put_index(self) -> None:
+        # An iterable data set has no sampler, and torch asks anew whenever a worker has run dry.
+        if self._ahead and self._dataset_kind == _DatasetKind.Map:
+            self._owed += 1
+        else:
+            super()._try_put_index()
+
+    def _get_data(self) -> Any:
+        if not self._ahead:
+            return super()._get_data()
+        self._turn.release()
+        try:
+            self._waiting = True
+            if self._left:
+                raise StopIteration
+            data = super()._get_data()
+        finally:
+            self._waiting = False
+            self._turn.acquire()
+        if data[0] is None:
+            raise StopIteration
+        return data
+
+    def _shutdown_workers(self) -> None:
+        # Frameworks do this to loader._iterator, and the pump may be waiting for a worker.
+        self._left = True
+        if self._waiting and not self._shutdown:
+            self._data_queue.put(_WAKE)
+            self._worker_result_queue.cancel_join_thread()
+        super()._shutdown_workers()
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        # The next epoch of persistent workers: primed by the caller, as with DataLoader.
+        self._ahead = self._left = False
+        self._owed = 0
+        self._timeout = loader.timeout  # taken from it in the epoch before
+        super()._reset(loader, first_iter)
+
+
+_WAKE = (None, None)  # torch sends its own pin thread the same
+
+
+def put_in_step(source: Iterator[Any]) -> InStep | None:
+    """Makes torch's worker iterator one that may be advanced ahead of the caller, who then calls
+    ``take()`` for each batch. In place, whatever has been derived from torch's class: a wrapper would
+    not be what torch's own methods call. None for every other iterator.
+
+    From then on `timeout` is not the source's to watch: it counts from the caller's ``next()``."""
+    if not isinstance(source, _MultiProcessingDataLoaderIter):
+        return None
+    watched: Any = source
+    if not isinstance(watched, InStep):
+        watched._turn = threading.Condition()
+        kind: Any = type(source)
+        watched.__class__ = _in_step(kind)
+    watched._ahead = True
+    return watched
+
+
+@functools.cache
+def _in_step(kind: Any) -> Any:
+    return type(kind.__name__, (InStep, kind), {"__module__": kind.__module__})

@@ -1,0 +1,69 @@
+"""What iterators over delivered batches have in common with torch's, for which they stand in."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data.dataloader import _DatasetKind
+
+
+class DeliveryIterator(Iterator[Any]):
+    """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
+    that frameworks look at, such as ``_workers``, are the source's."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source: Iterator[Any] | None = source
+        self._num_yielded = 0
+        # The source, which is ahead, would warn too early, and on a thread of ours.
+        self._promised: int | None = None
+        if getattr(source, "_dataset_kind", None) == _DatasetKind.Iterable:
+            self._promised = source._IterableDataset_len_called  # type: ignore[attr-defined]
+            source._IterableDataset_len_called = None  # type: ignore[attr-defined]
+
+    def _count(self) -> None:
+        """One more batch is delivered."""
+        self._num_yielded += 1
+        if self._promised is None or self._num_yielded <= self._promised:
+            return
+        source: Any = self._source
+        # torch's words.
+        text = (
+            f"Length of IterableDataset {source._dataset} was reported to be {self._promised}"
+            f"(when accessing len(dataloader)), but {self._num_yielded} samples have been fetched. "
+        )
+        if source._num_workers > 0:
+            text += (
+                "For multiprocessing data-loading, this could be caused by not properly configuring "
+                "the IterableDataset replica at each worker. Please see "
+                "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for "
+                "examples."
+            )
+        warnings.warn(text, stacklevel=3)
+
+    def close(self) -> None:
+        """Ends the epoch early; further calls of next() raise StopIteration."""
+        self._source = None
+
+    def _shutdown_workers(self) -> None:
+        """Of torch's worker iterator: ends the epoch, and the workers with it."""
+        source: Any = self._source
+        self.close()
+        if source is not None:
+            source._shutdown_workers()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_source" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if self._source is None:
+            raise AttributeError(f"{name}: this iterator was closed and has no source any more")
+        return getattr(self._source, name)
+
+    def __len__(self) -> int:
+        if self._source is None:
+            raise TypeError("this iterator was closed and knows no length any more")
+        return len(self._source)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")

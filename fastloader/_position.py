@@ -1,0 +1,467 @@
+"""Where a loader stands: which epoch, how much of it the training loop has received, and how to go on
+from there.
+
+`Position` stands in for the loader's index sampler, so that every path draws its index batches from
+it: ``iter(loader._index_sampler)``. What the paths owe in return is a call for each batch that reaches
+the user: see `Progress`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    dataloader,
+)
+
+from fastloader import _distributed, _randomness
+from fastloader._distributed import ShardSampler
+from fastloader._indices import Indices, plain
+from fastloader._randomness import Randomness
+
+VERSION = 1
+# torch's samplers whose iterators have ended when they have raised.
+_ENDED_BY_ERRORS = (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    dataloader._InfiniteConstantSampler,
+)
+
+
+def is_stateful(thing: Any) -> bool:
+    """Whether it can save and restore itself, in torchdata's terms."""
+    return callable(getattr(thing, "state_dict", None)) and callable(
+        getattr(thing, "load_state_dict", None)
+    )
+
+
+class Progress:
+    """One pass over the sampler: what was drawn from it and how much of that the user has received.
+
+    The outermost iterator of a path calls, in its ``__next__``, `check` first, then `handed` when it
+    returns a batch or raises in a batch's place, and `end` when it raises StopIteration. Index batches
+    may be drawn on another thread; a deque is all that the two share.
+    """
+
+    def __init__(self, epoch: int, saved: dict[str, Any] | None, endless: bool) -> None:
+        self.epoch = epoch
+        self.saved = saved  # the state to go on from
+        self.endless = endless  # an iterable dataset, whose sampler knows no end
+        self.batches: int = saved["batches"] if saved else 0
+        self.before: int = saved["samples"] if saved else 0  # samples received before this pass
+        self.samples = 0  # received in this pass
+        self.in_order = True
+        self.first: Any = saved["first"] if saved else None
+        self.last: Any = saved["last"] if saved else None
+        self.base_seed: int | None = None
+        self.sampler_state: Any = saved["sampler_state"] if saved else None
+        self.order_epoch: int | None = None  # of a DistributedSampler, which the user sets
+        self.randomness: Randomness | None = None
+        # (samples, last key) of index batches drawn and not yet received, and states of the sampler
+        self.drawn: collections.deque[tuple[int, Any]] = collections.deque()
+        self.sampler_states: collections.deque[Any] = collections.deque()
+        self.exhausted = False
+        self.finished = False
+        self.stale = False
+        # (worker, its dataset's state) of batches that are not yet received
+        self.reports: collections.deque[tuple[int | None, Any]] = collections.deque()
+        self.workers: dict[str, Any] = dict(saved["workers"]) if saved else {}
+        self.next_worker: int = saved["next_worker"] if saved else 0
+        self.ended: dict[str, Any] = {}  # the last states of workers whose dataset has ended
+        # The iterator of an iterable dataset in this process, if it has a state.
+        self.dataset_iterator: Any = None
+
+    def take_seed(self, drawn: int) -> int:
+        """The epoch's base seed: the one just drawn, or that of the state."""
+        if self.base_seed is None:
+            self.base_seed = drawn
+        return self.base_seed
+
+    def failed(self) -> None:
+        """The sampler raised: that takes a batch's place."""
+        self.drawn.append((0, self.last))
+        if self.sampler_states:
+            self.sampler_states.append(self.sampler_states[-1])
+
+    def check(self) -> None:
+        if self.stale:
+            raise RuntimeError(
+                "load_state_dict() was called after this iterator began, so its batches are not those "
+                "that follow the state: call iter() on the loader"
+            )
+
+    def handed(self) -> None:
+        self.batches += 1
+        if self.drawn:
+            samples, self.last = self.drawn.popleft()
+            self.samples += samples
+        if self.sampler_states:
+            self.sampler_state = self.sampler_states.popleft()
+        if self.reports:
+            worker, report = self.reports.popleft()
+            if worker is not None:
+                self.workers[str(worker)] = report
+                self.next_worker = worker + 1
+
+    def end(self) -> None:
+        # An iterator that was closed early stops as well.
+        self.finished = self.endless or (self.exhausted and not self.drawn)
+        if self.finished:
+            self.workers |= self.ended
+
+
+class Position:
+    """The loader's index sampler, with a memory. It knows samplers and dataset but not the loader:
+    torch's iterators hold it, and a persistent one belongs to the loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self.dataset = loader.dataset
+        self.iterable = loader._dataset_kind != 0
+        self.follow(loader)
+        self.epoch = 0  # of the next iter()
+        self.announces = self.shard is not None  # calls the dataset's set_epoch
+        self.current: Progress | None = None
+        self.run_seed: int | None = None  # with a ShardSampler: all ranks' crops come from it
+        self.last_seed: int | None = None  # of the crops of the epoch begun last
+        self._agreed = False
+        self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
+        self._saved: dict[str, Any] | None = None  # loaded, for the next iter()
+        self.beginning = False  # iter() is making the epoch's iterator
+        self.sampler_reloaded = False  # for the epoch that begins
+        self._generators: list[torch.Generator] = []
+        self._undrawn: list[
+            torch.Tensor | None
+        ] = []  # their states before a seed was drawn in vain
+
+    def follow(self, loader: Any) -> None:
+        """Takes the loader's samplers as they are now: subclasses replace them after construction (timm,
+        ultralytics), and frameworks replace what a BatchSampler groups (accelerate)."""
+        batch_sampler = loader.batch_sampler
+        self.sampler = loader.sampler if batch_sampler is None else batch_sampler
+        # A BatchSampler only groups: beneath it samples can be counted and skipped one by one.
+        self.batching = batch_sampler if type(batch_sampler) is BatchSampler else None
+        self.inner: Any = self.sampler if self.batching is None else self.batching.sampler
+        # Whose shares can be computed for any world size, and whose epochs we count ourselves.
+        self.shared = type(self.inner) in (ShardSampler, DistributedSampler)
+        self.shard = self.inner if type(self.inner) is ShardSampler else None
+        self.stateful: Any = next((s for s in (self.sampler, self.inner) if is_stateful(s)), None)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iterate(iter)
+
+    def iterate(self, draw: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        """As ``iter()``, for a path that has a way of its own to draw index batches from a sampler: the
+        same indices by the same draws, each batch a list or of one dimension. Batches of shares, and
+        after a state, come as lists all the same."""
+        if not self.beginning:  # somebody wants to see indices
+            return draw(self.sampler)
+        _randomness.put_back(self._generators, self._undrawn)
+        saved = self._saved
+        mid_epoch = saved if saved is not None and saved["begun"] else None
+        self.current = Progress(self.epoch, mid_epoch, self.iterable)
+        if saved is not None:
+            self.current.base_seed = saved["base_seed"]
+        self._passes.add(self.current)
+        indices = Indices(self, self.current, self._generators, draw)
+        quick = self.stateful is None and type(self.sampler) in _ENDED_BY_ERRORS
+        return indices.quickly() if quick else indices
+
+    # --- an epoch ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def begin(self, loader: Any) -> Iterator[None]:
+        """Around the making of an epoch's iterator."""
+        self.follow(loader)
+        saved = self._saved
+        if self.shard is not None:
+            self.epoch = self.shard.epoch
+        if saved is not None and saved["begun"] and saved["epoch"] != self.epoch:
+            raise ValueError(
+                f"the state that was loaded is from the middle of epoch {saved['epoch']}, but then "
+                f"set_epoch({self.epoch}) was called: go on with that epoch, or load no state"
+            )
+        if self.shard is not None and not self._agreed:
+            self._agree(loader)
+        self._generators = self._all_generators(loader)
+        if saved is not None and not saved["begun"]:
+            states = _randomness.decoded(saved["generators"])
+            _randomness.put_back(self._generators[1:], states)
+            if saved["base_seed"] is not None:
+                # Persistent workers lived on then and have to be started now. torch draws a seed for
+                # them, between two calls of iter() on the sampler, that was not drawn then.
+                self._undrawn = [torch.get_rng_state(), *states]
+            if self.stateful is not None and saved["sampler_state"] is not None:
+                self.stateful.load_state_dict(saved["sampler_state"])
+                self.sampler_reloaded = True
+        if saved is not None and saved["dataset_state"] is not None:
+            self.dataset.load_state_dict(saved["dataset_state"])
+        if self.announces and hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(self.epoch)
+        with contextlib.ExitStack() as stack:
+            if saved is not None and saved["begun"]:
+                # The epoch's seed is known: drawing one must not show in the user's generator.
+                stack.enter_context(_randomness.global_generator_kept())
+            self.beginning = True
+            stack.callback(setattr, self, "beginning", False)
+            yield
+        self._saved = None
+        self._undrawn = []
+        self.sampler_reloaded = False
+        self._count_epoch(self.epoch + 1)
+
+    def _agree(self, loader: Any) -> None:
+        assert self.shard is not None
+        saved = self._saved if self._saved and self._saved["begun"] else None
+        facts = {
+            "the dataset's length": len(self.dataset),
+            "the seed": self.shard.seed,
+            "shuffle": self.shard.shuffle,
+            "distributed": self.shard.policy,
+            "batch_size": loader.batch_size,
+            "drop_last": loader.drop_last,
+            "the epoch": self.epoch,
+            "the number of samples consumed": saved["samples"] if saved else 0,
+        }
+        proposal = self.run_seed
+        if proposal is None:  # drawing one would not be as DataLoader draws
+            proposal = (loader.generator or torch.default_generator).initial_seed()
+        self.run_seed = _distributed.agree(facts, proposal)
+        self._agreed = True
+
+    def image_seed(self, loader: Any) -> int:
+        """The seed of the epoch's crops. With a ShardSampler it is one for all ranks: who decodes a
+        picture does not matter to its crop."""
+        assert self.current is not None
+        if loader.persistent_workers and self.last_seed is not None:
+            # torch draws one in the first epoch only, and so must we, or the order of the later ones
+            # would be another. Theirs follow from it.
+            seed = _randomness.mixed(self.last_seed, 1)
+        else:
+            seed = int(
+                torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
+            )
+        if self.current.saved is not None and self.shard is None:
+            seed = self.current.saved["base_seed"]
+        self.current.base_seed = self.last_seed = seed
+        if self.shard is None:
+            return seed
+        assert self.run_seed is not None
+        return _randomness.mixed(self.run_seed, self.epoch)
+
+    def samples_before(self) -> int:
+        """Samples received in the epoch before this pass, for samplers that may repeat."""
+        assert self.current is not None
+        return 0 if self.shared else self.current.before
+
+    def worker_states(self) -> tuple[dict[str, Any], bool]:
+        """States of the workers' datasets to begin with, and whether in the middle of an epoch."""
+        saved = self._saved
+        if saved is None:
+            return {}, False
+        return dict(saved["workers"]), saved["begun"] and saved["batches"] > 0
+
+    def first_worker(self) -> int:
+        saved = self._saved
+        return saved["next_worker"] if saved is not None and saved["begun"] else 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """By the user's wish: samplers and dataset that have a ``set_epoch`` are told as well."""
+        self._count_epoch(epoch)
+        self.announces = True
+        for each in {id(each): each for each in (self.sampler, self.inner)}.values():
+            if each is not self.shard and hasattr(each, "set_epoch"):
+                each.set_epoch(epoch)
+
+    def _count_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        if self.shard is not None:
+            self.shard.epoch = epoch
+
+    def _all_generators(self, loader: Any) -> list[torch.Generator]:
+        owners = (loader, self.sampler, self.inner)
+        return _randomness.distinct(*(getattr(owner, "generator", None) for owner in owners))
+
+    # --- the sampler -------------------------------------------------------------------------------
+
+    def open(self, epoch: int, draw: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        """Index batches from the beginning of an epoch."""
+        if self.shard is not None:  # whose own __iter__ gives the next epoch
+            return self.batched(_distributed.share(self.shard, epoch))
+        return draw(self.sampler)
+
+    def batched(self, keys: Iterable[Any]) -> Iterator[Any]:
+        if self.batching is None:
+            return iter(keys)
+        return iter(BatchSampler(keys, self.batching.batch_size, self.batching.drop_last))
+
+    # --- saving and loading ------------------------------------------------------------------------
+
+    def _identity(self, loader: Any) -> dict[str, Any]:
+        """What a state and the loader it is loaded into must have in common."""
+        names = [type(self.sampler).__qualname__, type(self.inner).__qualname__]
+        identity: dict[str, Any] = {
+            "sampler": names[0] if self.inner is self.sampler else f"{names[0]} of {names[1]}"
+        }
+        if self.iterable:
+            return identity
+        with contextlib.suppress(TypeError):
+            identity["dataset_length"] = len(self.dataset)
+        if self.shared:
+            identity["sampler_seed"] = self.inner.seed
+            identity["shuffle"] = self.inner.shuffle
+        else:
+            with contextlib.suppress(TypeError):
+                identity["sampler_length"] = len(self.inner)
+        return identity
+
+    def state_dict(self, loader: Any) -> dict[str, Any]:
+        progress = self.current
+        if self._saved is not None:
+            return copy.deepcopy(self._saved)
+        if progress is not None and progress.saved is not None and progress.randomness is None:
+            return copy.deepcopy(progress.saved)  # nothing was drawn since
+        begun = progress is not None and not progress.finished
+        if begun and loader.worker_backend == "thread" and is_stateful(self.dataset):
+            raise ValueError(
+                "worker_backend='thread': the workers are ahead in a dataset that they share, so that "
+                "its own state_dict() is not of what was received; use worker processes, or "
+                "num_workers=0, or save between epochs"
+            )
+        state: dict[str, Any] = {
+            "fastloader": VERSION,
+            **self._identity(loader),
+            "epoch": self.epoch if self.shard is None else self.shard.epoch,
+            "begun": begun,
+            "generators": _randomness.encoded(
+                _randomness.states_of(self._all_generators(loader)[1:])
+            ),
+            "run_seed": self.run_seed,
+            "base_seed": None,
+            "num_workers": loader.num_workers,
+            "batch_size": loader.batch_size,
+            "workers": {},
+            "sampler_state": None,
+            "dataset_state": None,
+            "iterator_state": None,  # of the dataset's
+        }
+        if progress is not None and begun:
+            self._save_pass(progress, state)
+        else:
+            if self.stateful is not None:
+                state["sampler_state"] = self.stateful.state_dict()
+            if progress is not None and loader.persistent_workers:
+                state["workers"] = dict(progress.workers)
+                state["base_seed"] = progress.base_seed
+        # A dataset that is its own iterator is restored as the iterator.
+        own = begun and progress is not None and progress.dataset_iterator is self.dataset
+        if is_stateful(self.dataset) and not state["workers"] and not own:
+            state["dataset_state"] = self.dataset.state_dict()
+        return state
+
+    def _save_pass(self, progress: Progress, state: dict[str, Any]) -> None:
+        if not progress.in_order:
+            raise ValueError(
+                "with in_order=False the batches received are not the first of the epoch: state_dict() "
+                "needs in_order=True, or to be called between epochs"
+            )
+        randomness = progress.randomness
+        state |= {
+            "epoch": progress.epoch,
+            "batches": progress.batches,
+            "samples": progress.before + progress.samples,
+            "first": progress.first if progress.batches else None,
+            "last": plain(progress.last),
+            "base_seed": progress.base_seed,
+            "randomness": None if randomness is None else randomness.to_json(),
+            "sampler_state": progress.sampler_state,
+            "workers": dict(progress.workers),
+            "next_worker": progress.next_worker,
+        }
+        if randomness is not None and randomness.at_next is None and self.stateful is not None:
+            state["sampler_state"] = self.stateful.state_dict()
+        if self.shared:
+            # All ranks have received as much: what is left of the order can go to any number of them.
+            consumed = progress.before + progress.samples * self.inner.num_replicas
+            state["samples"] = min(consumed, len(self.inner.dataset))
+            state["order_epoch"] = progress.order_epoch
+            if randomness is not None and randomness.at_next is None:  # nothing was drawn yet
+                state["order_epoch"] = self.inner.epoch if self.shard is None else progress.epoch
+            state["first"] = state["last"] = None  # they are this rank's
+        if self.shard is not None:
+            state["base_seed"] = None  # so are the seeds of its workers
+        if progress.dataset_iterator is not None:
+            state["iterator_state"] = progress.dataset_iterator.state_dict()
+
+    def load_state_dict(self, loader: Any, state: dict[str, Any]) -> None:
+        if not isinstance(state, dict):
+            raise TypeError(f"a state is a dict, got {type(state).__name__}")
+        if not state:
+            return
+        self.follow(loader)
+        self._check(loader, state)
+        self._saved = copy.deepcopy(state)
+        for each in list(self._passes):
+            each.stale = True
+        self.current = None
+        self._count_epoch(state["epoch"])
+        self.last_seed = None if state["begun"] else state["base_seed"]
+        if state["run_seed"] is not None:
+            self.run_seed = state["run_seed"]
+        if self.shared and self.shard is None and state.get("order_epoch") is not None:
+            self.inner.set_epoch(state["order_epoch"])
+
+    def _check(self, loader: Any, state: dict[str, Any]) -> None:
+        if "fastloader" not in state:
+            raise ValueError(
+                f"this is not a state of FastLoader: it has no 'fastloader' but {sorted(state)[:8]}"
+            )
+        if state["fastloader"] != VERSION:
+            raise ValueError(
+                f"the state is of version {state['fastloader']!r}, this fastloader reads {VERSION}: "
+                "load it with the fastloader that saved it"
+            )
+        for name, value in self._identity(loader).items():
+            if state.get(name) != value:
+                raise ValueError(
+                    f"the state is of another loader: its {name} is {state.get(name)!r}, this loader's "
+                    f"is {value!r}"
+                )
+        generators = len(self._all_generators(loader)) - 1
+        if len(state["generators"]) != generators:
+            raise ValueError(
+                f"the state was saved with {len(state['generators'])} generators in loader and sampler, "
+                f"this loader has {generators}"
+            )
+        for name, thing in (("dataset_state", self.dataset), ("sampler_state", self.stateful)):
+            if state[name] is not None and not is_stateful(thing):
+                raise ValueError(
+                    f"the state holds a {name}, and this loader's {name.partition('_')[0]} has no "
+                    "load_state_dict()"
+                )
+        if state["workers"] or (self.iterable and state["begun"] and state["batches"]):
+            # Each worker has its part of the data.
+            for name in ("num_workers", "batch_size"):
+                if state[name] != getattr(loader, name):
+                    raise ValueError(
+                        f"the state was saved with {name}={state[name]}, this loader has "
+                        f"{getattr(loader, name)}: where workers read the dataset themselves it must "
+                        "be the same"
+                    )

@@ -1,0 +1,126 @@
+"""Where an epoch's order came from: the states of the generators right before the sampler drew, kept so
+that the same order can be drawn again."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import RandomSampler
+
+States = list[torch.Tensor | None]
+
+
+def distinct(*generators: Any) -> list[torch.Generator]:
+    """torch's global generator, then every other generator among the arguments, each once."""
+    found = [torch.default_generator]
+    for generator in generators:
+        if isinstance(generator, torch.Generator) and generator not in found:
+            found.append(generator)
+    return found
+
+
+def states_of(generators: Sequence[torch.Generator]) -> list[torch.Tensor]:
+    return [generator.get_state() for generator in generators]
+
+
+def put_back(generators: Sequence[torch.Generator], states: Sequence[torch.Tensor | None]) -> None:
+    for generator, state in zip(generators, states):
+        if state is not None:
+            generator.set_state(state)
+
+
+@contextlib.contextmanager
+def global_generator_kept() -> Iterator[None]:
+    """What is drawn inside leaves torch's global generator, which is the user's, as it was."""
+    before = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
+
+
+@dataclasses.dataclass
+class Randomness:
+    """States before the sampler's ``__iter__`` and before its first index, in the order of
+    `distinct`. None stands for a generator that was not drawn from. The state of the global one,
+    5 kB, is left out where torch's RandomSampler drew nothing from it but its ``seed``."""
+
+    at_iter: States
+    at_next: States | None = None  # None as a whole: no index was drawn yet
+    seed: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A generator's state takes about 4 kB."""
+        return {
+            "at_iter": encoded(self.at_iter),
+            "at_next": None if self.at_next is None else encoded(self.at_next),
+            "seed": self.seed,
+        }
+
+
+def from_json(saved: dict[str, Any]) -> Randomness:
+    at_next = saved["at_next"]
+    return Randomness(
+        decoded(saved["at_iter"]), None if at_next is None else decoded(at_next), saved["seed"]
+    )
+
+
+def changed(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> States:
+    """``before`` of those generators that were drawn from since."""
+    return [None if torch.equal(one, other) else one for one, other in zip(before, after)]
+
+
+def seed_drawn(sampler: Any, state: torch.Tensor) -> int | None:
+    """The one number that torch's RandomSampler draws from the global generator in that state; None
+    for any other sampler."""
+    if type(sampler) is not RandomSampler or sampler.generator is not None:
+        return None
+    generator = torch.Generator()
+    generator.set_state(state)
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def reseeded(sampler: RandomSampler, seed: int) -> RandomSampler:
+    """A sampler that gives what ``sampler`` gives after it has drawn ``seed``."""
+    return RandomSampler(
+        sampler.data_source,
+        sampler.replacement,
+        sampler._num_samples,
+        torch.Generator().manual_seed(seed),
+    )
+
+
+def encoded(states: Sequence[torch.Tensor | None]) -> list[str | None]:
+    return [_encode(state) for state in states]
+
+
+def decoded(texts: Sequence[str | None]) -> States:
+    return [_decode(text) for text in texts]
+
+
+def _encode(state: torch.Tensor | None) -> str | None:
+    # Half of a Mersenne Twister's state is zeros.
+    if state is None:
+        return None
+    return base64.b64encode(zlib.compress(state.numpy().tobytes(), 9)).decode("ascii")
+
+
+def _decode(text: str | None) -> torch.Tensor | None:
+    if text is None:
+        return None
+    return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text))), dtype=torch.uint8)
+
+
+def mixed(seed: int, position: int) -> int:
+    """splitmix64: another seed for each position."""
+    mask = (1 << 64) - 1
+    z = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & mask
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+    return z ^ (z >> 31)

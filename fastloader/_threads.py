@@ -1,0 +1,267 @@
+"""Workers that are threads: for datasets that release the GIL, and for free-threaded Python.
+
+torch's iterator over worker processes does the bookkeeping, so that order, look-ahead, timeout,
+persistence and errors are torch's by construction. What it takes for processes and their queues are
+threads and theirs: nothing is pickled, nothing goes through shared memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import queue
+import random
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _DatasetKind
+from torch.utils.data._utils import collate, signal_handling, worker
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from fastloader._torch_iterator import CountingIterator
+
+# --- who am I -------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerGenerators:
+    """``get_worker_info().rng`` in a thread: generators of its own, seeded as a process's global ones
+    would be. The fields are named as in torch 2.13."""
+
+    random_generator: random.Random
+    torch_generator: torch.Generator
+    numpy_generator: Any
+
+
+_here = threading.local()
+
+
+def _thread_info(of_process: Any) -> Any:
+    """What get_worker_info() returns, in every thread of the process."""
+    info = getattr(_here, "info", None)
+    # default_collate allocates shared memory where there is a worker's info: not in a thread.
+    if info is None or sys._getframe(2).f_globals is vars(collate):
+        return of_process
+    return info
+
+
+def _get_worker_info():  # type: ignore[no-untyped-def]
+    return _fastloader_thread_info(_worker_info)  # type: ignore[name-defined] # noqa: F821
+
+
+def _serve_threads() -> None:
+    """torch keeps the info in a global of the process. The function's code is replaced, not the
+    function, which everybody has imported already."""
+    if not hasattr(worker, "_fastloader_thread_info"):
+        worker._fastloader_thread_info = _thread_info  # type: ignore[attr-defined]
+        worker.get_worker_info.__code__ = _get_worker_info.__code__
+
+
+def _make_info(worker_id: int, num_workers: int, base_seed: int, dataset: Any) -> Any:
+    seed = base_seed + worker_id
+    generators = WorkerGenerators(
+        random.Random(seed),
+        torch.Generator().manual_seed(seed),
+        np.random.default_rng(worker._generate_state(base_seed, worker_id)),
+    )
+    return worker.WorkerInfo(
+        id=worker_id,
+        num_workers=num_workers,
+        seed=seed,
+        dataset=dataset,
+        rng=generators,  # type: ignore[arg-type]
+        worker_method="thread",
+    )
+
+
+# --- the thread -----------------------------------------------------------------------------------
+
+
+def _work(
+    dataset_kind: int,
+    dataset: Any,
+    index_queue: Any,
+    data_queue: Any,
+    done: threading.Event,
+    auto_collation: bool,
+    collate_fn: Callable[[Any], Any],
+    drop_last: bool,
+    base_seed: int,
+    init_fn: Callable[[int], None] | None,
+    worker_id: int,
+    num_workers: int,
+    _persistent_workers: bool,
+    _shared_seed: int | None,
+) -> None:
+    """As torch's _worker_loop, which takes the same arguments, less what concerns a whole process:
+    global seeds and signal handlers, and torch's number of threads."""
+    where = f"in DataLoader worker thread {worker_id}"
+    _here.info = _make_info(worker_id, num_workers, base_seed, dataset)
+    fetcher: Any = None
+    failed: ExceptionWrapper | None = None
+
+    def begin() -> Any:
+        return _DatasetKind.create_fetcher(
+            dataset_kind, dataset, auto_collation, collate_fn, drop_last
+        )
+
+    try:
+        if init_fn is not None:
+            init_fn(worker_id)
+        fetcher = begin()
+    except BaseException:
+        failed = ExceptionWrapper(where=where)
+    ended = False
+    while True:
+        task = index_queue.get()
+        if task is None:
+            return
+        if isinstance(task, worker._ResumeIteration):  # the next epoch of persistent workers
+            ended = False
+            try:
+                fetcher, failed = begin(), None
+            except BaseException:
+                failed = ExceptionWrapper(where=where)
+            data_queue.put((task, None))
+            continue
+        if done.is_set() or ended:
+            continue
+        number, index = task
+        data: Any
+        if failed is not None:  # every batch of this worker
+            data = failed
+        else:
+            try:
+                data = fetcher.fetch(index)
+            except BaseException as error:  # SystemExit too: nobody would see a thread end
+                if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:
+                    data = worker._IterableDatasetStopIteration(worker_id)
+                    ended = True
+                else:
+                    data = ExceptionWrapper(where=where)
+        data_queue.put((number, data))
+        del data, task, index  # nothing of a batch is kept while waiting for the next
+
+
+class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
+    """What torch asks of multiprocessing's queues besides: there is no feeder thread to wait for."""
+
+    def cancel_join_thread(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Worker:
+    """A thread as torch's iterator sees its processes."""
+
+    def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
+        # A daemon, because it may sit in the dataset for ever; the exit hook ends it in order.
+        self._thread = threading.Thread(
+            target=_work, args=args, name=f"fastloader-worker-{args[10]}", daemon=True
+        )
+        self.daemon = True
+        # Names the worker in messages. torch also looks whether a child of that number has ended.
+        self.pid = os.getpid()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        if self._thread is not threading.current_thread():  # the collector may run anywhere
+            self._thread.join(timeout)
+
+    def terminate(self) -> None:
+        """No thread can be killed: it ends when the dataset returns."""
+
+
+class _Context:
+    """In the place of the multiprocessing module."""
+
+    Queue = _Queue
+    Event = threading.Event
+    Process = _Worker
+
+
+class _Threaded:
+    """A loader as torch's iterator sees it."""
+
+    multiprocessing_context = _Context
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+# --- the iterator ---------------------------------------------------------------------------------
+
+
+class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
+    """torch's iterator over workers that are threads."""
+
+    def __init__(self, loader: Any) -> None:
+        self._pid = os.getpid()
+        self._closed = False
+        # Until it has begun there is nothing to shut down.
+        self._shutdown = True
+        _serve_threads()
+        super().__init__(_Threaded(loader))
+        if self._position.iterable and self._pass.batches:
+            self._fast_forward()
+        _register_exit_hook()
+        live.add(self)
+
+    def _next_data(self) -> Any:
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
+                "the loader to get one here"
+            )
+        if self._closed:
+            raise StopIteration
+        return super()._next_data()
+
+    def _shutdown_workers(self) -> None:
+        if self._pid == os.getpid():
+            super()._shutdown_workers()
+        elif getattr(self, "_worker_pids_set", False):
+            # In a child, locks may be held by threads that are not there. What torch registered under
+            # this object's address must go: the next iterator may get the same one.
+            self._worker_pids_set = False
+            signal_handling._remove_worker_pids(id(self))
+
+    def close(self) -> None:
+        """Ends the epoch and the threads, waiting for what each of them is at; further calls of next()
+        raise StopIteration."""
+        self._closed = True
+        self._shutdown_workers()
+
+
+live: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
+_hook_registered = False
+
+
+def _register_exit_hook() -> None:
+    """Before the interpreter takes itself apart: a daemon that comes back from native code after that
+    would crash. See `_delivery._register_exit_hook`."""
+    global _hook_registered
+    if not _hook_registered:
+        _hook_registered = True
+        threading._register_atexit(_end_all)  # type: ignore[attr-defined]
+
+
+def _end_all() -> None:
+    for iterator in list(live):
+        iterator.close()

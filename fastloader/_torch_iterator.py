@@ -1,0 +1,237 @@
+"""torch's own iterators over a `FastLoader`, which keep count for `state_dict` and carry the states of
+datasets that have one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import dataloader, get_worker_info
+from torch.utils.data._utils import worker as worker_module
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from fastloader._position import Position, Progress, is_stateful
+from fastloader.errors import Error
+
+_next = dataloader._BaseDataLoaderIter.__next__
+
+
+class CountingIterator(dataloader._BaseDataLoaderIter):
+    """Comes between torch's iterators and their base in the order of resolution, so that the epoch's
+    seed can be exchanged before worker processes are started with it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._position: Position = loader._position
+        self.progress: Progress | None = None  # set on the iterator that the user gets
+        super().__init__(loader)
+        # As profilers know it.
+        self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
+        self._pass = self._begun_pass()
+        self._base_seed = self._pass.take_seed(int(self._base_seed))
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)
+        self._pass = self._begun_pass()
+        self._pass.take_seed(int(self._base_seed))
+        self._pass.in_order = getattr(self, "_in_order", True)
+        if not first_iter and self._position.announces and hasattr(self._dataset, "set_epoch"):
+            # The first thing that live workers are sent in an epoch.
+            self._shared_seed = _EpochForWorker(self._pass.epoch)
+
+    def _begun_pass(self) -> Progress:
+        assert self._position.current is not None
+        return self._position.current
+
+    def __next__(self) -> Any:
+        progress = self.progress
+        if progress is None:  # another iterator takes the batch further, and counts
+            return _next(self)
+        if progress.stale:
+            progress.check()
+        try:
+            batch = _next(self)
+        except StopIteration:
+            progress.end()
+            raise
+        except Exception:
+            progress.handed()
+            raise
+        progress.handed()
+        return batch
+
+    def _fast_forward(self) -> None:
+        """An iterable dataset without a state is read again up to where the state is from."""
+        for number in range(self._pass.batches):
+            try:
+                _next(self)
+            except StopIteration:
+                raise Error(
+                    f"the dataset ended after {number} batches, the state was saved after "
+                    f"{self._pass.batches}"
+                ) from None
+            except Exception:
+                pass  # it was raised then, too, in the place of a batch
+        # What was read again had been counted.
+        self._pass.drawn.clear()
+        self._pass.reports.clear()
+
+
+class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
+    """As torch's, on the caller's thread."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        saved = self._pass.saved
+        if not self._position.iterable:
+            return
+        iterator = self._dataset_fetcher.dataset_iter
+        if is_stateful(iterator):
+            self._pass.dataset_iterator = iterator
+            if saved is not None and saved["iterator_state"] is not None:
+                iterator.load_state_dict(saved["iterator_state"])
+        elif saved is not None and not is_stateful(self._position.dataset):
+            self._fast_forward()
+
+
+class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIterator):
+    """As torch's. Where the dataset, or its iterator, has a state, every batch brings its worker's."""
+
+    def __init__(self, loader: Any) -> None:
+        position: Position = loader._position
+        self._reporting = position.iterable or is_stateful(position.dataset)
+        states, resuming = position.worker_states()
+        self._first_worker = position.first_worker() % loader.num_workers
+        if self._reporting:
+            given = loader.worker_init_fn
+            loader.worker_init_fn = _StatefulWorker(given, states, resuming)
+            try:
+                super().__init__(loader)
+            finally:
+                loader.worker_init_fn = given
+        else:
+            super().__init__(loader)
+        if position.iterable and resuming and not states:
+            self._fast_forward()
+
+    def _try_put_index(self) -> None:
+        # A state may be from the middle of a round over the workers.
+        if self._first_worker and self._send_idx == 0:
+            for _ in range(self._first_worker):
+                next(self._worker_queue_idx_cycle)
+        self._first_worker = 0
+        super()._try_put_index()
+
+    def _get_data(self) -> Any:
+        got = super()._get_data()
+        if type(got[1]) is _Ended:
+            self._pass.ended[str(got[1].worker_id)] = got[1].state
+        return got
+
+    def _next_data(self) -> Any:
+        if not self._reporting:
+            return super()._next_data()
+        try:
+            data = super()._next_data()
+        except StopIteration:
+            raise
+        except Exception:
+            self._pass.reports.append((None, None))
+            raise
+        if type(data) is not _Reported:
+            self._pass.reports.append((None, None))
+            return data
+        self._pass.reports.append((data.worker, data.state))
+        return data.batch
+
+
+_STOP = worker_module._IterableDatasetStopIteration
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ended(_STOP):
+    """What a worker sends instead of torch's object when its dataset ends."""
+
+    state: dict[str, Any]
+
+
+@dataclasses.dataclass
+class _Reported:
+    """A batch, and the state that its worker's dataset was in behind it."""
+
+    batch: Any
+    worker: int
+    state: dict[str, Any]
+
+    def pin_memory(self) -> _Reported:
+        return dataclasses.replace(self, batch=pin_memory(self.batch))
+
+
+class _StatefulWorker:
+    """A worker_init_fn: the user's, and then restores the worker's dataset and reports its state. In
+    the order of torchdata's StatefulDataLoader: dataset, ``iter(dataset)``, iterator."""
+
+    def __init__(
+        self,
+        given: Callable[[int], None] | None,
+        states: dict[str, Any],
+        resuming: bool,
+    ) -> None:
+        self._given = given
+        self._states = states
+        self._resuming = resuming
+
+    def __call__(self, worker: int) -> None:
+        if self._given is not None:
+            self._given(worker)
+        # torch's worker loop looks it up here for every epoch. This process is the worker's own.
+        kinds: Any = dataloader._DatasetKind
+        kinds.create_fetcher = staticmethod(
+            functools.partial(self._create_fetcher, worker, kinds.create_fetcher)
+        )
+
+    def _create_fetcher(
+        self, worker: int, create: Callable[..., Any], kind: Any, dataset: Any, *rest: Any
+    ) -> Any:
+        saved = self._states.pop(str(worker), {"dataset": None, "iterator": None})
+        if not self._resuming and saved["dataset"] is None and is_stateful(dataset):
+            # The end of an epoch of a dataset that is its own iterator.
+            saved = {"dataset": saved["iterator"], "iterator": None}
+        if saved["dataset"] is not None:
+            dataset.load_state_dict(saved["dataset"])
+        fetcher = create(kind, dataset, *rest)
+        iterator: Any = getattr(fetcher, "dataset_iter", None)
+        if self._resuming and saved["iterator"] is not None:
+            iterator.load_state_dict(saved["iterator"])
+        self._resuming = False
+        parts = {
+            "dataset": dataset if is_stateful(dataset) and iterator is not dataset else None,
+            "iterator": iterator if is_stateful(iterator) else None,
+        }
+        if any(part is not None for part in parts.values()):
+            fetch = fetcher.fetch
+
+            def report() -> dict[str, Any]:
+                return {k: None if p is None else p.state_dict() for k, p in parts.items()}
+
+            fetcher.fetch = lambda index: _Reported(fetch(index), worker, report())
+            worker_module.__dict__[_STOP.__name__] = lambda worker: _Ended(worker, report())
+        return fetcher
+
+
+class _EpochForWorker:
+    """Unpickled in a worker, it tells the worker's dataset the epoch, and becomes None. torch sends it
+    before the worker calls ``iter(dataset)`` for the epoch; there is no other way to a live worker."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __reduce__(self) -> Any:
+        return _enter_epoch, (self._epoch,)
+
+
+def _enter_epoch(epoch: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.set_epoch(epoch)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""Front doors: the names that people know from other loaders, over fastloader's own."""

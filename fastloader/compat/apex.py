@@ -1,0 +1,172 @@
+"""``data_prefetcher``, the class that tutorials copy from Apex's ImageNet example.
+
+from fastloader.compat.apex import data_prefetcher
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from fastloader import _torch
+from fastloader.loader import FastLoader
+from fastloader.prefetch import DevicePrefetcher
+
+__all__ = ["data_prefetcher"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+# Of loaders with persistent workers, which have one iterator for life: the prefetcher that is on it.
+_on_persistent: weakref.WeakKeyDictionary[Any, DevicePrefetcher[Any]] = weakref.WeakKeyDictionary()
+
+
+class data_prefetcher(Iterator[tuple[Any, Any]]):
+    """Batches of ``(input, target)`` on the device, normalised, with the next one on its way::
+
+        prefetcher = data_prefetcher(train_loader)
+        input, target = prefetcher.next()
+        while input is not None:
+            ...
+            input, target = prefetcher.next()
+
+    or simply ``for input, target in data_prefetcher(train_loader)``. One pass; make another one for
+    the next epoch, as with Apex's.
+
+    Args:
+        loader: yields pairs. Inputs are (N, C, H, W), values 0..255, as uint8 (what Apex's
+            ``fast_collate`` gives; NHWC too) or as floats. Bytes are normalised by the native kernel
+            on their way, floats on the caller's stream when they are taken: send bytes.
+        mean, std: per channel, in 0..1; ImageNet's by default.
+        device: as in `FastLoader`. "auto" (default): the accelerator if there is one (CUDA, NPU, XPU,
+            ...), else the CPU.
+
+    Inputs arrive as float32 ``(x/255 - mean)/std``, targets as they are. Both belong to the stream
+    that is current when they are taken; nobody has to wait for a stream or call ``record_stream``.
+
+    Attributes: ``loader``; ``mean``, ``std``: tensors (1, C, 1, 1) on the device, in 0..255;
+    ``next_input``, ``next_target``: what `next` will give, None at the end (asking takes the batch from
+    the loader); ``stream``: the stream that the batches are ordered on, None on the CPU.
+
+    Raises:
+        TypeError, ValueError: for arguments that cannot work and for a loader that normalises itself,
+            at once; for a batch that is no pair or has no image, in its place.
+        Exception: what the loader raises, in its place; for its first batch at once.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+        device: str | int | torch.device = "auto",
+    ) -> None:
+        if isinstance(loader, FastLoader) and any(
+            value is not None for value in (loader.mean, loader.std, loader.dtype)
+        ):
+            raise ValueError(
+                "the loader's batches are normalised by its own mean, std or dtype: iterate it, or "
+                "drop those arguments"
+            )
+        self.loader = loader
+        persistent = bool(getattr(loader, "persistent_workers", False))
+        if persistent and loader in _on_persistent:
+            _on_persistent.pop(loader).close()
+        batches = iter(loader)
+        first = list(itertools.islice(batches, 1))
+        self._floats = bool(first) and _has_floats(first[0])
+        source = _Source(itertools.chain(first, batches), loader)
+        normalization: dict[str, Any] = {"mean": mean, "std": std, "image_key": 0}
+        # Built for floats too: it checks the arguments.
+        self._delivery: DevicePrefetcher[Any] = DevicePrefetcher(source, device, **normalization)
+        if self._floats:
+            self._delivery = DevicePrefetcher(source, device)
+        assert self._delivery.device is not None
+        self.device = self._delivery.device
+        self.mean, self.std = (
+            torch.tensor(values, dtype=torch.float32, device=self.device)
+            .mul_(255)
+            .view(1, -1, 1, 1)
+            for values in (mean, std)
+        )
+        if persistent:
+            _on_persistent[loader] = self._delivery
+        self._batches = iter(self._delivery)
+        self._ahead: list[tuple[Any, Any]] = []  # at most one: asked for, not given yet
+
+    def next(self) -> tuple[Any, Any]:
+        """The next ``(input, target)``; ``(None, None)`` at the end, for ever."""
+        return next(self, (None, None))
+
+    def __next__(self) -> tuple[Any, Any]:
+        self.preload()
+        if not self._ahead:
+            raise StopIteration
+        return self._ahead.pop()
+
+    def preload(self) -> None:
+        """Takes the batch that `next` will give, unless it was taken. The copies of later batches run
+        ahead without it."""
+        if self._ahead:
+            return
+        batch = next(self._batches, None)
+        if batch is None:
+            return
+        images, target = batch
+        if self._floats:
+            # Same steps as Apex's: subtract, divide, in float32.
+            images = images.float().sub(self.mean).div_(self.std)
+        self._ahead.append((images, target))
+
+    @property
+    def next_input(self) -> Any:
+        self.preload()
+        return self._ahead[0][0] if self._ahead else None
+
+    @property
+    def next_target(self) -> Any:
+        self.preload()
+        return self._ahead[0][1] if self._ahead else None
+
+    @property
+    def stream(self) -> Any:
+        return None if self.device.type == "cpu" else _torch.StreamSide(self.device).consumer()
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Ends the pass early and frees its threads and pinned memory. Idempotent."""
+        self._delivery.close()
+
+
+class _Source:
+    """One pass over pairs, advanced ahead where the loader has workers."""
+
+    def __init__(self, batches: Iterator[Any], loader: Any) -> None:
+        self.batches = batches
+        self.num_workers = getattr(loader, "num_workers", 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_pair, self.batches)
+
+
+def _pair(batch: Any) -> Any:
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        return batch
+    what = type(batch).__name__
+    if isinstance(batch, list | tuple):
+        what += f" of {len(batch)}"
+    raise TypeError(
+        f"data_prefetcher takes batches of (input, target), the loader gave a {what}; "
+        "fastloader.DevicePrefetcher takes batches of any structure"
+    )
+
+
+def _has_floats(batch: Any) -> bool:
+    images = batch[0] if isinstance(batch, list | tuple) and batch else None
+    return isinstance(images, torch.Tensor) and images.is_floating_point()

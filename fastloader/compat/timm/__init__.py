@@ -1,0 +1,33 @@
+"""timm's loader: ``create_loader`` and what belongs to it, by an import. timm itself is only needed for
+augmentations that the native path does not know.
+
+from fastloader.compat.timm import create_loader, ImageDataset
+"""
+
+from __future__ import annotations
+
+from fastloader.compat.timm.collate import fast_collate
+from fastloader.compat.timm.create import create_loader
+from fastloader.compat.timm.dataset import ImageDataset
+from fastloader.compat.timm.mixup import FastCollateMixup, Mixup
+from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader
+from fastloader.compat.timm.prefetch import (
+    IMAGENET_DEFAULT_MEAN,
+    IMAGENET_DEFAULT_STD,
+    PrefetchLoader,
+)
+from fastloader.compat.timm.samplers import OrderedDistributedSampler, RepeatAugSampler
+
+__all__ = [
+    "IMAGENET_DEFAULT_MEAN",
+    "IMAGENET_DEFAULT_STD",
+    "FastCollateMixup",
+    "ImageDataset",
+    "Mixup",
+    "MultiEpochsDataLoader",
+    "OrderedDistributedSampler",
+    "PrefetchLoader",
+    "RepeatAugSampler",
+    "create_loader",
+    "fast_collate",
+]

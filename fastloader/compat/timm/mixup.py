@@ -1,0 +1,119 @@
+"""``Mixup`` and ``FastCollateMixup``: on a batch by itself, or in the kernel that normalises it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fastloader._augmentation import (
+    Augmentation,
+    EpochDraws,
+    Mixing,
+    Records,
+    augment_bytes,
+    augment_floats,
+)
+from fastloader.compat.timm.collate import fast_collate
+
+
+class Mixup(Mixing):
+    """timm's Mixup and CutMix: ``images, targets = mixup(images, targets)``.
+
+    Args:
+        mixup_alpha, cutmix_alpha: of the beta distributions; each is used if above 0.
+        cutmix_minmax: CutMix by boxes of such shares of the edges instead.
+        prob: that a batch, or an element, is mixed; switch_prob: by CutMix where both are used.
+        mode: "batch", "pair" or "elem": what has one weight of its own; `FastCollateMixup` also "half".
+        correct_lam: CutMix's weight is that of the box inside the image.
+        label_smoothing, num_classes: of the targets; ``multi_label``: they are dense, (B, num_classes).
+
+    Image i is mixed with image B-1-i; B must be even. Draws are a function of torch's seed at the first
+    batch and of the batch's number. ``mixup_enabled=False`` leaves images alone from the next batch on;
+    targets are still made float and smooth.
+
+    Raises ValueError for arguments that cannot be drawn from.
+    """
+
+    _before_normalize = False
+
+    def __init__(
+        self,
+        mixup_alpha: float = 1.0,
+        cutmix_alpha: float = 0.0,
+        cutmix_minmax: Sequence[float] | None = None,
+        prob: float = 1.0,
+        switch_prob: float = 0.5,
+        mode: str = "batch",
+        correct_lam: bool = True,
+        label_smoothing: float = 0.1,
+        num_classes: int = 1000,
+        multi_label: bool = False,
+    ) -> None:
+        super().__init__(
+            mixup_alpha,
+            cutmix_alpha,
+            None if cutmix_minmax is None else (cutmix_minmax[0], cutmix_minmax[1]),
+            prob,
+            switch_prob,
+            mode,
+            correct_lam,
+            label_smoothing,
+            num_classes,
+            multi_label,
+            before_normalize=self._before_normalize,
+        )
+        self._draws: EpochDraws | None = None
+        self._pid = 0
+
+    @property
+    def mix_prob(self) -> float:
+        return self.prob
+
+    @property
+    def mixup_enabled(self) -> bool:
+        return self.enabled
+
+    @mixup_enabled.setter
+    def mixup_enabled(self, enabled: bool) -> None:
+        self.enabled = enabled
+
+    def _records(self, images: torch.Tensor) -> Records:
+        """Of the next batch. A worker process draws by its own seed."""
+        if self._draws is None or self._pid != os.getpid():
+            self._draws, self._pid = Augmentation(None, self).begin(), os.getpid()
+        batch, _channels, height, width = images.shape
+        return self._draws.records(batch, height, width)
+
+    def __call__(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Floats (B, C, H, W) and labels (B,) on any device to a new batch of the same type, and float
+        targets (B, num_classes)."""
+        if not x.is_floating_point():
+            raise TypeError(
+                f"Mixup takes normalised floats, got {x.dtype}; FastCollateMixup takes bytes"
+            )
+        records = self._records(x)
+        return augment_floats(x, records), records.mixed_target(target)
+
+
+class FastCollateMixup(Mixup):
+    """timm's `fast_collate` with Mixup and CutMix of bytes, as a collate_fn; "half" as a mode too.
+
+    A `PrefetchLoader` over such a loader, and `create_loader`, mix in the kernel that normalises,
+    instead of in the workers: then this one only collates (``in_kernel``), and ``mixup_enabled`` also
+    reaches batches of workers that live on.
+    """
+
+    _before_normalize = True
+    in_kernel = False
+
+    def __call__(  # type: ignore[override]
+        self, batch: Sequence[Any], _: Any = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        images, targets = fast_collate(batch)
+        if self.in_kernel:
+            return images, targets
+        records = self._records(images)
+        return augment_bytes(images, records), records.mixed_target(targets)

@@ -1,0 +1,65 @@
+"""``MultiEpochsDataLoader``: one iterator for life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._position import Position
+from fastloader.loader import FastLoader
+
+
+class MultiEpochsDataLoader(FastLoader[Any]):
+    """timm's: workers, and the batches under way, live on from one epoch to the next, so that an epoch
+    begins with batches that are there. The next epoch's order is drawn before this one has ended; a
+    sampler with ``set_epoch`` is advanced by one for each, from the epoch that was set last before the
+    first."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.iterator: Iterator[Any] | None = None  # made late, so that set_epoch() counts
+        # torch forbids another sampler once it is initialised.
+        self._DataLoader__initialized = False
+        if self.batch_sampler is None:
+            self.sampler = _Forever(self.sampler)
+        else:
+            self.batch_sampler = _Forever(self.batch_sampler)
+        self._DataLoader__initialized = True
+        self._position = Position(self)  # remembers the sampler
+
+    def __len__(self) -> int:
+        forever: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
+        return len(forever)
+
+    def __iter__(self) -> Any:
+        length = len(self)
+        if length and self.iterator is None:  # of nothing there is no endless sequence
+            self.iterator = super().__iter__()
+        for _ in range(length):
+            assert self.iterator is not None
+            yield next(self.iterator)
+
+    def close(self) -> None:
+        """As `FastLoader.close`; the next epoch starts anew."""
+        super().close()
+        self.iterator = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "iterator": None}
+
+
+class _Forever:
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        drawn = getattr(self.sampler, "sampler", self.sampler)  # a batch sampler's own
+        epoch = getattr(drawn, "epoch", None) if hasattr(drawn, "set_epoch") else None
+        while True:
+            if epoch is not None:
+                drawn.set_epoch(epoch)
+                epoch += 1
+            yield from iter(self.sampler)

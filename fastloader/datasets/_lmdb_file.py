@@ -1,0 +1,227 @@
+"""The file that ``fastloader pack`` writes and `LMDBDataset` reads.
+
+An LMDB environment with these keys:
+
+- ``__fastloader__``: JSON. ``format`` ("fastloader-lmdb"), ``version`` (1), ``count`` of records,
+  ``complete`` (false while packing goes on or was interrupted), ``classes`` (names, or null),
+  ``source`` and ``options`` (what it was packed from and how; a resumed packing must agree).
+- ``__targets__``: the labels of all records, little-endian int64. Only once complete.
+- ``r`` + index as 8 bytes, big-endian: record ``index``, counted from 0 without gaps.
+
+A record is a header of 24 bytes (little-endian: CRC-32 of everything behind it, uint32; bytes of the
+name, uint32; label, int64; bytes of the image, uint64), the image as an encoded file (JPEG, PNG, ...),
+and its name in UTF-8 (a path relative to the source). -1 is the label of a sample without one.
+
+Nothing is pickled. Fields may be added to the JSON; anything else that changes gets a new version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import struct
+import weakref
+import zlib
+from typing import Any
+
+META = b"__fastloader__"
+TARGETS = b"__targets__"
+FORMAT = "fastloader-lmdb"
+VERSION = 1
+
+_HEADER = struct.Struct("<IIqQ")
+HEADER_BYTES = _HEADER.size
+
+
+def lmdb_module() -> Any:
+    """The ``lmdb`` package. Raises ImportError that says how to get it."""
+    try:
+        import lmdb
+    except ImportError as error:
+        raise ImportError("this needs lmdb: pip install 'fastloader[lmdb]'") from error
+    return lmdb
+
+
+def key_of(index: int) -> bytes:
+    return b"r" + index.to_bytes(8, "big")
+
+
+def encode_record(image: bytes, label: int, name: str) -> bytes:
+    behind = name.encode("utf-8", "surrogateescape")
+    header = _HEADER.pack(0, len(behind), label, len(image))
+    crc = zlib.crc32(behind, zlib.crc32(image, zlib.crc32(header[4:])))
+    return crc.to_bytes(4, "little") + header[4:] + image + behind
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """``image`` and ``data`` are views of the mapped file where the record was read from there."""
+
+    label: int
+    image: memoryview
+    name: str
+
+
+class DamagedError(ValueError):
+    """A record, or the file, is not what was written."""
+
+
+def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
+    """With ``check``, also the checksum. Raises DamagedError that names the key."""
+    view = memoryview(data)
+    if len(view) < HEADER_BYTES:
+        raise DamagedError(f"record {key!r} is damaged: {len(view)} bytes are no header")
+    crc, name_bytes, label, image_bytes = _HEADER.unpack_from(view)
+    if len(view) != HEADER_BYTES + image_bytes + name_bytes:
+        raise DamagedError(
+            f"record {key!r} is damaged: its header speaks of {image_bytes} + {name_bytes} bytes, "
+            f"there are {len(view) - HEADER_BYTES}"
+        )
+    if check and zlib.crc32(view[4:]) != crc:
+        raise DamagedError(f"record {key!r} is damaged: its checksum does not match")
+    middle = HEADER_BYTES + image_bytes
+    name = bytes(view[middle:]).decode("utf-8", "surrogateescape")
+    return Record(label, view[HEADER_BYTES:middle], name)
+
+
+def data_file(path: str) -> str:
+    """The file that holds the data: an environment is a file, or a folder with data.mdb in it."""
+    return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+
+
+class Environment:
+    """An LMDB file opened for reading, once per process however many datasets read it, since LMDB
+    allows no more. Use `open_environment`.
+
+    Values are views of the mapping, and stay valid as long as this object. A forked child reads
+    through the mapping that it inherited: there are no locks to confuse.
+    """
+
+    def __init__(self, path: str) -> None:
+        lmdb = lmdb_module()
+        self.path = path
+        file = data_file(path)
+        guard = _shared_guard(file)
+        self._letting_go = weakref.finalize(self, os.close, guard)
+        try:
+            # No lock file: packing excludes readers by the guard, and a finished file never changes,
+            # so that it may lie in a folder that nobody can write to.
+            self._environment = lmdb.open(
+                path, subdir=os.path.isdir(path), readonly=True, lock=False, readahead=False
+            )
+        except lmdb.Error as error:
+            self._letting_go()
+            raise _explained(error, path) from error
+        try:
+            self._check_size(file)
+            self._transaction = self._environment.begin(buffers=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_size(self, file: str) -> None:
+        last = self._environment.info()["last_pgno"]
+        wanted = (last + 1) * self._environment.stat()["psize"]
+        there = os.path.getsize(file)
+        if there < wanted:
+            # Reading behind the end of a mapped file would kill the process with SIGBUS.
+            raise DamagedError(
+                f"{self.path} is cut off: {there} bytes of at least {wanted}. Copy or pack it again"
+            )
+
+    def get(self, key: bytes) -> memoryview | None:
+        """Zero-copy."""
+        found: memoryview | None = self._transaction.get(key)
+        return found
+
+    def close(self) -> None:
+        self._environment.close()
+        self._letting_go()
+
+
+# By (device, inode) of the data file.
+_opened: weakref.WeakValueDictionary[tuple[int, int], Environment] = weakref.WeakValueDictionary()
+
+
+def open_environment(path: str) -> Environment:
+    """Raises FileNotFoundError, DamagedError for what is no (whole) LMDB file, and PermissionError."""
+    try:
+        status = os.stat(data_file(path))
+    except FileNotFoundError:
+        what = "no LMDB environment: it has no data.mdb" if os.path.isdir(path) else "not there"
+        raise FileNotFoundError(f"{path} is {what}") from None
+    identity = (status.st_dev, status.st_ino)
+    environment = _opened.get(identity)
+    if environment is None:
+        environment = _opened[identity] = Environment(path)
+    return environment
+
+
+def read_meta(environment: Environment) -> dict[str, Any] | None:
+    """None for a file that is not ours. Raises DamagedError for one of another version."""
+    data = environment.get(META)
+    return None if data is None else parse_meta(bytes(data), environment.path)
+
+
+def parse_meta(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        meta = json.loads(data)
+        form, version = meta["format"], meta["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedError(f"{path}: the key {META!r} is damaged ({error})") from None
+    if form != FORMAT:
+        raise DamagedError(f"{path}: format {form!r}, expected {FORMAT!r}")
+    if version != VERSION:
+        raise DamagedError(
+            f"{path} is of version {version}, this fastloader reads version {VERSION}: "
+            "use the fastloader that packed it, or pack it again"
+        )
+    return dict(meta)
+
+
+# --- who may open the file: readers together, or one that packs ------------------------------------
+
+
+def _shared_guard(file: str) -> int:
+    try:
+        guard = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise type(error)(error.errno, os.strerror(error.errno or 0), file) from None
+    if not _lock(guard, fcntl.LOCK_SH):
+        os.close(guard)
+        raise BlockingIOError(f"{file} is being packed by another process: wait until it is done")
+    return guard
+
+
+def exclusive_guard(file: str) -> int:
+    """The descriptor to close when packing is over. Raises BlockingIOError while others read or pack."""
+    guard = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    if not _lock(guard, fcntl.LOCK_EX):
+        os.close(guard)
+        raise BlockingIOError(f"{file} is in use: another process packs or reads it")
+    return guard
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    """flock, not fcntl's record locks: those go away when the process closes any descriptor of the
+    file, which LMDB does."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks: nothing can be told about other processes
+    return True
+
+
+def _explained(error: Exception, path: str) -> Exception:
+    text = str(error)
+    if "already open in this process" in text:
+        return RuntimeError(f"{path} is open in this process through lmdb itself: close that first")
+    if "Permission denied" in text:
+        return PermissionError(f"{path} may not be read: {text}")
+    if "No such file" in text:
+        return FileNotFoundError(text)
+    return DamagedError(f"{path} cannot be opened: {text}")

@@ -1,0 +1,168 @@
+"""``LMDBDataset``: pictures in one memory-mapped file."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from fastloader.datasets._lmdb_file import (
+    TARGETS,
+    DamagedError,
+    Environment,
+    Record,
+    decode_record,
+    key_of,
+    open_environment,
+    read_meta,
+)
+from fastloader.datasets._pillow import image_module
+from fastloader.datasets.image_folder import as_tensor_chain, checked_index
+
+
+class LMDBDataset(Dataset[Any]):
+    """Pictures that ``fastloader pack`` put into one file.
+
+    The file is mapped into memory, read-only, and shared by all processes of the machine that read it
+    through the page cache; the native path decodes straight from the mapped pages. Opening reads the
+    labels and no picture.
+
+    Args:
+        path: the file (or the folder, of an environment in folder form).
+        transform: as in `ImageFolder`.
+        target_transform: a function of the label.
+        legacy: read a file of the well-known recipe: pickled ``__keys__`` and ``__len__``; values that
+            are a pickled array, or a pickled tuple of image (bytes of a file, or array) and label.
+            They are unpickled as tuples, lists, numbers, text, bytes and numpy arrays only. Such a
+            file is read through Python, not by the native path.
+
+    Attributes:
+        classes: names, or None if the file has none. class_to_idx: name to label. targets: labels, an
+            int64 array (-1: none; None for a legacy file, whose labels are known sample by sample).
+
+    Samples are (picture, label), as of `ImageFolder`. May be pickled and used after a fork or in a
+    spawned process.
+
+    Raises:
+        ImportError: without the lmdb package.
+        FileNotFoundError, PermissionError, BlockingIOError: it is not there, may not be read, is being
+            packed.
+        ValueError: it is no LMDB file, cut off, of another version; a legacy file without
+            ``legacy=True``. From indexing: a damaged record, named by its key.
+
+    A packing that was interrupted can be read as far as it got, with a warning.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        *,
+        legacy: bool = False,
+    ) -> None:
+        self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        self.transform = transform
+        self.target_transform = target_transform
+        self.legacy = legacy
+        self.classes: list[str] | None = None
+        self.class_to_idx: dict[str, int] | None = None
+        self.targets: Any = None
+        self._keys: Any = None  # of a legacy file
+        self._environment: Environment | None = open_environment(self.path)
+        if legacy:
+            from fastloader.datasets import _lmdb_legacy
+
+            self._keys = _lmdb_legacy.read_keys(self._environment)
+            self._count = len(self._keys)
+        else:
+            self._read_meta(self._environment)
+
+    def _read_meta(self, environment: Environment) -> None:
+        meta = read_meta(environment)
+        if meta is None:
+            if environment.get(b"__keys__") is not None or environment.get(b"__len__") is not None:
+                raise ValueError(
+                    f"{self.path} was made by the recipe that pickles its samples. Unpickling is safe "
+                    "only for files that you trust: legacy=True reads it, restricted to arrays, "
+                    "numbers, text and bytes; `fastloader pack` makes a file without pickles of it"
+                )
+            raise ValueError(f"{self.path} is an LMDB file, but not one of `fastloader pack`")
+        self._count = int(meta["count"])
+        self.classes = meta["classes"]
+        if self.classes is not None:
+            self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+        if meta["complete"]:
+            targets = environment.get(TARGETS)
+            if targets is None or len(targets) != 8 * self._count:
+                raise DamagedError(f"{self.path} is damaged: the key {TARGETS!r} does not fit")
+            self.targets = np.frombuffer(bytes(targets), dtype="<i8")
+        else:
+            warnings.warn(
+                f"{self.path}: packing was interrupted after {self._count} samples, which is what there "
+                "is to read. Run the same `fastloader pack` again to complete it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            labels = [self.record(index).label for index in range(self._count)]
+            self.targets = np.array(labels, dtype="<i8")
+
+    @property
+    def environment(self) -> Environment:
+        """The open file; opened anew in a process that got this object by pickle."""
+        if self._environment is None:
+            self._environment = open_environment(self.path)
+        return self._environment
+
+    def record(self, index: int) -> Record:
+        """Label, picture (a view of the mapping, for as long as `environment` lives) and name.
+
+        Raises DamagedError (a ValueError) if the record is missing or damaged.
+        """
+        key = key_of(index)
+        data = self.environment.get(key)
+        if data is None:
+            raise DamagedError(f"{self.path}: sample {index} is missing (key {key!r})")
+        return decode_record(data, key)
+
+    def name(self, index: int) -> str:
+        """What sample ``index`` was called where it came from: a path relative to the packed folder."""
+        index = checked_index(index, len(self))
+        if self.legacy:
+            return repr(self._keys[index])
+        return self.record(index).name
+
+    def image_bytes(self, index: int) -> bytes:
+        """The encoded picture, as it was packed."""
+        index = checked_index(index, len(self))
+        if self.legacy:
+            raise ValueError("a legacy file holds pickles, not pictures")
+        return bytes(self.record(index).image)
+
+    def open_rgb(self, index: int) -> Any:
+        """The picture through Pillow, in RGB."""
+        with image_module().open(io.BytesIO(self.record(index).image)) as opened:
+            return opened.convert("RGB")
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        index = checked_index(index, len(self))
+        if self.legacy:
+            from fastloader.datasets import _lmdb_legacy
+
+            image, target = _lmdb_legacy.read_sample(self.environment, self._keys[index])
+        else:
+            image, target = self.open_rgb(index), self.record(index).label
+        if self.transform is not None:
+            image = as_tensor_chain(self.transform)(image)
+        return image, target if self.target_transform is None else self.target_transform(target)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_environment": None}

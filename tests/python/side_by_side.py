@@ -1,0 +1,110 @@
+"""The same scenario through torch's DataLoader and through FastLoader."""
+
+import dataclasses
+import itertools
+import random
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from support import random_images
+
+
+def image(seed=0):
+    """What makes a sample deliverable in every way: a small picture."""
+    return random_images(seed, 3, 2, 2)
+
+
+class Numbers(torch.utils.data.Dataset):
+    """(picture, what ``value`` makes of the index)."""
+
+    def __init__(self, count=10, value=int):
+        self.count = count
+        self.value = value
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return image(), self.value(index)
+
+
+def described(value):
+    """Something to compare with ==: types and values of a batch; of images only that they are one,
+    for FastLoader normalises them."""
+    kind = type(value).__qualname__
+    if isinstance(value, torch.Tensor):
+        if value.dim() == 4:
+            return "images", tuple(value.shape)
+        if type(value) is torch.Tensor:
+            return str(value.dtype), value.tolist()
+        return kind, str(value.dtype), value.as_subclass(torch.Tensor).tolist()
+    if isinstance(value, np.ndarray | np.generic):
+        return kind, str(value.dtype), value.tolist()
+    if isinstance(value, Mapping):
+        extra = getattr(value, "default_factory", None)
+        return kind, extra, [(key, described(each)) for key, each in value.items()]
+    if isinstance(value, list | tuple):
+        return kind, [described(each) for each in value]
+    if dataclasses.is_dataclass(value):
+        fields = dataclasses.fields(value)
+        return kind, [(each.name, described(getattr(value, each.name))) for each in fields]
+    return kind, getattr(value, "value", value)
+
+
+def told(error):
+    """Type and text of an exception, without the traceback that torch puts into it: the first line,
+    and the last, which is the text it had in the worker."""
+    lines = re.sub("0x[0-9a-f]+", "0x", str(error)).splitlines()
+    return type(error).__qualname__, lines[:1], lines[-1:], getattr(error, "args", ())[1:]
+
+
+def batches(loader, limit=50):
+    """What comes out of one epoch: batches and errors in their order, going on after each error."""
+    try:
+        iterator = iter(loader)
+    except Exception as error:
+        return ["iter()", told(error)]
+    seen = []
+    for _ in range(limit):
+        try:
+            seen.append(described(next(iterator)))
+        except StopIteration:
+            return seen
+        except Exception as error:
+            seen.append(told(error))
+    return [*seen, "and so on"]
+
+
+def generators():
+    """Digest of the states of the three global generators."""
+    return (
+        hash(bytes(torch.get_rng_state().tolist())),
+        hash(random.getstate()),
+        hash(np.random.get_state()[1].tobytes()),
+    )
+
+
+def seeded(seed=1):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def same_for_both(fast, scenario):
+    """``scenario(make)`` gives the same with FastLoader's class as with DataLoader. Returns it, so
+    that a test may also say what it is."""
+    seen = []
+    for make in (DataLoader, fast):
+        seeded()
+        seen.append(scenario(make))
+    plain, ours = seen
+    if plain != ours and isinstance(plain, list) and isinstance(ours, list):
+        pairs = itertools.zip_longest(plain, ours)
+        different = [(i, a, b) for i, (a, b) in enumerate(pairs) if a != b]
+        raise AssertionError(f"first differences (place, DataLoader, FastLoader): {different[:3]}")
+    assert ours == plain
+    return plain

@@ -1,0 +1,172 @@
+"""fastloader.compat.apex.data_prefetcher: the tutorials' loops, over every way to run."""
+
+import gc
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from exact import normalised, same_bits
+from fastloader import FastLoader
+from fastloader.compat.apex import data_prefetcher
+from support import MEAN, STD, Pictures, expected, nothing_left_running, running
+
+DATA = Pictures(10)
+
+
+def fast_collate(batch):
+    """Apex's, for tensors."""
+    return torch.stack([image for image, _ in batch]), torch.tensor([label for _, label in batch])
+
+
+def floats(batch):
+    images, labels = fast_collate(batch)
+    return images.float(), labels
+
+
+def check(pairs, exact=True):
+    assert [label.tolist() for _, label in pairs] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    for image, label in pairs:
+        assert image.dtype is torch.float32
+        if exact:
+            same_bits(image, normalised(DATA.images[label], MEAN, STD, torch.float32))
+        else:
+            wanted = expected(DATA.images[label])
+            torch.testing.assert_close(image.double(), wanted, atol=2e-6, rtol=0)
+
+
+def tutorial(prefetcher):
+    """The loop as everybody copies it."""
+    pairs = []
+    image, label = prefetcher.next()
+    while image is not None:
+        pairs.append((image, label))
+        image, label = prefetcher.next()
+    return pairs
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_tutorial_loop(way, workers):
+    before = running()
+    loader = DataLoader(DATA, batch_size=4, num_workers=workers, collate_fn=fast_collate)
+    for _epoch in range(2):
+        prefetcher = data_prefetcher(loader, **way.options)
+        check(tutorial(prefetcher))
+        for _ in range(3):
+            assert prefetcher.next() == (None, None)
+        prefetcher.close()
+    del prefetcher
+    gc.collect()
+    nothing_left_running(before)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plain_iterator(way, workers):
+    loader = DataLoader(DATA, batch_size=4, num_workers=workers)
+    prefetcher = data_prefetcher(loader, **way.options)
+    assert iter(prefetcher) is prefetcher and len(prefetcher) == 3
+    check(list(prefetcher))
+    assert list(prefetcher) == []
+
+
+def test_floats_in_0_to_255(way):
+    loader = DataLoader(DATA, batch_size=4, collate_fn=floats)
+    check(tutorial(data_prefetcher(loader, **way.options)), exact=False)
+
+
+def test_floats_of_the_caller_are_not_touched():
+    batch = (torch.full((1, 3, 2, 2), 255.0), torch.tensor([1]))
+    data_prefetcher([batch], device="cpu").next()
+    assert torch.equal(batch[0], torch.full((1, 3, 2, 2), 255.0))
+
+
+def test_own_mean_and_std(way):
+    loader = DataLoader(DATA, batch_size=10)
+    prefetcher = data_prefetcher(loader, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), **way.options)
+    assert prefetcher.mean.shape == (1, 3, 1, 1)
+    torch.testing.assert_close(prefetcher.mean.flatten(), torch.tensor([25.5, 51.0, 76.5]))
+    image, _ = prefetcher.next()
+    same_bits(image, normalised(DATA.images, (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), torch.float32))
+
+
+def test_looking_at_the_next_batch_does_not_lose_it(way):
+    loader = DataLoader(DATA, batch_size=4)
+    prefetcher = data_prefetcher(loader, **way.options)
+    assert prefetcher.next_target.tolist() == [0, 1, 2, 3]
+    prefetcher.preload()
+    seen = prefetcher.next_input
+    image, label = prefetcher.next()
+    assert image is seen and label.tolist() == [0, 1, 2, 3]
+    check([(image, label), *prefetcher])
+    assert prefetcher.next_input is None and prefetcher.next_target is None
+
+
+def test_held_batches_stay_right(way):
+    loader = DataLoader(DATA, batch_size=1)
+    pairs = list(data_prefetcher(loader, **way.options))
+    for image, label in pairs:
+        same_bits(image, normalised(DATA.images[label], MEAN, STD, torch.float32))
+
+
+def test_empty_loader(way):
+    prefetcher = data_prefetcher([], **way.options)
+    assert prefetcher.next() == (None, None) and list(prefetcher) == []
+
+
+def test_early_break_with_persistent_workers(way):
+    loader = DataLoader(DATA, batch_size=4, num_workers=2, persistent_workers=True)
+    for _ in range(3):
+        broken = data_prefetcher(loader, **way.options)
+        broken.next()
+        check(list(data_prefetcher(loader, **way.options)))
+    del broken
+
+
+def test_auto_device_without_an_accelerator():
+    if torch.accelerator.is_available():
+        pytest.skip("there is an accelerator")
+    prefetcher = data_prefetcher(DataLoader(DATA, batch_size=4))
+    assert prefetcher.device.type == "cpu" and prefetcher.stream is None
+    check(tutorial(prefetcher))
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ((torch.zeros(1, 3, 2, 2, dtype=torch.uint8),), "a tuple of 1"),
+        ({"input": 1}, "gave a dict"),
+        (torch.zeros(2, 3), "gave a Tensor"),
+        ((torch.zeros(1, 3, dtype=torch.uint8), 1), "no image"),
+    ],
+)
+def test_batches_that_are_no_pairs(batch, message, way):
+    prefetcher = data_prefetcher([batch], **way.options)
+    with pytest.raises(TypeError, match=message):
+        prefetcher.next()
+
+
+def test_errors_of_the_loader_arrive_in_their_place(way):
+    class Faulty:
+        def __iter__(self):
+            yield DATA.images[:2], 1
+            raise OSError("disk gone")
+
+    prefetcher = data_prefetcher(Faulty(), **way.options)
+    assert prefetcher.next()[1] == 1
+    with pytest.raises(OSError, match="disk gone"):
+        prefetcher.next()
+
+
+def test_normalising_twice_is_refused():
+    loader = FastLoader(DATA, batch_size=4, device="cpu", mean=MEAN, std=STD)
+    with pytest.raises(ValueError, match="normalised by its own"):
+        data_prefetcher(loader)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="std"):
+        data_prefetcher([], std=(0.1, 0.0, 0.1))
+    with pytest.raises(ValueError, match="std"):
+        data_prefetcher(DataLoader(DATA, collate_fn=floats), std=(0.1, 0.0, 0.1))
+    with pytest.raises(ValueError, match="finds no"):
+        data_prefetcher([], device="xpu")

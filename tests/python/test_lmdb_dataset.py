@@ -1,0 +1,300 @@
+"""LMDBDataset: what it reads, from which process, legacy files, and what it refuses."""
+
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from pictures import random_folder
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from fastloader import transforms as T
+from fastloader.cli.__main__ import main
+from fastloader.datasets import ImageFolder, LMDBDataset
+from fastloader.datasets._lmdb_file import META, VERSION, DamagedError, key_of
+from support import same
+
+lmdb = pytest.importorskip("lmdb")
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """(folder, the same as a file)"""
+    base = tmp_path_factory.mktemp("packed")
+    random_folder(base / "photos", seed=11, others=True)
+    assert main(["pack", str(base / "photos"), str(base / "set.lmdb")]) == 0
+    return base / "photos", base / "set.lmdb"
+
+
+def write(path, pairs):
+    with lmdb.open(str(path), subdir=False, map_size=1 << 26) as environment:
+        with environment.begin(write=True) as transaction:
+            for key, value in pairs:
+                transaction.put(key, value)
+    return path
+
+
+CHAIN = T.Compose([T.Resize(40), T.CenterCrop(32)])
+
+
+def test_the_same_samples_as_the_folder(packed):
+    folder, path = packed
+    for transform in (None, CHAIN, T.Compose([T.Resize((20, 30)), T.ToTensor()])):
+        files, records = ImageFolder(folder, transform), LMDBDataset(path, transform)
+        assert len(records) == len(files)
+        for index in range(len(files)):
+            (image, label), (wanted, target) = records[index], files[index]
+            assert label == target == records.targets[index]
+            if transform is None:
+                image, wanted = np.asarray(image), np.asarray(wanted)
+                assert np.array_equal(image, wanted)
+            else:
+                assert torch.equal(image, wanted)
+    assert records[-1][1] == records[len(records) - 1][1]
+    for index in (len(records), -len(records) - 1):
+        with pytest.raises(IndexError, match=f"sample {index} of"):
+            records[index]
+
+
+def test_target_transform(packed):
+    records = LMDBDataset(packed[1], CHAIN, target_transform=lambda label: label + 100)
+    assert records[0][1] == 100
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_in_workers(packed, method):
+    records = LMDBDataset(packed[1], CHAIN)
+    context = multiprocessing.get_context(method)
+    loader = DataLoader(records, batch_size=4, num_workers=2, multiprocessing_context=context)
+    same(list(loader), list(DataLoader(records, batch_size=4)))
+
+
+def test_several_datasets_share_one_mapping(packed):
+    one, other = LMDBDataset(packed[1], CHAIN), LMDBDataset(packed[1])
+    assert one.environment is other.environment
+    del one
+    assert other.image_bytes(0)
+    again = pickle.loads(pickle.dumps(other))
+    assert again.environment is other.environment and len(again) == len(other)
+
+
+def test_descriptors_come_back(packed):
+    def descriptors():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    for _ in range(50):
+        LMDBDataset(packed[1])[0]
+    assert descriptors() == before
+
+
+def test_bytes_outlive_the_file(packed):
+    dataset = LMDBDataset(packed[1])
+    data = dataset.image_bytes(0)
+    del dataset
+    gc.collect()
+    with Image.open(io.BytesIO(data)) as image:
+        image.load()
+
+
+def test_a_read_only_file_in_a_read_only_folder(packed, tmp_path):
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    path = folder / "set.lmdb"
+    path.write_bytes(packed[1].read_bytes())
+    path.chmod(stat.S_IRUSR)
+    folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        assert len(LMDBDataset(path)) == len(LMDBDataset(packed[1]))
+        assert os.listdir(folder) == ["set.lmdb"]
+    finally:
+        folder.chmod(stat.S_IRWXU)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="not there"):
+        LMDBDataset(tmp_path / "missing.lmdb")
+    with pytest.raises(FileNotFoundError, match=r"no data\.mdb"):
+        LMDBDataset(tmp_path)
+
+
+def test_no_lmdb_file(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not LMDB" * 1000)
+    with pytest.raises(ValueError, match="not an LMDB file"):
+        LMDBDataset(path)
+    path.write_bytes(b"")
+    with pytest.raises((ValueError, OSError)):
+        LMDBDataset(path)
+
+
+def test_somebody_elses_lmdb_file(tmp_path):
+    with pytest.raises(ValueError, match="not one of `fastloader pack`"):
+        LMDBDataset(write(tmp_path / "x.lmdb", [(b"a", b"b")]))
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        (b'{"format": "fastloader-lmdb", "version": %d}' % (VERSION + 1), "version 2, this"),
+        (b'{"format": "other", "version": 1}', "format 'other'"),
+        (b"{", "damaged"),
+        (b"[]", "damaged"),
+    ],
+)
+def test_other_versions(tmp_path, meta, message):
+    with pytest.raises(DamagedError, match=message):
+        LMDBDataset(write(tmp_path / "x.lmdb", [(META, meta)]))
+
+
+def test_a_missing_record(packed, tmp_path):
+    path = tmp_path / "set.lmdb"
+    path.write_bytes(packed[1].read_bytes())
+    with lmdb.open(str(path), subdir=False, map_size=1 << 26) as environment:
+        with environment.begin(write=True) as transaction:
+            transaction.delete(key_of(3))
+    dataset = LMDBDataset(path)
+    dataset[2]
+    with pytest.raises(ValueError, match="sample 3 is missing"):
+        dataset[3]
+
+
+def test_open_through_lmdb_itself(packed, tmp_path):
+    path = tmp_path / "set.lmdb"
+    path.write_bytes(packed[1].read_bytes())
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False):
+        with pytest.raises(RuntimeError, match="through lmdb itself"):
+            LMDBDataset(path)
+    assert len(LMDBDataset(path))
+
+
+def test_without_lmdb(packed):
+    program = (
+        "import sys; sys.modules['lmdb'] = None\n"
+        "from fastloader.datasets import ImageFolder, LMDBDataset\n"
+        f"try: LMDBDataset({str(packed[1])!r})\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "pip install 'fastloader[lmdb]'" in done.stdout
+
+
+# --- legacy ---------------------------------------------------------------------------------------
+
+
+def jpeg_bytes(seed):
+    image = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (12, 9, 3), np.uint8))
+    out = io.BytesIO()
+    image.save(out, "JPEG")
+    return out.getvalue()
+
+
+def opened(data):
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+ARRAY = np.random.default_rng(5).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+LEGACY_VALUES = {
+    "bytes and label": ((jpeg_bytes(1), 3), opened(jpeg_bytes(1)), 3),
+    "file as array": ((np.frombuffer(jpeg_bytes(2), np.uint8), 4), opened(jpeg_bytes(2)), 4),
+    "array and label": ((ARRAY, np.int64(5)), ARRAY, 5),
+    "list": ([ARRAY, np.array([6])], ARRAY, 6),
+    "array": (ARRAY, ARRAY, -1),
+    "grey": (ARRAY[:, :, 0], np.repeat(ARRAY[:, :, :1], 3, axis=2), -1),
+}
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("name", LEGACY_VALUES)
+@pytest.mark.parametrize("form", ["file", "folder"])
+def test_legacy_files(tmp_path, name, protocol, form):
+    value, pixels, label = LEGACY_VALUES[name]
+    path = tmp_path / "old"
+    if form == "folder":
+        path.mkdir()
+    keys = [b"0", b"1"]
+    with lmdb.open(str(path), subdir=form == "folder", map_size=1 << 26) as environment:
+        with environment.begin(write=True) as transaction:
+            for key in keys:
+                transaction.put(key, pickle.dumps(value, protocol))
+            transaction.put(b"__keys__", pickle.dumps(keys, protocol))
+            transaction.put(b"__len__", pickle.dumps(len(keys), protocol))
+    with pytest.raises(ValueError, match=r"legacy=True"):
+        LMDBDataset(path)
+    records = LMDBDataset(path, legacy=True)
+    assert len(records) == 2
+    image, target = records[1]
+    assert np.array_equal(np.asarray(image), pixels) and target == label
+    batch, targets = next(
+        iter(DataLoader(LMDBDataset(path, T.PILToTensor(), legacy=True), 2, num_workers=1))
+    )
+    assert batch.shape == (2, 3, *pixels.shape[:2]) and targets.tolist() == [label] * 2
+
+
+@pytest.mark.parametrize("keys", [["0", "1"], [0, 1], None])
+def test_legacy_keys(tmp_path, keys):
+    pairs = [(b"0", pickle.dumps((ARRAY, 0))), (b"1", pickle.dumps((ARRAY, 1)))]
+    pairs.append((b"__len__", pickle.dumps(2)))
+    if keys is not None:
+        pairs.append((b"__keys__", pickle.dumps(keys)))
+    records = LMDBDataset(write(tmp_path / "old", pairs), legacy=True)
+    assert [records[i][1] for i in range(2)] == [0, 1]
+
+
+class Malicious:
+    def __reduce__(self):
+        return os.mkdir, ("pwned",)
+
+
+@pytest.mark.parametrize("place", ["key", "value"])
+def test_legacy_pickles_run_nothing(tmp_path, place, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    evil = pickle.dumps(Malicious())
+    pairs = [(b"0", evil), (b"__keys__", evil if place == "key" else pickle.dumps([b"0"]))]
+    path = write(tmp_path / "old", pairs)
+    with pytest.raises(ValueError, match=r"mkdir.*not among the types"):
+        LMDBDataset(path, legacy=True)[0]
+    assert not os.path.exists("pwned")
+
+
+def test_legacy_of_what_is_not(tmp_path, packed):
+    with pytest.raises(ValueError, match="neither __keys__ nor __len__"):
+        LMDBDataset(write(tmp_path / "x", [(b"a", b"b")]), legacy=True)
+    bad = write(tmp_path / "y", [(b"__len__", pickle.dumps(1)), (b"0", pickle.dumps(("text", 1)))])
+    with pytest.raises(ValueError, match=r"key b'0': a str is neither"):
+        LMDBDataset(bad, legacy=True)[0]
+    records = LMDBDataset(bad, legacy=True)
+    with pytest.raises(ValueError, match="pickles"):
+        records.image_bytes(0)
+
+
+def test_legacy_can_be_packed_anew(tmp_path, monkeypatch):
+    pairs = [(str(i).encode(), pickle.dumps((jpeg_bytes(i), i))) for i in range(3)]
+    write(tmp_path / "old", [*pairs, (b"__len__", pickle.dumps(3))])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    expression = "fastloader.datasets:LMDBDataset('old', legacy=True)"
+    monkeypatch.chdir(tmp_path)
+    assert main(["pack", expression, "new.lmdb"]) == 0
+    new = LMDBDataset("new.lmdb")
+    assert new.targets.tolist() == [0, 1, 2]
+    for index in range(3):
+        assert np.array_equal(np.asarray(new[index][0]), opened(jpeg_bytes(index)))
+
+
+def test_packing_and_reading_leave_nothing(packed):
+    assert sorted(os.listdir(packed[1].parent)) == ["photos", "set.lmdb"]

@@ -1,0 +1,78 @@
+"""Loaders whose samplers are replaced after construction, as frameworks do it."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+
+from fastloader import FastLoader
+from fastloader._augmentation import Augmentation, RandomErasing
+from support import MEAN, STD, Pictures, labels, same
+
+DATA = Pictures(10)
+
+
+class Forever:
+    """timm's and ultralytics': a batch sampler that never ends."""
+
+    def __init__(self, sampler):
+        self.sampler = sampler
+
+    def __iter__(self):
+        while True:
+            yield from iter(self.sampler)
+
+
+def infinite(base):
+    class InfiniteDataLoader(base):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            object.__setattr__(self, "batch_sampler", Forever(self.batch_sampler))
+            self.iterator = super().__iter__()
+
+        def __len__(self):
+            return len(self.batch_sampler.sampler)
+
+        def __iter__(self):
+            for _ in range(len(self)):
+                yield next(self.iterator)
+
+    return InfiniteDataLoader
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_batch_sampler_without_end(workers):
+    def epochs(base):
+        torch.manual_seed(3)
+        loader = infinite(base)(DATA, batch_size=4, shuffle=True, num_workers=workers)
+        return [list(loader) for _ in range(3)]
+
+    same(epochs(FastLoader), epochs(DataLoader))
+
+
+def test_another_sampler_in_the_batch_sampler():
+    """accelerate's way; the state is then of the new one."""
+    loader = FastLoader(DATA, batch_size=2)
+    again = FastLoader(DATA, batch_size=2)
+    for each in (loader, again):
+        assert type(each.batch_sampler.sampler) is SequentialSampler
+        each.batch_sampler.sampler = RandomSampler(DATA, generator=torch.Generator().manual_seed(4))
+    iterator = iter(loader)
+    next(iterator)
+    again.load_state_dict(loader.state_dict())
+    same(labels(again), [label.tolist() for _, label in iterator])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_erase_too(copied):
+    loader = FastLoader(DATA, batch_size=4, mean=MEAN, std=STD)
+    loader._delivery.augment(Augmentation(RandomErasing(1.0), None))
+    torch.manual_seed(6)
+    expected = list(loader)
+    torch.manual_seed(6)
+    got = list(copied(loader))
+    assert len(got) == len(expected)
+    assert any(not torch.equal(a[0], b[0]) for a, b in zip(got, FastLoader(DATA, batch_size=4)))
+    assert all((image == 0).any() for image, _ in got)
