@@ -1,0 +1,132 @@
+"""The runner's side of a scenario: its process, what it is told, what it answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from measure import Timing
+from scenarios import Scenario, Settings
+
+
+class Skipped(Exception):
+    """The scenario's peer is not to be had here; the message says why."""
+
+
+class Failed(Exception):
+    """The scenario's process gave up; the message holds what it said."""
+
+
+class Contender:
+    """Lives from its construction, which takes as long as its first epoch, until close().
+
+    ``timing`` and ``cpu``: seconds for each picture, one value per round, passed and spent by all its
+    threads and workers. ``memory``: bytes that it and its workers
+    hold after each epoch, the first included.
+    """
+
+    def __init__(
+        self, name: str, scenario: Scenario, settings: Settings, interpreter: str | None
+    ) -> None:
+        self.name, self.scenario = name, scenario
+        self.threads = 1 if scenario.one_thread else settings.threads
+        self.batch_size = settings.batch_size
+        self._said = Path(settings.work, f"{name}.stderr")
+        with self._said.open("w") as said:
+            self._process = subprocess.Popen(
+                [interpreter or sys.executable, "-m", "scenarios.process", name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                env=_environment(foreign=interpreter is not None),
+            )
+        self.timing = Timing([])
+        self.cpu = Timing([])
+        self.memory: list[int] = []
+        self.first_batches: list[float] = []  # each as a multiple of a steady batch's time
+        try:
+            settings = dataclasses.replace(settings, threads=self.threads)
+            answer = self._ask(json.dumps(dataclasses.asdict(settings)))
+        except Failed:
+            self.close()
+            raise
+        if "skip" in answer:
+            self.close()
+            raise Skipped(answer["skip"])
+        self.versions: dict[str, str] = answer["ready"]
+        self.cold_first_batch_s: float = answer["cold_first_batch_s"]
+        self._note_memory()
+
+    def round(self) -> None:
+        epoch = self._ask("epoch")
+        each = epoch["seconds"] / epoch["pictures"]
+        self.timing.seconds.append(each)
+        self.cpu.seconds.append(epoch["cpu_s_per_picture"])
+        self._note_memory()
+        if self.scenario.first_batch:
+            self.first_batches.append(self._ask("first")["seconds"] / (each * self.batch_size))
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.close()  # which ends it
+        except BrokenPipeError:
+            pass
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _ask(self, line: str) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, so there is no answer either
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise Failed(
+                f"its process ended with status {self._process.wait()}: "
+                f"{self._said.read_text(errors='replace')[-2000:]}"
+            )
+        parsed: dict[str, Any] = json.loads(answer)
+        if "failed" in parsed:
+            raise Failed(parsed["failed"])
+        return parsed
+
+    def _note_memory(self) -> None:
+        self.memory.append(own_memory(str(self._process.pid)))
+
+
+def own_memory(process: str) -> int:
+    """Bytes held by a process and its descendants, without the pages of files, whose share depends on
+    who else runs; what processes share counts once. 0 where the system does not tell."""
+    folder = Path("/proc", process)
+    total = 0
+    try:
+        for line in (folder / "smaps_rollup").read_text().splitlines():
+            if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                total += int(line.split()[1]) * 1024
+        for children in folder.glob("task/*/children"):
+            total += sum(own_memory(child) for child in children.read_text().split())
+    except OSError:
+        pass
+    return total
+
+
+def _environment(foreign: bool) -> dict[str, str]:
+    """Another interpreter must not import what this one's PYTHONPATH names."""
+    paths = [str(Path(__file__).parent)]
+    if not foreign and "PYTHONPATH" in os.environ:
+        paths.append(os.environ["PYTHONPATH"])
+    # With a safe path, a package in the current folder is not taken for the installed one.
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

@@ -1,0 +1,39 @@
+"""FastLoader's native path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from fastloader import FastLoader
+from fastloader import transforms as T
+from fastloader.datasets import ImageFolder
+from scenarios import MEAN, SIZE, STD, Settings, stages
+
+CROPS = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]
+
+
+def versions() -> dict[str, str]:
+    return {**stages.versions(), "torch": torch.__version__}
+
+
+def uint8(settings: Settings) -> Callable[[], Iterator[int]]:
+    return _loader(settings, CROPS)
+
+
+def float32(settings: Settings) -> Callable[[], Iterator[int]]:
+    return _loader(settings, [*CROPS, T.ToTensor(), T.Normalize(MEAN, STD)])
+
+
+def _loader(settings: Settings, steps: list[Any]) -> Callable[[], Iterator[int]]:
+    loader: FastLoader[Any] = FastLoader(
+        ImageFolder(settings.root, T.Compose(steps)),
+        batch_size=settings.batch_size,
+        shuffle=True,
+        num_workers=settings.threads,
+    )
+    if "native" not in (plan := str(loader.plan())):
+        raise RuntimeError(f"this is not the native path: {plan}")
+    return lambda: (len(labels) for _images, labels in loader)

@@ -1,0 +1,126 @@
+"""The process of one scenario: ``python -m scenarios.process NAME``, driven by the runner over its
+standard input and output, one JSON object per line.
+
+It answers the settings with {"ready": ...} once the first epoch is over (imports, compilation, page
+cache), or with {"skip": reason} when its peer cannot be imported. Then, to "epoch": {"pictures",
+"seconds", "cpu_s_per_picture"}; to "first": {"seconds"} from constructing another dataset and loader
+to its first batch.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from scenarios import SCENARIOS, Scenario, Settings
+
+Epoch = Callable[[], Iterator[int]]
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    # What libraries print must not get between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**what: Any) -> None:
+        print(json.dumps(what), file=answers, flush=True)
+
+    scenario = SCENARIOS[sys.argv[1]]
+    settings = Settings(**json.loads(sys.stdin.readline()))
+    try:
+        module = importlib.import_module(f"scenarios.{scenario.module}")
+    except Exception as error:  # a broken package raises whatever it likes
+        answer(skip=f"{type(error).__name__}: {error}")
+        return
+    try:
+        make = getattr(module, scenario.function)
+        versions = {"python": platform.python_version(), **module.versions()}
+        serve(scenario, lambda: make(settings), versions, answer)
+    except Exception:
+        answer(failed=traceback.format_exc())
+
+
+def serve(
+    scenario: Scenario,
+    make: Callable[[], Epoch],
+    versions: dict[str, str],
+    answer: Callable[..., None],
+) -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)  # as in worker processes
+    start = time.perf_counter()
+    epoch = make()
+    batches = epoch()
+    next(batches)
+    cold = time.perf_counter() - start
+    for _ in batches:
+        pass
+    answer(ready=versions, cold_first_batch_s=cold)
+    for command in sys.stdin:
+        if command == "epoch\n":
+            answer(**run(epoch, scenario.lead))
+        elif command == "first\n":
+            answer(seconds=first_batch(make))
+
+
+def run(epoch: Epoch, lead: int) -> dict[str, float]:
+    cpu = cpu_seconds()
+    batches = epoch()
+    ahead = sum(next(batches) for _ in range(lead))
+    start = time.perf_counter()
+    pictures = sum(batches)
+    seconds = time.perf_counter() - start
+    cpu = (cpu_seconds() - cpu) / (ahead + pictures)
+    return {"pictures": pictures, "seconds": seconds, "cpu_s_per_picture": cpu}
+
+
+def cpu_seconds() -> float:
+    """Of this process with all its threads, and of its worker processes."""
+    return time.process_time() + sum(_ticks(child) for child in _children("self")) / _TICKS
+
+
+def _ticks(process: str) -> int:
+    try:
+        # Behind the name, which may hold anything, come state, ..., utime (14th), stime (15th).
+        fields = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it has ended
+        return 0
+    own = int(fields[11]) + int(fields[12])
+    return own + sum(_ticks(child) for child in _children(process))
+
+
+def _children(process: str) -> list[str]:
+    found: list[str] = []
+    for each in Path("/proc", process, "task").glob("*/children"):
+        try:
+            found += each.read_text().split()
+        except OSError:
+            pass
+    return found
+
+
+def first_batch(make: Callable[[], Epoch]) -> float:
+    start = time.perf_counter()
+    epoch = make()
+    batches = epoch()
+    next(batches)
+    seconds = time.perf_counter() - start
+    # What it has begun beyond that batch must end before anything else is measured.
+    batches.close()  # type: ignore[attr-defined]
+    del batches, epoch
+    gc.collect()
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
