@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import collections
 import logging
+import multiprocessing
 import os
 import pickle
+import queue
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -208,8 +210,8 @@ class RingQueue:
     """One of the iterator's queues. What the consumer puts is an index batch, and goes with a slot;
     what a worker puts is a batch, and comes out of one. Everything else passes."""
 
-    def __init__(self, queue: Any, ring: Ring) -> None:
-        self._queue = queue
+    def __init__(self, torchs: Any, ring: Ring) -> None:
+        self._queue = torchs
         self._ring = ring
         self._worker: int | None = None
         self._in_child: WorkerQueue | None = None
@@ -247,8 +249,8 @@ class RingQueue:
 class WorkerQueue:
     """The same in the worker."""
 
-    def __init__(self, queue: Any, sender: Sender) -> None:
-        self._queue = queue
+    def __init__(self, torchs: Any, sender: Sender) -> None:
+        self._queue = torchs
         self._sender = sender
 
     def put(self, item: Any, *args: Any, **named: Any) -> None:
@@ -257,7 +259,15 @@ class WorkerQueue:
         self._queue.put(item, *args, **named)
 
     def get(self, *args: Any, **named: Any) -> Any:
-        item = self._queue.get(*args, **named)
+        try:
+            item = self._queue.get(*args, **named)
+        except queue.Empty:
+            # torch's watchdog asks for its parent when the worker begins. In a worker whose parent has
+            # died by then it watches over init, for ever. Not getppid() alone: that is the fork server.
+            parent = multiprocessing.parent_process()
+            if parent is not None and parent.pid != os.getppid() and not parent.is_alive():
+                raise SystemExit from None
+            raise
         if type(item) is tuple and type(item[0]) is int:
             self._sender.begin(item[2])
             return item[:2]

@@ -150,7 +150,23 @@ def test_the_death_of_a_worker(how, death):
 ORPHANS = """
     loader = make(Numbers(2000), num_workers=2, persistent_workers=True)
     iterator = iter(loader)
-    next(iterator)
+    for _ in range(2):  # one of each worker: both have seen their parent
+        next(iterator)
+    say(workers=list(children()))
+    time.sleep(60)
+"""
+
+LATE_ORPHANS = """
+    parent = os.getpid()
+
+    def begin_late(worker):
+        while os.getppid() == parent:
+            time.sleep(0.01)
+
+    loader = make(
+        Numbers(2000), num_workers=2, worker_init_fn=begin_late
+    )
+    iterator = iter(loader)
     say(workers=list(children()))
     time.sleep(60)
 """
@@ -159,17 +175,28 @@ ORPHANS = """
 @HOW
 def test_workers_do_not_outlive_a_killed_process(how):
     with running_script(how, ORPHANS) as process:
-        workers = heard(process)["workers"]
-        assert len(workers) == 2
-        born = {each: begun_at(each) for each in workers}
-        process.kill()
-        process.wait()
-        # They look every five seconds, and not as soon as that on a busy machine.
-        eventually(
-            lambda: not any(begun_at(each) == when for each, when in born.items()),
-            lambda: f"{workers} gone",
-            seconds=60,
-        )
+        workers_end_after_a_kill(process)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_nor_does_a_worker_that_begins_after_its_parents_death(how):
+    """Better than torch, whose watchdog takes the adopting process for the parent."""
+    with running_script(how, LATE_ORPHANS) as process:
+        workers_end_after_a_kill(process)
+
+
+def workers_end_after_a_kill(process):
+    workers = heard(process)["workers"]
+    assert len(workers) == 2
+    born = {each: begun_at(each) for each in workers}
+    process.kill()
+    process.wait()
+    # They look every five seconds, and not as soon as that on a busy machine.
+    eventually(
+        lambda: not any(begun_at(each) == when for each, when in born.items()),
+        lambda: f"{workers} gone",
+        seconds=60,
+    )
 
 
 INTERRUPTED = """
