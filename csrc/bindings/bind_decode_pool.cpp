@@ -262,14 +262,16 @@ void register_decode_pool(py::module_& module) {
       "Samples that lie in memory: `sizes[i]` bytes at `addresses[i]`, uint64 arrays that may be "
       "filled in later. Whoever makes it keeps the samples where they are.")
       .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>())
-      .def(
-          "will_need",
-          [](const MemorySource& source, const std::vector<uint64_t>& indices) {
-            const py::gil_scoped_release unlocked;
-            for (const uint64_t index : indices) source.will_need(index);
-          },
-          py::arg("indices"), "Has the system read the pages of these samples ahead.");
+           py::keep_alive<1, 3>());
+
+  module.def(
+      "will_need",
+      [](const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
+        const WithoutGil unlocked;
+        for (const auto& [address, bytes] : ranges) will_need(address, bytes);
+      },
+      py::arg("ranges"),
+      "Has the system read these parts of mapped files ahead: (address, bytes) of each.");
 
   py::class_<FolderSource, Source, std::shared_ptr<FolderSource>>(
       module, "FolderSource", "Files whose paths lie one after the other in `paths`.")

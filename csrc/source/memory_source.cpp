@@ -21,13 +21,11 @@ void MemorySource::read(uint64_t index, std::vector<uint8_t>& bytes) const {
   bytes.assign(sample.data, sample.data + sample.size);
 }
 
-void MemorySource::will_need(uint64_t index) const {
-  if (index >= count_ || addresses_[index] == 0) return;
+void will_need(uint64_t address, uint64_t bytes) {
   static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint64_t begin = addresses_[index] / page * page;
-  const uint64_t end = addresses_[index] + sizes_[index];
-  // Advice: where the system has none to take, the pages come when they are touched.
-  (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+  const uint64_t begin = address / page * page;
+  // Advice: where the system does not take it, the pages come when they are touched.
+  (void)madvise(reinterpret_cast<void*>(begin), address + bytes - begin, MADV_WILLNEED);
 }
 
 }  // namespace fastloader

@@ -22,15 +22,15 @@ class MemorySource final : public Source {
   void read(uint64_t index, std::vector<uint8_t>& bytes) const override;
   std::optional<SampleBytes> view(uint64_t index) const override;
   std::string name(uint64_t index) const override { return "sample " + std::to_string(index); }
-  /// Tells the system that the sample's pages will be read soon, so that it fetches those of a
-  /// mapped file all at once, ahead of time. Waits for nothing; does nothing for a sample that is
-  /// not there.
-  void will_need(uint64_t index) const;
 
  private:
   const uint64_t* const addresses_;
   const uint64_t* const sizes_;
   const uint64_t count_;
 };
+
+/// Tells the system that this memory will be read soon, so that it fetches what is mapped there of
+/// a file all at once, ahead of time. Waits for nothing.
+void will_need(uint64_t address, uint64_t bytes);
 
 }  // namespace fastloader

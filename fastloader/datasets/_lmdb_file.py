@@ -68,9 +68,8 @@ class DamagedError(ValueError):
     """A record, or the file, is not what was written."""
 
 
-def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
-    """With ``check``, also the checksum. Raises DamagedError that names the key."""
-    view = memoryview(data)
+def _decode_header(view: memoryview, key: bytes) -> tuple[int, int, int]:
+    """Checksum, label, and where the image ends."""
     if len(view) < HEADER_BYTES:
         raise DamagedError(f"record {key!r} is damaged: {len(view)} bytes are no header")
     crc, name_bytes, label, image_bytes = _HEADER.unpack_from(view)
@@ -79,11 +78,23 @@ def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
             f"record {key!r} is damaged: its header speaks of {image_bytes} + {name_bytes} bytes, "
             f"there are {len(view) - HEADER_BYTES}"
         )
+    return crc, label, HEADER_BYTES + image_bytes
+
+
+def image_size(data: Any, key: bytes) -> int:
+    """Bytes of the image, which begins behind the header. Reads the header only: a record's end may be
+    far from it on a cold disk. Raises DamagedError that names the key."""
+    return _decode_header(memoryview(data), key)[2] - HEADER_BYTES
+
+
+def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
+    """With ``check``, also the checksum. Raises DamagedError that names the key."""
+    view = memoryview(data)
+    crc, label, end = _decode_header(view, key)
     if check and zlib.crc32(view[4:]) != crc:
         raise DamagedError(f"record {key!r} is damaged: its checksum does not match")
-    middle = HEADER_BYTES + image_bytes
-    name = bytes(view[middle:]).decode("utf-8", "surrogateescape")
-    return Record(label, view[HEADER_BYTES:middle], name)
+    name = bytes(view[end:]).decode("utf-8", "surrogateescape")
+    return Record(label, view[HEADER_BYTES:end], name)
 
 
 def data_file(path: str) -> str:
