@@ -7,6 +7,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import logging
+import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -49,9 +50,12 @@ class ErrorPolicy:
     )
 
     def count(self, what: str, error: BaseException) -> None:
-        """One more bad sample. Raises when that is too many."""
+        """One more bad sample."""
         self.bad += 1
         self.last.append(f"{what}: {type(error).__name__}: {error}")
+
+    def check(self, what: str, error: BaseException) -> None:
+        """Raises when there are too many by now, of which this is the last."""
         if self.max_errors is None or self.on_error == "raise":
             return
         allowed: float = self.max_errors
@@ -72,7 +76,7 @@ def make_policy(on_error: str, max_errors: int | float | None) -> ErrorPolicy:
     if max_errors is not None:
         if isinstance(max_errors, bool) or not isinstance(max_errors, int | float):
             raise TypeError(f"max_errors must be a count, a rate or None, got {max_errors!r}")
-        if max_errors < 0 or (isinstance(max_errors, float) and max_errors > 1):
+        if not (max_errors >= 0 and (isinstance(max_errors, int) or max_errors <= 1)):
             raise ValueError(f"max_errors={max_errors}: a count from 0, or a rate from 0.0 to 1.0")
         if on_error == "raise":
             raise ValueError("max_errors is for on_error='skip' or 'replace'; 'raise' allows none")
@@ -244,7 +248,7 @@ class ImageIterator(Iterator[Any]):
         # keeps the error must not keep the slot of another batch.
         place = None
         try:
-            keys = self._checked([int(key) for key in next(index_batches)])
+            keys = self._checked([operator.index(key) for key in next(index_batches)])
             draws = None if self._epoch is None else self._epoch.draws
             place = self._reserve(self._source.slot_bytes(len(keys), draws))
             return self._submit(keys, place)
@@ -342,37 +346,45 @@ class ImageIterator(Iterator[Any]):
         and the policy what to do. Returns the positions to keep, None for all."""
         with concurrent.futures.ThreadPoolExecutor(self._source.quota.threads) as pool:
             done = [pool.submit(self._redo, submitted, position) for position, _ in failures]
-        policy = self._source.policy
-        skipped = set()
+        bad: dict[int, BaseException] = {}
         for (position, _reason), future in zip(failures, done):
-            error = future.exception()
-            if error is None:
-                continue
-            path = self._source.files.name(submitted.files[position])
-            what = f"sample {submitted.keys[position]}, {path}"
-            if self._source.lowered.attempts > 1 and policy.on_error == "raise":
-                self._try_next(submitted, position, error)
-                continue
-            if policy.on_error == "raise" or not isinstance(error, Exception):
-                policy.count(what, error)
-                if hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(what)
-                raise error
-            policy.count(what, error)
-            if policy.on_error == "skip":
-                skipped.add(position)
-            else:
-                self._replace(submitted, position, error)
-        if not skipped:
+            raised = future.exception()
+            if raised is not None:
+                bad[position] = raised
+        if not bad:
             return None
-        return [position for position in range(len(submitted.keys)) if position not in skipped]
+        policy = self._source.policy
+        if policy.on_error == "raise" and self._source.lowered.attempts > 1:
+            for position, error in bad.items():
+                self._try_next(submitted, position, error)
+            return None
+        # All of them are counted before one is raised.
+        for position, error in bad.items():
+            policy.count(self._named(submitted, position), error)
+        for position, error in bad.items():
+            if policy.on_error == "raise" or not isinstance(error, Exception):
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(self._named(submitted, position))
+                raise error
+        policy.check(self._named(submitted, position), error)
+        if policy.on_error == "skip":
+            return [position for position in range(len(submitted.keys)) if position not in bad]
+        for position, error in bad.items():
+            self._replace(submitted, position, error)
+        return None
 
-    def _redo(self, submitted: Submitted, position: int) -> None:
-        picture = self._source.files.open_rgb(submitted.files[position])
+    def _named(self, submitted: Submitted, position: int) -> str:
+        path = self._source.files.name(submitted.files[position])
+        return f"sample {submitted.keys[position]}, {path}"
+
+    def _redo(self, submitted: Submitted, position: int, other: int | None = None) -> None:
+        """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""
+        file = submitted.files[position] if other is None else other
+        picture = self._source.files.open_rgb(file)
         pixels = np.ascontiguousarray(np.asarray(picture))
         height, width, _ = pixels.shape
         submitted.batch.transform_pixels(
-            position, pixels=pixels.ctypes.data, height=height, width=width
+            position, pixels=pixels.ctypes.data, height=height, width=width, index=other
         )
 
     def _try_next(self, submitted: Submitted, position: int, error: BaseException) -> None:
@@ -381,7 +393,7 @@ class ImageIterator(Iterator[Any]):
         lowered, policy = self._source.lowered, self._source.policy
         for attempt in range(lowered.attempts):
             file = submitted.files[position]
-            what = f"sample {submitted.keys[position]}, {self._source.files.name(file)}"
+            what = self._named(submitted, position)
             if attempt:
                 try:
                     self._redo(submitted, position)
@@ -409,7 +421,10 @@ class ImageIterator(Iterator[Any]):
             try:
                 submitted.batch.decode_other(position, index=file, seed=seed)
             except Error:
-                continue
+                try:
+                    self._redo(submitted, position, file)
+                except Exception:
+                    continue
             submitted.files[position] = file
             return
         raise Error(

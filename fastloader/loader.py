@@ -39,7 +39,6 @@ from fastloader._engine_iterator import Epoch
 from fastloader._images import ImageIterator, ImageSource, Wish, make_policy
 from fastloader._limits import available_threads
 from fastloader._lowering import Lowered, lower
-from fastloader._normalization import Normalization
 from fastloader._position import Position
 from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
@@ -335,9 +334,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def _iterate_images(self, lowered: Lowered) -> Any:
         normalization = self._delivery.normalization
         if lowered.chain.floating:
-            normalization = Normalization(
-                lowered.chain.mean, lowered.chain.std, torch.float32, False, None
-            )
+            normalization = lowered.chain.normalization
         on_device = self._delivery.path in ("engine", "streams")
         # What is erased or mixed is normalised then, a whole batch at a time.
         raw = on_device or self._delivery.augmentation is not None
