@@ -195,7 +195,9 @@ class ImageIterator(Iterator[Any]):
     Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
     twice (``repeats``), the position in the epoch joins the key, which is ``position`` for the first
     sample. ``length()`` is the number of batches; ``pin`` puts them into torch's pinned memory, as
-    DataLoader's pin_memory does.
+    DataLoader's pin_memory does. ``drawn_ahead``: of index batches, so many are asked of the sampler at
+    the beginning and another one whenever a batch is taken, as torch does for its workers; None: as the
+    pool needs them.
 
     With an ``epoch`` the pictures are decoded straight into its slots, and a batch is only for that
     epoch's `put_batch`, before the next one is asked for.
@@ -214,6 +216,7 @@ class ImageIterator(Iterator[Any]):
         statistics: Statistics,
         pin: bool,
         epoch: Epoch | None,
+        drawn_ahead: int | None = None,
     ) -> None:
         self._source = source
         self._epoch = epoch
@@ -222,6 +225,8 @@ class ImageIterator(Iterator[Any]):
         self._statistics = statistics
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
+        self._drawn: collections.deque[Any] = collections.deque()
+        self._draws_in_step = drawn_ahead is not None
         self.base_seed = base_seed
         self._repeats = repeats
         self._position = position
@@ -232,10 +237,33 @@ class ImageIterator(Iterator[Any]):
         weakref.finalize(self, _cancel, self._flight, self._pid)
         if epoch is not None:
             epoch.stop_source = functools.partial(_cancel, self._flight, self._pid)
+        for _ in range(drawn_ahead or 0):
+            self._draw(index_batches)
         self._top_up()
+
+    def _draw(self, index_batches: Iterator[Any]) -> None:
+        """One index batch or, in its place, what the sampler raises."""
+        if self._drawn and self._drawn[-1] is StopIteration:
+            return
+        try:
+            self._drawn.append(next(index_batches))
+        except StopIteration:
+            self._drawn.append(StopIteration)
+        except Exception as error:
+            self._drawn.append(error)
+
+    def _next_keys(self, index_batches: Iterator[Any]) -> Any:
+        if not self._drawn:
+            return next(index_batches)
+        keys = self._drawn.popleft()
+        if keys is StopIteration or isinstance(keys, Exception):
+            raise keys
+        return keys
 
     def _top_up(self) -> None:
         while self._index_batches is not None and len(self._flight) < self._ahead:
+            if self._draws_in_step and not self._drawn:
+                break
             try:
                 self._flight.append(self._begin_batch(self._index_batches))
             except (StopIteration, _EpochIsOver):
@@ -248,7 +276,7 @@ class ImageIterator(Iterator[Any]):
         # keeps the error must not keep the slot of another batch.
         place = None
         try:
-            keys = self._checked([operator.index(key) for key in next(index_batches)])
+            keys = self._checked([operator.index(key) for key in self._next_keys(index_batches)])
             draws = None if self._epoch is None else self._epoch.draws
             place = self._reserve(self._source.slot_bytes(len(keys), draws))
             return self._submit(keys, place)
@@ -311,6 +339,8 @@ class ImageIterator(Iterator[Any]):
         except IndexError:
             raise StopIteration from None  # closed meanwhile, on another thread or at exit
         assert taken is first
+        if self._draws_in_step and self._index_batches is not None:
+            self._draw(self._index_batches)
         if self._epoch is not None:
             self._epoch.place = first.place
         else:

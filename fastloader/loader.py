@@ -353,6 +353,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         index_batches = iter(self._index_sampler)
         base_seed = self._position.image_seed(self)
 
+        # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
+        in_step = self.num_workers > 0 and self._delivery.path in ("torch", "cpu")
+
         def begin(epoch: Epoch | None) -> ImageIterator:
             self._images = ImageIterator(
                 source,
@@ -365,6 +368,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 statistics=Statistics() if raw else self._delivery.statistics,
                 pin=self.pin_memory and not raw and _torch.accelerator_type() is not None,
                 epoch=epoch,
+                drawn_ahead=(
+                    max(1, self.num_workers * (self.prefetch_factor or 0)) if in_step else None
+                ),
             )
             return self._images
 

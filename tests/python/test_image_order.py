@@ -329,6 +329,25 @@ def test_early_breaks(whole, device):
     assert labels(loader) == IN_ORDER
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_an_early_break_leaves_the_generator_as_torch_does(whole, workers):
+    """RandomSampler draws once more at its end, and torch asks it as far ahead as its workers go."""
+
+    def scenario(kind, taken, options):
+        generator = torch.Generator().manual_seed(3)
+        loader = kind(whole, 5, shuffle=True, generator=generator, num_workers=workers, **options)
+        iterator = iter(loader)
+        for _ in range(taken):
+            next(iterator)
+        state = generator.get_state()
+        del iterator
+        return [state, *(labels for _, labels in loader)]
+
+    for options in ({}, {"prefetch_factor": 1}, {"drop_last": True}):
+        for taken in range(COUNT // 5 + 1):
+            same(scenario(FastLoader, taken, options), scenario(DataLoader, taken, options))
+
+
 def test_two_iterators_and_zip(crops, device):
     loader = FastLoader(crops, 4, **device)
     a, b = iter(loader), iter(loader)
