@@ -164,6 +164,8 @@ def _read_step(chain: Chain, step: Any) -> None:
         raise Unlowered(f"{_shown(step)}: only the steps of a Compose are looked at")
     if isinstance(step, torch.nn.Module) and (step._forward_hooks or step._forward_pre_hooks):
         raise Unlowered(f"{_shown(step)} has hooks")
+    if "forward" in getattr(step, "__dict__", ()):
+        raise Unlowered(f"{_shown(step)} has a forward() of its own")
     if kind in ("RandomHorizontalFlip", "RandomVerticalFlip"):
         _read_flip(chain, step, kind)  # the same before and behind the conversion to a tensor
     elif kind == "RGB":

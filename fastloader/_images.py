@@ -294,6 +294,8 @@ class ImageIterator(Iterator[Any]):
         return place
 
     def _checked(self, keys: list[int]) -> list[int]:
+        if not keys:
+            raise IndexError("the sampler gave a batch without an index")  # as default_collate
         length = len(self._source.lowered)
         for key in keys:
             if not -length <= key < length:

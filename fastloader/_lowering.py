@@ -126,7 +126,10 @@ def _lower_dataset(dataset: Any) -> Lowered:
             raise Unlowered("the dataset has no transform: its samples are Pillow images")
         chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
         files = FolderFiles(dataset.paths, dataset.ends)
-        return Lowered(files, dataset.targets, None, chain, "fastloader ImageFolder")
+        targets = np.asarray(dataset.targets)  # which somebody may have set
+        if targets.dtype.kind not in "iu" or targets.shape != (len(files),):
+            raise Unlowered("the dataset's targets are not a whole number for each file")
+        return Lowered(files, targets, None, chain, "fastloader ImageFolder")
     if kind is LMDBDataset:
         return _lower_lmdb(dataset)
     if _is(kind, "torchvision.datasets.folder", "ImageFolder"):

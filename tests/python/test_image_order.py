@@ -456,6 +456,17 @@ def test_index_beyond_the_end(whole, device, bad):
     assert next(iterator)[1].tolist() == [3, 4]
 
 
+def test_batch_without_an_index(whole, device):
+    batches = Own([[0, 1], [], [2]])
+    with pytest.raises(IndexError):
+        list(DataLoader(whole, batch_sampler=batches))
+    iterator = iter(FastLoader(whole, batch_sampler=batches, **device))
+    assert next(iterator)[1].tolist() == [0, 1]
+    with pytest.raises(IndexError):
+        next(iterator)
+    assert next(iterator)[1].tolist() == [2]
+
+
 @pytest.mark.parametrize("bad", [1.0, "1", None])
 def test_index_that_is_none(whole, device, bad):
     iterator = iter(FastLoader(whole, 2, sampler=Own([0, 1, bad, 2, 3, 4]), **device))

@@ -94,6 +94,26 @@ def test_what_is_no_index_is_refused_as_torch_refuses_it(tv, root, indices):
         list(loader)
 
 
+def test_targets_that_somebody_has_set(root):
+    dataset = folder(root)
+    for targets in ([5] * 11, torch.arange(11), np.arange(11, dtype=np.uint8)):
+        dataset.targets = targets
+        loader = FastLoader(dataset, 3)
+        assert is_native(loader)
+        same(copied(loader), list(DataLoader(dataset, 3)))
+    dataset.targets = [0.5] * 11
+    assert "targets" in FastLoader(dataset).plan()
+
+
+def test_a_step_with_a_forward_of_its_own(tv, root):
+    step = tv.transforms.Resize((12, 10))
+    step.forward = lambda image: image.resize((5, 7))
+    chain = tv.transforms.Compose([step, tv.transforms.PILToTensor()])
+    loader = FastLoader(tv.datasets.ImageFolder(root, chain))
+    assert "forward() of its own" in loader.plan()
+    assert next(iter(loader))[0].shape == (1, 3, 7, 5)
+
+
 def test_targets_of_other_types(tv, root):
     chain = tv.transforms.Compose([tv.transforms.Resize((12, 10)), tv.transforms.PILToTensor()])
     dataset = tv.datasets.ImageFolder(root, chain)
