@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from fastloader import transforms
+from fastloader._normalization import Normalization
 
 T = TypeVar("T")
 
@@ -46,6 +47,11 @@ class Chain:
     def scaled(self) -> bool:
         """Whether a step resizes."""
         return any(each is not None for each in (self.exact, self.shorter, self.cover, self.fit))
+
+    @property
+    def normalization(self) -> Normalization:
+        """Of a chain that ends in floats."""
+        return Normalization(self.mean, self.std, torch.float32, False, None)
 
     def native(self, module: Any) -> Any:
         return module.ImageTransform(
@@ -158,6 +164,8 @@ def _read_step(chain: Chain, step: Any) -> None:
         raise Unlowered(f"{_shown(step)}: only the steps of a Compose are looked at")
     if isinstance(step, torch.nn.Module) and (step._forward_hooks or step._forward_pre_hooks):
         raise Unlowered(f"{_shown(step)} has hooks")
+    if "forward" in getattr(step, "__dict__", ()):
+        raise Unlowered(f"{_shown(step)} has a forward() of its own")
     if kind in ("RandomHorizontalFlip", "RandomVerticalFlip"):
         _read_flip(chain, step, kind)  # the same before and behind the conversion to a tensor
     elif kind == "RGB":
@@ -261,6 +269,14 @@ def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
     if not scale:
         raise Unlowered(f"{_shown(step)} gives floats in 0..255: scale=True is not set")
     chain.floating = True
+
+
+def normalization_of(normalize: Any | None) -> Normalization:
+    """What the loader makes of a chain that ends in ToTensor, and in ``normalize`` if there is one."""
+    chain = Chain(tensor=True, floating=True)
+    if normalize is not None:
+        _read_normalize(chain, normalize)
+    return chain.normalization
 
 
 def _read_normalize(chain: Chain, step: Any) -> None:

@@ -7,6 +7,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import logging
+import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -49,9 +50,12 @@ class ErrorPolicy:
     )
 
     def count(self, what: str, error: BaseException) -> None:
-        """One more bad sample. Raises when that is too many."""
+        """One more bad sample."""
         self.bad += 1
         self.last.append(f"{what}: {type(error).__name__}: {error}")
+
+    def check(self, what: str, error: BaseException) -> None:
+        """Raises when there are too many by now, of which this is the last."""
         if self.max_errors is None or self.on_error == "raise":
             return
         allowed: float = self.max_errors
@@ -72,7 +76,7 @@ def make_policy(on_error: str, max_errors: int | float | None) -> ErrorPolicy:
     if max_errors is not None:
         if isinstance(max_errors, bool) or not isinstance(max_errors, int | float):
             raise TypeError(f"max_errors must be a count, a rate or None, got {max_errors!r}")
-        if max_errors < 0 or (isinstance(max_errors, float) and max_errors > 1):
+        if not (max_errors >= 0 and (isinstance(max_errors, int) or max_errors <= 1)):
             raise ValueError(f"max_errors={max_errors}: a count from 0, or a rate from 0.0 to 1.0")
         if on_error == "raise":
             raise ValueError("max_errors is for on_error='skip' or 'replace'; 'raise' allows none")
@@ -191,7 +195,9 @@ class ImageIterator(Iterator[Any]):
     Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
     twice (``repeats``), the position in the epoch joins the key, which is ``position`` for the first
     sample. ``length()`` is the number of batches; ``pin`` puts them into torch's pinned memory, as
-    DataLoader's pin_memory does.
+    DataLoader's pin_memory does. ``drawn_ahead``: of index batches, so many are asked of the sampler at
+    the beginning and another one whenever a batch is taken, as torch does for its workers; None: as the
+    pool needs them.
 
     With an ``epoch`` the pictures are decoded straight into its slots, and a batch is only for that
     epoch's `put_batch`, before the next one is asked for.
@@ -210,6 +216,7 @@ class ImageIterator(Iterator[Any]):
         statistics: Statistics,
         pin: bool,
         epoch: Epoch | None,
+        drawn_ahead: int | None = None,
     ) -> None:
         self._source = source
         self._epoch = epoch
@@ -218,6 +225,8 @@ class ImageIterator(Iterator[Any]):
         self._statistics = statistics
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
+        self._drawn: collections.deque[Any] = collections.deque()
+        self._draws_in_step = drawn_ahead is not None
         self.base_seed = base_seed
         self._repeats = repeats
         self._position = position
@@ -228,10 +237,33 @@ class ImageIterator(Iterator[Any]):
         weakref.finalize(self, _cancel, self._flight, self._pid)
         if epoch is not None:
             epoch.stop_source = functools.partial(_cancel, self._flight, self._pid)
+        for _ in range(drawn_ahead or 0):
+            self._draw(index_batches)
         self._top_up()
+
+    def _draw(self, index_batches: Iterator[Any]) -> None:
+        """One index batch or, in its place, what the sampler raises."""
+        if self._drawn and self._drawn[-1] is StopIteration:
+            return
+        try:
+            self._drawn.append(next(index_batches))
+        except StopIteration:
+            self._drawn.append(StopIteration)
+        except Exception as error:
+            self._drawn.append(error)
+
+    def _next_keys(self, index_batches: Iterator[Any]) -> Any:
+        if not self._drawn:
+            return next(index_batches)
+        keys = self._drawn.popleft()
+        if keys is StopIteration or isinstance(keys, Exception):
+            raise keys
+        return keys
 
     def _top_up(self) -> None:
         while self._index_batches is not None and len(self._flight) < self._ahead:
+            if self._draws_in_step and not self._drawn:
+                break
             try:
                 self._flight.append(self._begin_batch(self._index_batches))
             except (StopIteration, _EpochIsOver):
@@ -244,7 +276,7 @@ class ImageIterator(Iterator[Any]):
         # keeps the error must not keep the slot of another batch.
         place = None
         try:
-            keys = self._checked([int(key) for key in next(index_batches)])
+            keys = self._checked([operator.index(key) for key in self._next_keys(index_batches)])
             draws = None if self._epoch is None else self._epoch.draws
             place = self._reserve(self._source.slot_bytes(len(keys), draws))
             return self._submit(keys, place)
@@ -262,6 +294,8 @@ class ImageIterator(Iterator[Any]):
         return place
 
     def _checked(self, keys: list[int]) -> list[int]:
+        if not keys:
+            raise IndexError("the sampler gave a batch without an index")  # as default_collate
         length = len(self._source.lowered)
         for key in keys:
             if not -length <= key < length:
@@ -307,6 +341,8 @@ class ImageIterator(Iterator[Any]):
         except IndexError:
             raise StopIteration from None  # closed meanwhile, on another thread or at exit
         assert taken is first
+        if self._draws_in_step and self._index_batches is not None:
+            self._draw(self._index_batches)
         if self._epoch is not None:
             self._epoch.place = first.place
         else:
@@ -342,37 +378,45 @@ class ImageIterator(Iterator[Any]):
         and the policy what to do. Returns the positions to keep, None for all."""
         with concurrent.futures.ThreadPoolExecutor(self._source.quota.threads) as pool:
             done = [pool.submit(self._redo, submitted, position) for position, _ in failures]
-        policy = self._source.policy
-        skipped = set()
+        bad: dict[int, BaseException] = {}
         for (position, _reason), future in zip(failures, done):
-            error = future.exception()
-            if error is None:
-                continue
-            path = self._source.files.name(submitted.files[position])
-            what = f"sample {submitted.keys[position]}, {path}"
-            if self._source.lowered.attempts > 1 and policy.on_error == "raise":
-                self._try_next(submitted, position, error)
-                continue
-            if policy.on_error == "raise" or not isinstance(error, Exception):
-                policy.count(what, error)
-                if hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(what)
-                raise error
-            policy.count(what, error)
-            if policy.on_error == "skip":
-                skipped.add(position)
-            else:
-                self._replace(submitted, position, error)
-        if not skipped:
+            raised = future.exception()
+            if raised is not None:
+                bad[position] = raised
+        if not bad:
             return None
-        return [position for position in range(len(submitted.keys)) if position not in skipped]
+        policy = self._source.policy
+        if policy.on_error == "raise" and self._source.lowered.attempts > 1:
+            for position, error in bad.items():
+                self._try_next(submitted, position, error)
+            return None
+        # All of them are counted before one is raised.
+        for position, error in bad.items():
+            policy.count(self._named(submitted, position), error)
+        for position, error in bad.items():
+            if policy.on_error == "raise" or not isinstance(error, Exception):
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(self._named(submitted, position))
+                raise error
+        policy.check(self._named(submitted, position), error)
+        if policy.on_error == "skip":
+            return [position for position in range(len(submitted.keys)) if position not in bad]
+        for position, error in bad.items():
+            self._replace(submitted, position, error)
+        return None
 
-    def _redo(self, submitted: Submitted, position: int) -> None:
-        picture = self._source.files.open_rgb(submitted.files[position])
+    def _named(self, submitted: Submitted, position: int) -> str:
+        path = self._source.files.name(submitted.files[position])
+        return f"sample {submitted.keys[position]}, {path}"
+
+    def _redo(self, submitted: Submitted, position: int, other: int | None = None) -> None:
+        """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""
+        file = submitted.files[position] if other is None else other
+        picture = self._source.files.open_rgb(file)
         pixels = np.ascontiguousarray(np.asarray(picture))
         height, width, _ = pixels.shape
         submitted.batch.transform_pixels(
-            position, pixels=pixels.ctypes.data, height=height, width=width
+            position, pixels=pixels.ctypes.data, height=height, width=width, index=other
         )
 
     def _try_next(self, submitted: Submitted, position: int, error: BaseException) -> None:
@@ -381,7 +425,7 @@ class ImageIterator(Iterator[Any]):
         lowered, policy = self._source.lowered, self._source.policy
         for attempt in range(lowered.attempts):
             file = submitted.files[position]
-            what = f"sample {submitted.keys[position]}, {self._source.files.name(file)}"
+            what = self._named(submitted, position)
             if attempt:
                 try:
                     self._redo(submitted, position)
@@ -409,7 +453,10 @@ class ImageIterator(Iterator[Any]):
             try:
                 submitted.batch.decode_other(position, index=file, seed=seed)
             except Error:
-                continue
+                try:
+                    self._redo(submitted, position, file)
+                except Exception:
+                    continue
             submitted.files[position] = file
             return
         raise Error(

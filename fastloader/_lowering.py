@@ -107,7 +107,7 @@ def _lower_dataset(dataset: Any) -> Lowered:
     kind = type(dataset)
     if kind is Subset:
         inner = _lower_dataset(dataset.dataset)
-        picked = np.asarray(dataset.indices, dtype=np.int64)
+        picked = _whole_numbers(dataset.indices)
         picked = np.where(picked < 0, picked + len(inner), picked)
         if picked.size and (picked.min() < 0 or picked.max() >= len(inner)):
             raise Unlowered("a Subset holds indices that its dataset has not")
@@ -126,7 +126,10 @@ def _lower_dataset(dataset: Any) -> Lowered:
             raise Unlowered("the dataset has no transform: its samples are Pillow images")
         chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
         files = FolderFiles(dataset.paths, dataset.ends)
-        return Lowered(files, dataset.targets, None, chain, "fastloader ImageFolder")
+        targets = np.asarray(dataset.targets)  # which somebody may have set
+        if targets.dtype.kind not in "iu" or targets.shape != (len(files),):
+            raise Unlowered("the dataset's targets are not a whole number for each file")
+        return Lowered(files, targets, None, chain, "fastloader ImageFolder")
     if kind is LMDBDataset:
         return _lower_lmdb(dataset)
     if _is(kind, "torchvision.datasets.folder", "ImageFolder"):
@@ -186,6 +189,19 @@ def _lower_timm(dataset: Any, called: str) -> Lowered:
     return Lowered(files, targets, None, chain, called, attempts)
 
 
+def _whole_numbers(indices: Any) -> Any:
+    """A Subset's, as int64. What a list would not take for an index is torch's to refuse."""
+    try:
+        picked = np.asarray(indices)
+    except (TypeError, ValueError):  # ragged
+        picked = np.asarray(None)
+    if picked.size == 0 and picked.ndim == 1:
+        return np.zeros(0, np.int64)
+    if picked.ndim != 1 or picked.dtype.kind not in "iu":
+        raise Unlowered("a Subset holds indices that are not whole numbers")
+    return picked.astype(np.int64, copy=False)
+
+
 # What a dataset's files became at the last epoch. The same arrays again mean that nothing has changed,
 # so that a loader keeps what it built on them.
 _last_time: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -201,8 +217,10 @@ def _flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderFiles, An
         return arrays
     encoded = [os.fsencode(path) for path, _target in samples]
     targets = [target for _path, target in samples]
-    if not all(isinstance(target, int) for target in targets):
+    if not all(isinstance(target, int) and not isinstance(target, bool) for target in targets):
         raise Unlowered("the dataset's targets are not whole numbers")
+    if targets and not -(1 << 63) <= min(targets) <= max(targets) < 1 << 63:
+        raise Unlowered("the dataset's targets are of more than 64 bits")
     files = FolderFiles(
         np.frombuffer(b"".join(encoded), dtype=np.uint8),
         np.cumsum([len(path) for path in encoded], dtype=np.uint64),

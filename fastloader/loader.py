@@ -39,7 +39,6 @@ from fastloader._engine_iterator import Epoch
 from fastloader._images import ImageIterator, ImageSource, Wish, make_policy
 from fastloader._limits import available_threads
 from fastloader._lowering import Lowered, lower
-from fastloader._normalization import Normalization
 from fastloader._position import Position
 from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
@@ -335,9 +334,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def _iterate_images(self, lowered: Lowered) -> Any:
         normalization = self._delivery.normalization
         if lowered.chain.floating:
-            normalization = Normalization(
-                lowered.chain.mean, lowered.chain.std, torch.float32, False, None
-            )
+            normalization = lowered.chain.normalization
         on_device = self._delivery.path in ("engine", "streams")
         # What is erased or mixed is normalised then, a whole batch at a time.
         raw = on_device or self._delivery.augmentation is not None
@@ -356,6 +353,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         index_batches = iter(self._index_sampler)
         base_seed = self._position.image_seed(self)
 
+        # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
+        in_step = self.num_workers > 0 and self._delivery.path in ("torch", "cpu")
+
         def begin(epoch: Epoch | None) -> ImageIterator:
             self._images = ImageIterator(
                 source,
@@ -368,6 +368,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 statistics=Statistics() if raw else self._delivery.statistics,
                 pin=self.pin_memory and not raw and _torch.accelerator_type() is not None,
                 epoch=epoch,
+                drawn_ahead=(
+                    max(1, self.num_workers * (self.prefetch_factor or 0)) if in_step else None
+                ),
             )
             return self._images
 

@@ -8,6 +8,8 @@ the draws are not: one number from torch's default generator seeds a counter-bas
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -122,7 +124,7 @@ class Resize(Transform):
         if isinstance(size, int) and not isinstance(size, bool):
             self.size: tuple[int, ...] = (size,)
         elif isinstance(size, Sequence) and not isinstance(size, str) and len(size) in (1, 2):
-            self.size = tuple(int(edge) for edge in size)
+            self.size = tuple(operator.index(edge) for edge in size)
         elif isinstance(size, Sequence) and not isinstance(size, str):
             raise ValueError("If size is a sequence, it should have 1 or 2 values")
         else:
@@ -191,6 +193,8 @@ class PILToTensor(Transform):
     def apply(self, image: Any, draw: Draw) -> torch.Tensor:
         import numpy
 
+        if isinstance(image, torch.Tensor):
+            raise TypeError(f"{type(self).__name__} takes a Pillow image, not a tensor")
         array = numpy.array(image, copy=True)
         if array.ndim == 2:
             array = array[:, :, None]
@@ -198,10 +202,16 @@ class PILToTensor(Transform):
 
 
 class ToTensor(Transform):
-    """float32 of shape (channels, height, width), 0..1."""
+    """float32 of shape (channels, height, width), 0..1. What is not of bytes, such as images of modes I
+    and F, keeps its values, as with torchvision."""
 
     def apply(self, image: Any, draw: Draw) -> torch.Tensor:
-        return PILToTensor().apply(image, draw).to(torch.float32).div_(255)
+        pixels = PILToTensor().apply(image, draw)
+        if pixels.dtype == torch.bool:  # mode 1
+            return pixels.to(torch.float32)
+        if pixels.dtype == torch.uint16:  # I;16
+            return pixels.to(torch.int16)
+        return pixels.to(torch.float32).div_(255) if pixels.dtype == torch.uint8 else pixels
 
 
 class Normalize(Transform):
@@ -235,13 +245,13 @@ def interpolation_name(interpolation: Any) -> str:
     return name
 
 
-def _pair(size: int | Sequence[int]) -> tuple[int, int]:
-    if isinstance(size, int | float):
-        pair = (int(size), int(size))
-    elif isinstance(size, Sequence) and len(size) == 1:
-        pair = (int(size[0]), int(size[0]))
-    elif isinstance(size, Sequence) and len(size) == 2:
-        pair = (int(size[0]), int(size[1]))
+def _pair(size: Any) -> tuple[int, int]:
+    if isinstance(size, numbers.Real):  # numpy's too
+        pair = (int(float(size)), int(float(size)))
+    elif len(size) == 1:
+        pair = (operator.index(size[0]), operator.index(size[0]))
+    elif len(size) == 2:
+        pair = (operator.index(size[0]), operator.index(size[1]))
     else:
         raise ValueError("Please provide only two dimensions (h, w) for size.")
     if min(pair) < 1:
@@ -259,7 +269,7 @@ def _range(name: str, values: Sequence[float], least: float) -> tuple[float, flo
 
 
 def _probability(p: float) -> float:
-    if not (isinstance(p, int | float) and 0.0 <= p <= 1.0):
+    if not (isinstance(p, numbers.Real) and 0.0 <= p <= 1.0):  # numpy's too
         raise ValueError("`p` should be a floating point value in the interval [0.0, 1.0].")
     return float(p)
 

@@ -334,15 +334,18 @@ void register_decode_pool(py::module_& module) {
            "The pixels as a DLPack capsule of shape (N, 3, H, W), once; after wait().")
       .def(
           "transform_pixels",
-          [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width) {
+          [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width,
+             std::optional<uint64_t> index) {
             const WithoutGil unlocked;
             DecodeBatch& decode = *batch.decode;
-            own_decoder().transform(decode.job(), decode.index(position), decode.seed(position),
-                                    reinterpret_cast<const uint8_t*>(pixels),
+            own_decoder().transform(decode.job(), index.value_or(decode.index(position)),
+                                    decode.seed(position), reinterpret_cast<const uint8_t*>(pixels),
                                     ImageSize{height, width}, decode.sample(position));
           },
           py::arg("position"), py::kw_only(), py::arg("pixels"), py::arg("height"),
-          py::arg("width"), "Finishes a failed sample from RGB pixels that somebody else decoded.")
+          py::arg("width"), py::arg("index") = py::none(),
+          "Finishes a failed sample from RGB pixels that somebody else decoded; `index`: of "
+          "another sample, which these are.")
       .def(
           "decode_other",
           [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {

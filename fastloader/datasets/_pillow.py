@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import Any
 
 
@@ -19,6 +21,13 @@ def image_module() -> Any:
 
 def open_rgb(path: str) -> Any:
     """The first frame of the picture at ``path``, decoded and converted as torchvision's default
-    loader does."""
-    with open(path, "rb") as file, image_module().open(file) as image:
-        return image.convert("RGB")
+    loader does. Raises OSError for what is no file: a pipe named .jpg would never end."""
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"not a regular file: {path!r}")
+        with image_module().open(file) as image:
+            return image.convert("RGB")
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # or for who writes to the pipe

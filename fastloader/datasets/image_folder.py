@@ -33,7 +33,8 @@ class ImageFolder(Dataset[Any]):
 
     Attributes:
         classes: names, sorted. class_to_idx: name to number. samples (imgs): sequence of
-            (path, class number). targets: class numbers, an int32 array.
+            (path, class number). targets: class numbers, an int32 array. extensions: those that were
+            taken, None with ``is_valid_file``.
 
     A chain of `fastloader.transforms` that does not end in a tensor gets PILToTensor at its end: a
     sample is then (uint8 tensor of shape (3, height, width), class).
@@ -47,12 +48,14 @@ class ImageFolder(Dataset[Any]):
         root: str | os.PathLike[str],
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
+        *,  # torchvision's fourth is ``loader``, which there is none of here
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
     ) -> None:
         self.root = os.path.expanduser(os.fspath(root))
         self.transform = transform
         self.target_transform = target_transform
+        self.extensions = None if is_valid_file else IMG_EXTENSIONS
         self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
         if not self.classes:
             raise FileNotFoundError(f"Couldn't find any class folder in {self.root}.")
@@ -129,15 +132,33 @@ class Samples(Sequence[tuple[str, int]]):
 
 
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``transform``, with PILToTensor behind it if it is a chain of ours that ends in an image."""
+    """``transform``, if it is a chain of ours with the end that it has in a batch: PILToTensor behind an
+    image; ToTensor and Normalize in one step, rounded as the loader rounds."""
     from fastloader import transforms
-    from fastloader._chain import steps_of
+    from fastloader._chain import Unlowered, normalization_of, steps_of
 
     steps = list(steps_of(transform))
-    tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
-    if any(type(step).__module__ != transforms.__name__ or type(step) in tensors for step in steps):
+    if any(type(step).__module__ != transforms.__name__ for step in steps):
         return transform
-    return transforms.Compose([*steps, transforms.PILToTensor()])
+    tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
+    geometric = [step for step in steps if type(step) not in tensors]
+    end = steps[len(geometric) :]
+    if not end:
+        return transforms.Compose([*steps, transforms.PILToTensor()])
+    kinds = [type(step) for step in end]
+    if kinds not in ([transforms.ToTensor], [transforms.ToTensor, transforms.Normalize]):
+        return transform
+    try:
+        normalization = normalization_of(end[1] if len(end) == 2 else None)
+    except Unlowered:
+        return transform
+
+    def floats(image: Any) -> Any:
+        pixels = transforms.PILToTensor()(image)[None]
+        out = normalization.output(pixels.shape, pixels.device)
+        return normalization.apply(pixels, out)[0]
+
+    return transforms.Compose([*geometric, floats])
 
 
 def checked_index(index: int, length: int) -> int:

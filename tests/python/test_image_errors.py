@@ -242,6 +242,42 @@ def test_replace(tmp_path, device):
     assert len({run(seed, 1)[1][1][1] for seed in range(8)}) > 1
 
 
+def test_replaced_by_pictures_that_only_pillow_reads(tmp_path, device):
+    """With the crop that is drawn for the other picture, as with a JPEG."""
+    (tmp_path / "p" / "a").mkdir(parents=True)
+    rng = random.Random(3)
+    for number in range(COUNT):
+        picture(rng, 30 + number, 40).save(tmp_path / "p" / "a" / f"{number:02}.png")
+    dataset = ImageFolder(tmp_path / "p", T.RandomResizedCrop((24, 20), (0.2, 0.9)))
+    replaced_by(b"")(dataset.path(BAD))
+    loader = FastLoader(dataset, BATCH, on_error="replace", **device)
+    batches = [images.clone() for images, _ in loader]
+    assert [len(images) for images in batches] == [BATCH] * 4
+    got = batches[1][BAD - BATCH]
+    others = [index for index in range(COUNT) if index != BAD]
+    again = [redo(dataset.path(i), loader.replay(i), exact=(24, 20)) for i in others]
+    assert any(torch.equal(got, each) for each in again)
+    assert loader.stats()["images"]["bad"] == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "skip", "max_errors": 0}])
+def test_all_bad_samples_of_a_batch_are_counted(root, options):
+    """Though only the first can be raised."""
+    dataset = ImageFolder(root, CHAIN)
+    for index in (3, 5):
+        replaced_by(b"")(dataset.path(index))
+    loader = FastLoader(dataset, BATCH, **options)
+    assert isinstance(batches_of(iter(loader))[1], Exception)
+    images = loader.stats()["images"]
+    assert images["bad"] == 2
+    assert [dataset.path(i) in said for i, said in zip((3, 5), images["last_bad"])] == [True, True]
+
+
+def test_max_errors_is_a_number(root):
+    with pytest.raises(ValueError, match="max_errors=nan"):
+        FastLoader(ImageFolder(root, CHAIN), on_error="skip", max_errors=float("nan"))
+
+
 @pytest.mark.parametrize("limit", [2, 0])
 def test_max_errors(root, limit):
     dataset = ImageFolder(root, CHAIN)
@@ -310,6 +346,43 @@ def test_pillows_switch_counts_on_the_native_path(root, monkeypatch):
     images = [images.clone() for images, _ in FastLoader(dataset, BATCH)]
     for got, (wanted, _) in zip(images, DataLoader(dataset, BATCH)):
         assert torch.equal(got, wanted)
+
+
+# --- what is no file, and what is too large ----------------------------------------------------
+
+
+def test_pipes_and_devices_are_bad_samples(root):
+    """Reading a pipe that nobody writes to would never end; nor would /dev/zero."""
+    done = script(
+        """
+        import os, sys
+        from fastloader import FastLoader, transforms as T
+        from fastloader.datasets import ImageFolder
+        dataset = ImageFolder(sys.argv[1], T.Resize((24, 20)))
+        os.remove(dataset.path(4)), os.mkfifo(dataset.path(4))
+        os.remove(dataset.path(5)), os.symlink("/dev/zero", dataset.path(5))
+        loader = FastLoader(dataset, 3, on_error="skip")
+        print([len(images) for images, _ in loader], loader.stats()["images"]["bad"])
+        for index in (4, 5):
+            try:
+                dataset[index]
+            except OSError as error:
+                print(dataset.path(index) in str(error))
+        """,
+        root,
+        timeout=60,
+    )
+    assert done.stdout.split("\n")[:3] == ["[3, 1, 3, 3] 2", "True", "True"]
+
+
+def test_a_file_larger_than_any_picture_is_not_read(root):
+    """Sparse, so that it takes no place; into memory it would be read whole."""
+    dataset = ImageFolder(root, CHAIN)
+    with open(dataset.path(BAD), "wb") as file:
+        file.truncate((1 << 30) + 1)
+    loader = FastLoader(dataset, BATCH, on_error="skip")
+    assert [len(images) for images, _ in loader] == [3, 2, 3, 3]
+    assert loader.stats()["images"]["scratch_bytes"] < 1 << 30
 
 
 # --- bombs, crashes -----------------------------------------------------------------------------

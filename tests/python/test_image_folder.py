@@ -110,6 +110,19 @@ def test_is_valid_file(theirs, tree):
     assert any(path.endswith("1.gif") for path, _ in folder.samples)
 
 
+def test_extensions(theirs, tree):
+    same_as(theirs, tree)
+    assert ImageFolder(tree).extensions == theirs(tree).extensions
+    taken = {"is_valid_file": lambda path: path.endswith(".jpg"), "allow_empty": True}
+    assert ImageFolder(tree, **taken).extensions is theirs(tree, **taken).extensions is None
+
+
+def test_torchvisions_loader_is_not_taken_for_something_else(tree):
+    """Its place is the fourth, where it would pass for is_valid_file and accept every file."""
+    with pytest.raises(TypeError):
+        ImageFolder(tree, None, None, Image.open)
+
+
 def test_links_are_followed(theirs, tree, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()

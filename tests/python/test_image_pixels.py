@@ -187,9 +187,9 @@ def test_one_sample_is_what_a_batch_holds(plain, end):
     images, labels = next(iter(FastLoader(dataset, 4)))
     image, label = dataset[1]
     assert type(image) is torch.Tensor and type(label) is int
-    assert image.dtype == images.dtype and image.shape == images[1].shape
-    assert torch.allclose(image.float(), images[1].float(), atol=2e-6, rtol=0)
+    same(image, images[1].clone())
     assert label == labels[1]
+    same(next(iter(DataLoader(dataset, 4))), [images.clone(), labels])
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,7 @@ def test_one_sample_is_what_a_batch_holds(plain, end):
 def test_nested_chains_too(plain, nested):
     dataset = ImageFolder(plain, nested())
     images, _ = next(iter(FastLoader(dataset, 4)))
-    image = dataset[1][0]
-    assert image.dtype == images.dtype and image.shape == images[1].shape
-    assert torch.allclose(image.float(), images[1].float(), atol=2e-6, rtol=0)
+    same(dataset[1][0], images[1].clone())
 
 
 @pytest.mark.parametrize("workers", [0, 2])

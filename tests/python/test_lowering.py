@@ -3,8 +3,10 @@ other path then gives the right data."""
 
 import importlib
 import logging
+import re
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from pictures import IMAGE_FOLDER, import_torchvision, plain_folder, script, stand_in
@@ -64,6 +66,8 @@ VIEWS = {
     "concat of concat": lambda data: ConcatDataset([ConcatDataset([data]), Subset(data, [2])]),
     "empty subset": lambda data: Subset(data, []),
     "tensor subset": lambda data: Subset(data, torch.tensor([3, 1])),
+    "subset of tensors": lambda data: Subset(data, list(torch.tensor([3, 1]))),
+    "array subset": lambda data: Subset(data, np.array([3, 1], np.uint8)),
 }
 
 
@@ -74,6 +78,51 @@ def test_views_are_lowered_and_right(root, name):
     assert is_native(loader), loader.plan()
     assert f"{len(dataset)} samples" in loader.plan()
     same(copied(loader), list(DataLoader(dataset, 3)))
+
+
+@pytest.mark.parametrize(
+    "indices", [[1.0, 2.0], ["1", "2"], [2**70], [[1, 2], [3, 4]], [[1], [2, 3]]]
+)
+def test_what_is_no_index_is_refused_as_torch_refuses_it(tv, root, indices):
+    chain = tv.transforms.Compose([tv.transforms.Resize((12, 10)), tv.transforms.PILToTensor()])
+    dataset = Subset(tv.datasets.ImageFolder(root, chain), indices)
+    with pytest.raises((TypeError, IndexError)) as wanted:
+        list(DataLoader(dataset))
+    loader = FastLoader(dataset)
+    assert "not whole numbers" in loader.plan()
+    with pytest.raises(wanted.type, match=re.escape(str(wanted.value))):
+        list(loader)
+
+
+def test_targets_that_somebody_has_set(root):
+    dataset = folder(root)
+    for targets in ([5] * 11, torch.arange(11), np.arange(11, dtype=np.uint8)):
+        dataset.targets = targets
+        loader = FastLoader(dataset, 3)
+        assert is_native(loader)
+        same(copied(loader), list(DataLoader(dataset, 3)))
+    dataset.targets = [0.5] * 11
+    assert "targets" in FastLoader(dataset).plan()
+
+
+def test_a_step_with_a_forward_of_its_own(tv, root):
+    step = tv.transforms.Resize((12, 10))
+    step.forward = lambda image: image.resize((5, 7))
+    chain = tv.transforms.Compose([step, tv.transforms.PILToTensor()])
+    loader = FastLoader(tv.datasets.ImageFolder(root, chain))
+    assert "forward() of its own" in loader.plan()
+    assert next(iter(loader))[0].shape == (1, 3, 7, 5)
+
+
+def test_targets_of_other_types(tv, root):
+    chain = tv.transforms.Compose([tv.transforms.Resize((12, 10)), tv.transforms.PILToTensor()])
+    dataset = tv.datasets.ImageFolder(root, chain)
+    samples = dataset.samples
+    for convert in (bool, float, lambda target: target - 2**62):
+        dataset.samples = [(path, convert(target)) for path, target in samples]
+        same(copied(FastLoader(dataset, 3)), list(DataLoader(dataset, 3)))
+    dataset.samples = [(path, target + 2**63) for path, target in samples]
+    assert "64 bits" in FastLoader(dataset).plan()
 
 
 def of_version(tv, version):

@@ -118,6 +118,22 @@ def test_refused_though_torchvision_fails_later_or_never(make):
         make()
 
 
+@pytest.mark.parametrize("make", [T.CenterCrop, T.RandomResizedCrop, T.Resize])
+@pytest.mark.parametrize("size", [(4.5, 6), ("4", 6), "46", None])
+def test_edges_are_whole_numbers(make, size):
+    with pytest.raises(TypeError):
+        make(size)
+
+
+@pytest.mark.parametrize("name", ["CenterCrop", "RandomResizedCrop"])
+@pytest.mark.parametrize("size", [np.int64(7), np.array([7, 8]), torch.Size([7, 8])])
+def test_sizes_as_torchvision_takes_them(tv, name, size):
+    image = picture(random.Random(1), 31, 17)
+    assert getattr(T, name)(size)(image).size == getattr(tv, name)(size)(image).size
+    assert getattr(T, name)(7.9)(image).size == getattr(tv, name)(7.9)(image).size == (7, 7)
+    assert T.RandomHorizontalFlip(np.float32(0.5)).p == 0.5
+
+
 def test_interpolation_by_every_name(tv):
     for name, number in (("bilinear", 2), ("bicubic", 3)):
         mode = tv.InterpolationMode(name)
@@ -253,6 +269,20 @@ def test_flips_and_tensors_give_torchvisions_pixels(tv):
     )
     image = picture(rng, 31, 17)
     assert torch.allclose(chain(image), theirs(image), atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("mode", ["1", "I", "F", "I;16", "P", "LA", "CMYK"])
+def test_tensors_of_every_mode_are_torchvisions(tv, mode):
+    image = picture(random.Random(7), 31, 17, mode)
+    for name in ("ToTensor", "PILToTensor"):
+        ours, theirs = getattr(T, name)()(image), getattr(tv, name)()(image)
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs), name
+
+
+def test_tensors_are_made_of_images_only():
+    for step in (T.ToTensor(), T.PILToTensor()):
+        with pytest.raises(TypeError, match="tensor"):
+            step(torch.zeros(3, 4, 5))
 
 
 def test_normalize_needs_floats():
