@@ -21,6 +21,7 @@ from fastloader.datasets._lmdb_file import (
     TARGETS,
     VERSION,
     DamagedError,
+    check_size,
     data_file,
     decode_record,
     encode_record,
@@ -46,6 +47,8 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
         raise SourceError(f"{path}: there is no folder {parent}")
+    if os.path.isdir(path) and not os.path.exists(data_file(path)) and os.listdir(path):
+        raise SourceError(f"{path} is a folder of other files: name a file, or an empty folder")
     guard = exclusive_guard(data_file(path))
     try:
         writer = _Writer(path, source, encoding)
@@ -135,6 +138,7 @@ class _Writer:
         self._waiting: list[tuple[bytes, bytes]] = []
         self._waiting_bytes = 0
         try:
+            check_size(self._environment, path)
             self._continue_from(source)
         except BaseException:
             self._environment.close()
@@ -155,6 +159,8 @@ class _Writer:
                     )
             self._meta = meta
         self.count = self.committed = int(self._meta["count"])
+        if found is None:
+            self.commit()  # from now on it is told what this file is, whatever happens
 
     def add(self, sample: Sample) -> None:
         record = encode_record(sample.image, sample.label, sample.name)
