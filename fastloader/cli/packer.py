@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -92,7 +93,7 @@ def _write(writer: _Writer, source: PackSource, encoding: Encoding, workers: int
     except (SourceError, OSError, lmdb_module().Error) as error:
         with contextlib.suppress(OSError, lmdb_module().Error):
             writer.commit()
-        print(f"\nfastloader pack: {error}", file=sys.stderr)
+        print(f"\nfastloader pack: {error}{writer.no_room()}", file=sys.stderr)
         _say_how_far(writer, source)
         return 1
     return 0
@@ -201,6 +202,11 @@ class _Writer:
                 return
             except self._full:
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+
+    def no_room(self) -> str:
+        """LMDB calls a full disk "Input/output error" where it could write a part."""
+        free = shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
+        return f" (the disk is full: {free} bytes are left)" if free < self._waiting_bytes else ""
 
     def close(self) -> None:
         self._environment.close()

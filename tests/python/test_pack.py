@@ -370,6 +370,7 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
         from fastloader.cli import packer
         from fastloader.cli.__main__ import main
         packer._BATCH_RECORDS = 2
+        packer.shutil.disk_usage = lambda folder: type("Usage", (), {"free": 96})
         sys.exit(main(["pack", *sys.argv[1:]]))
     """)
     limit = total // 2
@@ -381,6 +382,7 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
         timeout=60,
     )
     assert done.returncode == 1 and "can be read" in done.stderr, done.stderr
+    assert "the disk is full: 96 bytes are left" in done.stderr
     assert "Traceback" not in done.stderr
     with pytest.warns(RuntimeWarning, match="interrupted"):
         written = contents(path)
