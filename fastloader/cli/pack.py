@@ -78,15 +78,22 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
 def _edge(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value
 
 
 def _quality(text: str) -> int:
-    value = int(text)
+    value = _whole(text)
     if not 1 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{value} is not between 1 and 100")
     return value

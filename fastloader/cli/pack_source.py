@@ -90,35 +90,60 @@ def _dataset(text: str, module: str, expression: str) -> PackSource:
             f"{text} is a {type(dataset).__name__} without a length: only datasets that are indexed "
             "from 0 can be packed and resumed"
         ) from None
-    if (
-        hasattr(dataset, "samples")
-        and hasattr(dataset, "root")
-        and getattr(dataset, "transform", None) is None
-        and getattr(dataset, "target_transform", None) is None
-    ):
-        # ImageFolder, torchvision's or ours: the files themselves.
-        return _files(dataset.samples, getattr(dataset, "classes", None), os.fspath(dataset.root))
+    classes = _class_names(dataset)
+    if _is_folder(dataset):
+        return _files(dataset.samples, classes, os.fspath(dataset.root))
 
     def read(index: int) -> Sample:
         item = dataset[index]
         image, label = item if isinstance(item, list | tuple) and len(item) == 2 else (item, -1)
         return Sample(_as_image(image, index), _as_label(label, index), str(index))
 
+    return PackSource(count, classes, f"{text} {count}", read)
+
+
+def _is_folder(dataset: Any) -> bool:
+    """An ImageFolder, torchvision's or ours, whose samples are the pictures in its files, so that these
+    can be packed as they are. A subclass or a loader of the user's own may make anything of them."""
+    from fastloader.datasets import ImageFolder
+
+    get = getattr(type(dataset), "__getitem__", None)
+    if get is not ImageFolder.__getitem__:
+        home = "torchvision.datasets.folder"
+        names = [
+            (getattr(each, "__module__", ""), getattr(each, "__qualname__", ""))
+            for each in (get, getattr(dataset, "loader", None))
+        ]
+        if names != [(home, "DatasetFolder.__getitem__"), (home, "default_loader")]:
+            return False
+    return dataset.transform is None and dataset.target_transform is None
+
+
+def _class_names(dataset: Any) -> list[str] | None:
+    """The synonyms that torchvision's ImageNet gives for a class become one name."""
     classes = getattr(dataset, "classes", None)
-    if not (isinstance(classes, list | tuple) and all(isinstance(name, str) for name in classes)):
-        classes = None
-    return PackSource(count, None if classes is None else list(classes), f"{text} {count}", read)
+    if not isinstance(classes, list | tuple) or not classes:
+        return None
+    names = [", ".join(each) if _are_names(each) else each for each in classes]
+    return names if _are_names(names) else None
+
+
+def _are_names(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
 
 
 def _as_label(label: Any, index: int) -> int:
     if label is None:
         return -1
     try:
-        return operator.index(label.item() if hasattr(label, "item") else label)
+        number = operator.index(label.item() if hasattr(label, "item") else label)
     except (TypeError, ValueError, RuntimeError):
         raise SourceError(
             f"sample {index}: the label is a {type(label).__name__}; records hold whole numbers"
         ) from None
+    if not -(2**63) <= number < 2**63:
+        raise SourceError(f"sample {index}: the label {number} does not fit into 64 bits")
+    return number
 
 
 def _as_image(image: Any, index: int) -> Any:

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from fastloader.datasets._lmdb_file import (
     TARGETS,
     VERSION,
     DamagedError,
+    check_size,
     data_file,
     decode_record,
     encode_record,
@@ -46,6 +48,8 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
         raise SourceError(f"{path}: there is no folder {parent}")
+    if os.path.isdir(path) and not os.path.exists(data_file(path)) and os.listdir(path):
+        raise SourceError(f"{path} is a folder of other files: name a file, or an empty folder")
     guard = exclusive_guard(data_file(path))
     try:
         writer = _Writer(path, source, encoding)
@@ -89,7 +93,7 @@ def _write(writer: _Writer, source: PackSource, encoding: Encoding, workers: int
     except (SourceError, OSError, lmdb_module().Error) as error:
         with contextlib.suppress(OSError, lmdb_module().Error):
             writer.commit()
-        print(f"\nfastloader pack: {error}", file=sys.stderr)
+        print(f"\nfastloader pack: {error}{writer.no_room()}", file=sys.stderr)
         _say_how_far(writer, source)
         return 1
     return 0
@@ -135,6 +139,7 @@ class _Writer:
         self._waiting: list[tuple[bytes, bytes]] = []
         self._waiting_bytes = 0
         try:
+            check_size(self._environment, path)
             self._continue_from(source)
         except BaseException:
             self._environment.close()
@@ -155,6 +160,8 @@ class _Writer:
                     )
             self._meta = meta
         self.count = self.committed = int(self._meta["count"])
+        if found is None:
+            self.commit()  # from now on it is told what this file is, whatever happens
 
     def add(self, sample: Sample) -> None:
         record = encode_record(sample.image, sample.label, sample.name)
@@ -195,6 +202,11 @@ class _Writer:
                 return
             except self._full:
                 self._environment.set_mapsize(2 * self._environment.info()["map_size"])
+
+    def no_room(self) -> str:
+        """LMDB calls a full disk "Input/output error" where it could write a part."""
+        free = shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
+        return f" (the disk is full: {free} bytes are left)" if free < self._waiting_bytes else ""
 
     def close(self) -> None:
         self._environment.close()

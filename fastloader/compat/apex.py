@@ -45,7 +45,8 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         device: as in `FastLoader`. "auto" (default): the accelerator if there is one (CUDA, NPU, XPU,
             ...), else the CPU.
 
-    Inputs arrive as float32 ``(x/255 - mean)/std``, targets as they are. Both belong to the stream
+    Inputs arrive as float32 ``(x/255 - mean)/std``, in the memory format of the first batch (contiguous
+    or channels_last), targets as they are. Both belong to the stream
     that is current when they are taken; nobody has to wait for a stream or call ``record_stream``.
 
     Attributes: ``loader``; ``mean``, ``std``: tensors (1, C, 1, 1) on the device, in 0..255;
@@ -81,6 +82,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         self._floats = bool(first) and _has_floats(first[0])
         source = _Source(itertools.chain(first, batches), loader)
         normalization: dict[str, Any] = {"mean": mean, "std": std, "image_key": 0}
+        normalization["channels_last"] = bool(first) and _is_channels_last(first[0])
         # Built for floats too: it checks the arguments.
         self._delivery: DevicePrefetcher[Any] = DevicePrefetcher(source, device, **normalization)
         if self._floats:
@@ -88,7 +90,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         assert self._delivery.device is not None
         self.device = self._delivery.device
         self.mean, self.std = (
-            torch.tensor(values, dtype=torch.float32, device=self.device)
+            torch.tensor(list(map(float, values)), dtype=torch.float32, device=self.device)
             .mul_(255)
             .view(1, -1, 1, 1)
             for values in (mean, std)
@@ -139,6 +141,9 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
 
+    def __bool__(self) -> bool:
+        return True  # as Apex's, which has no length: `if prefetcher:` must not ask for one
+
     def close(self) -> None:
         """Ends the pass early and frees its threads and pinned memory. Idempotent."""
         self._delivery.close()
@@ -167,6 +172,22 @@ def _pair(batch: Any) -> Any:
     )
 
 
-def _has_floats(batch: Any) -> bool:
+def _images(batch: Any) -> torch.Tensor | None:
     images = batch[0] if isinstance(batch, list | tuple) and batch else None
-    return isinstance(images, torch.Tensor) and images.is_floating_point()
+    return images if isinstance(images, torch.Tensor) else None
+
+
+def _has_floats(batch: Any) -> bool:
+    images = _images(batch)
+    return images is not None and images.is_floating_point()
+
+
+def _is_channels_last(batch: Any) -> bool:
+    """As Apex's fast_collate makes them with ``memory_format=torch.channels_last``."""
+    images = _images(batch)
+    return (
+        images is not None
+        and images.dim() == 4
+        and images.is_contiguous(memory_format=torch.channels_last)
+        and not images.is_contiguous()
+    )

@@ -122,6 +122,7 @@ class BackgroundGenerator(Generic[T]):
         self.max_prefetch = max_prefetch
         self.preprocess_func = preprocess_func
         self.Continue = True
+        self._waiting: list[None] = []  # one for each thread in next()
         self._shared = _Shared(generator, max_prefetch, preprocess_func)
         self.queue = self._shared.items
         # A daemon: a source that waits for ever must not keep the process.
@@ -143,7 +144,15 @@ class BackgroundGenerator(Generic[T]):
                 f"this BackgroundGenerator runs in process {shared.pid}, this is process "
                 f"{os.getpid()}: make it after the fork"
             )
-        succeeded, item = shared.items.get()
+        self._waiting.append(
+            None
+        )  # before Continue is looked at, which close() clears before it looks
+        try:
+            if not self.Continue:
+                raise StopIteration
+            succeeded, item = shared.items.get()
+        finally:
+            self._waiting.pop()
         if succeeded:
             if shared.room is not None:
                 shared.room.put(None)
@@ -170,6 +179,8 @@ class BackgroundGenerator(Generic[T]):
             self._thread.join(_PATIENCE)
         while not self._shared.items.empty():
             self._shared.items.get()
+        if self._waiting:
+            self._shared.items.put((False, StopIteration()))  # each that it wakes comes here again
 
     def is_alive(self) -> bool:
         """Whether the thread still runs."""
@@ -193,6 +204,9 @@ class BackgroundGenerator(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.generator)  # type: ignore[arg-type]
+
+    def __bool__(self) -> bool:
+        return True  # as the original, which has no length: `if batches:` must not ask for one
 
     def __getattr__(self, name: str) -> Any:
         # Reached for unknown names only. The guard: copy and pickle ask before __init__ has run.

@@ -102,6 +102,17 @@ def data_file(path: str) -> str:
     return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 
+def check_size(environment: Any, path: str) -> None:
+    """Raises DamagedError for an lmdb environment whose file was cut off: reading behind the end of a
+    mapped file would kill the process with SIGBUS."""
+    wanted = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    there = os.path.getsize(data_file(path))
+    if there < wanted:
+        raise DamagedError(
+            f"{path} is cut off: {there} bytes of at least {wanted}. Copy or pack it again"
+        )
+
+
 class Environment:
     """An LMDB file opened for reading, once per process however many datasets read it, since LMDB
     allows no more. Use `open_environment`.
@@ -126,21 +137,11 @@ class Environment:
             self._letting_go()
             raise _explained(error, path) from error
         try:
-            self._check_size(file)
+            check_size(self._environment, path)
             self._transaction = self._environment.begin(buffers=True)
         except BaseException:
             self.close()
             raise
-
-    def _check_size(self, file: str) -> None:
-        last = self._environment.info()["last_pgno"]
-        wanted = (last + 1) * self._environment.stat()["psize"]
-        there = os.path.getsize(file)
-        if there < wanted:
-            # Reading behind the end of a mapped file would kill the process with SIGBUS.
-            raise DamagedError(
-                f"{self.path} is cut off: {there} bytes of at least {wanted}. Copy or pack it again"
-            )
 
     def get(self, key: bytes) -> memoryview | None:
         """Zero-copy."""
@@ -163,6 +164,8 @@ def open_environment(path: str) -> Environment:
     except FileNotFoundError:
         what = "no LMDB environment: it has no data.mdb" if os.path.isdir(path) else "not there"
         raise FileNotFoundError(f"{path} is {what}") from None
+    if status.st_size == 0:
+        raise DamagedError(f"{path} is empty: no LMDB file, or nothing was packed into it yet")
     identity = (status.st_dev, status.st_ino)
     environment = _opened.get(identity)
     if environment is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,82 @@ import numpy as np
 from fastloader.datasets._lmdb_file import Environment
 from fastloader.datasets._pillow import image_module
 
+# Not numpy's own constructors: their __setstate__ believes what a pickle says about the layout of
+# memory, so that a crafted dtype turns bytes into pointers. These take numbers and text only.
+
+
+class _Dtype:
+    """A dtype of a pickle: a letter, a size, a byte order."""
+
+    def __init__(self, code: Any) -> None:
+        if not isinstance(code, str) or not re.fullmatch(r"[biufcSU][0-9]{1,6}", code):
+            raise pickle.UnpicklingError(
+                f"arrays of {code!r} are not read, only of numbers and text"
+            )
+        self.code = code
+        self.order = "="
+
+    def __setstate__(self, state: Any) -> None:
+        _version, order, *inner = state[:5]
+        if order not in ("<", ">", "=", "|") or any(each is not None for each in inner):
+            raise pickle.UnpicklingError("arrays of records are not read, only of numbers and text")
+        self.order = order
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return np.dtype(self.order + self.code)
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array that its pickle fills after it was made."""
+
+    def __setstate__(self, state: Any) -> None:
+        shape, dtype, fortran, data = state[-4:]
+        if not isinstance(dtype, _Dtype) or not isinstance(data, bytes):
+            raise pickle.UnpicklingError("an array of a kind that is not read")
+        checked: Any = (1, shape, dtype.numpy, bool(fortran), data)
+        super().__setstate__(checked)
+
+
+class _Constructors:
+    """Bound methods, since a pickle may set attributes of what it names: functions have some."""
+
+    __slots__ = ()
+
+    def dtype(self, code: Any, _align: Any = None, _copy: Any = None) -> _Dtype:
+        return _Dtype(code)
+
+    def array(self, _kind: Any, _shape: Any, _typecode: Any) -> _Array:
+        return np.empty(0, np.uint8).view(_Array)
+
+    def scalar(self, dtype: _Dtype, data: bytes) -> Any:
+        (number,) = np.frombuffer(data, dtype.numpy)
+        return number
+
+    def from_buffer(
+        self, data: Any, dtype: _Dtype, shape: Any, order: Any, axes: Any = None
+    ) -> Any:
+        made = np.frombuffer(data, dtype.numpy)
+        if order == "K" and axes is not None:
+            return made.reshape(shape).transpose(axes)
+        return made.reshape(shape, order=order)
+
+    def encode(self, text: str, _encoding: Any) -> bytes:
+        return text.encode("latin-1")  # how protocols up to 2 write bytes
+
+
+_CONSTRUCTORS = _Constructors()
+
 # What pickled arrays and numpy numbers are made of, under numpy 1's names and numpy 2's.
-_ALLOWED = {
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-    *(
-        (f"numpy.{core}.{module}", name)
-        for core in ("core", "_core")
-        for module, name in (
-            ("multiarray", "_reconstruct"),
-            ("multiarray", "scalar"),
-            ("numeric", "_frombuffer"),
-        )
-    ),
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): None,  # only ever an argument
+    ("numpy", "dtype"): _CONSTRUCTORS.dtype,
+    ("_codecs", "encode"): _CONSTRUCTORS.encode,
 }
+for _core in ("core", "_core"):
+    _ALLOWED[f"numpy.{_core}.multiarray", "_reconstruct"] = _CONSTRUCTORS.array
+    _ALLOWED[f"numpy.{_core}.multiarray", "scalar"] = _CONSTRUCTORS.scalar
+    _ALLOWED[f"numpy.{_core}.numeric", "_frombuffer"] = _CONSTRUCTORS.from_buffer
 
 
 class _Unpickler(pickle.Unpickler):
@@ -35,7 +97,18 @@ class _Unpickler(pickle.Unpickler):
                 f"the pickle asks for {module}.{name}, which is not among the types that are allowed "
                 "(tuples, lists, dicts, numbers, text, bytes, numpy arrays)"
             )
-        return super().find_class(module, name)
+        return _ALLOWED[module, name]
+
+
+def _plain(value: Any) -> Any:
+    """With ordinary arrays in the place of `_Array`."""
+    if isinstance(value, _Array):
+        return value.view(np.ndarray)
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {key: _plain(inner) for key, inner in value.items()}
+    return value
 
 
 def _unpickled(environment: Environment, key: bytes) -> Any:
@@ -43,7 +116,7 @@ def _unpickled(environment: Environment, key: bytes) -> Any:
     if data is None:
         raise ValueError(f"{environment.path}: the key {key!r} is missing")
     try:
-        return _Unpickler(io.BytesIO(data)).load()
+        return _plain(_Unpickler(io.BytesIO(data)).load())
     except Exception as error:
         raise ValueError(f"{environment.path}: the value of key {key!r}: {error}") from error
 

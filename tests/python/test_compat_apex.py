@@ -108,6 +108,24 @@ def test_held_batches_stay_right(way):
         same_bits(image, normalised(DATA.images[label], MEAN, STD, torch.float32))
 
 
+def test_the_memory_format_is_that_of_the_loader(way):
+    """Apex's fast_collate takes a memory_format, for models in channels_last."""
+    pictures = torch.randint(0, 256, (2, 3, 5, 4), dtype=torch.uint8)
+    for images in (pictures, pictures.float()):
+        last = images.contiguous(memory_format=torch.channels_last)
+        prefetcher = data_prefetcher([(last, torch.zeros(2))] * 2, **way.options)
+        for input, _target in prefetcher:
+            assert input.is_contiguous(memory_format=torch.channels_last)
+            assert not input.is_contiguous()
+        plain, _target = data_prefetcher([(images, torch.zeros(2))], **way.options).next()
+        assert plain.is_contiguous() and torch.equal(input, plain)
+
+
+def test_it_is_true_without_a_length():
+    batches = [(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(2))]
+    assert data_prefetcher(iter(batches), device="cpu")
+
+
 def test_empty_loader(way):
     prefetcher = data_prefetcher([], **way.options)
     assert prefetcher.next() == (None, None) and list(prefetcher) == []

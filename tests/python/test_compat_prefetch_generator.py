@@ -241,6 +241,29 @@ def test_length_and_attributes_pass_through():
         pickle.dumps(taken)
 
 
+@both
+def test_it_is_true_with_and_without_a_length(make):
+    assert make(x for x in [1]) and make([])
+
+
+def test_the_end_reaches_every_thread_that_waits():
+    go_on = threading.Event()
+
+    def source():
+        go_on.wait(10)
+        yield 1
+
+    taken = BackgroundGenerator(source())
+    got = []
+    waiting = [threading.Thread(target=lambda: got.extend(taken), daemon=True) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    go_on.set()
+    for thread in waiting:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in waiting) and got == [1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [((5,), "iterable, got int"), (([1], 1.5), "max_prefetch"), (([1], True), "max_prefetch")],

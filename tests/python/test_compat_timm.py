@@ -548,6 +548,23 @@ def test_without_timm(root, tmp_path):
     assert script(WITHOUT, folder).stdout == "done []\n"
 
 
+def test_with_a_timm_that_cannot_be_imported(root, tmp_path):
+    """As with a torchvision that is built for another torch, which is no ImportError."""
+    (tmp_path / "timm").mkdir()
+    (tmp_path / "timm" / "__init__.py").write_text("raise RuntimeError('nms does not exist')")
+    program = """
+        import sys
+        sys.path.insert(0, sys.argv[2])
+        from fastloader.compat.timm import ImageDataset, create_loader
+        try:
+            create_loader(ImageDataset(sys.argv[1]), 24, 4, auto_augment="rand-m9", is_training=True)
+        except ImportError as error:
+            print(error)
+    """
+    said = script(program, root, tmp_path).stdout
+    assert said.startswith("auto_augment='rand-m9' needs timm") and "nms does not exist" in said
+
+
 def test_nothing_is_logged_in_vain(root, caplog):
     caplog.set_level(logging.WARNING)
     list(ours.create_loader(ours.ImageDataset(root), 24, 4))

@@ -295,6 +295,23 @@ def test_erasing_without_prefetcher_in_timms_transforms(theirs, white):
     assert all((images == 0).any() for images, _labels in loader)
 
 
+def test_a_collate_fn_of_the_users_own_gets_erased_floats(theirs, white):
+    """Not the bytes that are erased in batches where nobody looks at samples."""
+    seen = []
+
+    def collate(samples):
+        seen.extend(image for image, _label in samples)
+        return default_collate(samples)
+
+    loader = ours.create_loader(
+        ours.ImageDataset(white), 32, 20, is_training=True, color_jitter=None, re_prob=1.0,
+        use_prefetcher=False, num_workers=0, collate_fn=collate,
+    )  # fmt: skip
+    images = torch.cat([images for images, _labels in loader])
+    assert all(image.dtype is torch.float32 and (image == 0).any() for image in seen)
+    assert torch.equal(images, torch.stack(seen))
+
+
 def test_the_attribute(theirs, white):
     options = {"re_prob": 0.3, "re_mode": "pixel", "re_count": 2, "re_num_splits": 3}
     batches = [default_collate([(np.zeros((3, 4, 4), np.uint8), 1)] * 4)]

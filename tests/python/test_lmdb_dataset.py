@@ -136,7 +136,7 @@ def test_no_lmdb_file(tmp_path):
     with pytest.raises(ValueError, match="not an LMDB file"):
         LMDBDataset(path)
     path.write_bytes(b"")
-    with pytest.raises((ValueError, OSError)):
+    with pytest.raises(ValueError, match="is empty"):
         LMDBDataset(path)
 
 
@@ -270,6 +270,86 @@ def test_legacy_pickles_run_nothing(tmp_path, place, monkeypatch):
     with pytest.raises(ValueError, match=r"mkdir.*not among the types"):
         LMDBDataset(path, legacy=True)[0]
     assert not os.path.exists("pwned")
+
+
+class Calls:
+    """Pickled as a call of ``function``, and then given ``state``."""
+
+    def __init__(self, function, arguments, state=None):
+        self.reduced = (function, arguments, *(() if state is None else (state,)))
+
+    def __reduce__(self):
+        return self.reduced
+
+
+# One field, said to be an object, in eight bytes, which would be its address.
+POINTERS = Calls(
+    np.dtype,
+    ("V8", False, True),
+    (3, "|", None, ("a",), {"a": (np.dtype("O"), 0)}, 8, 1, 0),
+)
+RECONSTRUCT = np.array([1]).__reduce__()[0]
+SCALAR = np.int64(1).__reduce__()[0]
+ADDRESS = b"A" * 8
+
+
+def crafted(dtype):
+    """An array as numpy pickles it, of that dtype."""
+    return Calls(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (1,), dtype, False, ADDRESS))
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        crafted(POINTERS),
+        Calls(SCALAR, (POINTERS, ADDRESS)),
+        crafted(Calls(np.dtype, ("u8", False, True), (3, "|", None, ("a",), {}, 8, 1, 0))),
+        crafted(Calls(np.dtype, ("O8", False, True))),
+        Calls(np.ndarray, ((1,), "O")),
+        np.array([None]),
+        np.zeros(1, [("a", "u1")]),
+    ],
+    ids=["array", "scalar", "fields", "object", "call", "objects", "record"],
+)
+def test_legacy_pickles_cannot_forge_memory(tmp_path, label):
+    pairs = [(b"0", pickle.dumps((ARRAY, label))), (b"__len__", pickle.dumps(1))]
+    path = write(tmp_path / "old", pairs)
+    program = (
+        "from fastloader.datasets import LMDBDataset\n"
+        f"try: LMDBDataset({str(path)!r}, legacy=True)[0]\n"
+        "except ValueError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and "the value of key b'0'" in done.stdout, done
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize(
+    "label",
+    [
+        np.arange(6, dtype=">i4").reshape(2, 3).T,
+        np.array([0.5, 1.5], np.float32),
+        np.array([True, False]),
+        np.array(["cat", "a dog"]),
+        np.array([b"cat", b"dog"]),
+        {"boxes": [np.eye(4)[::2]], "id": np.int64(7)},
+        np.float16(0.5),
+        np.bool_(True),
+    ],
+    ids=repr,
+)
+def test_legacy_labels_of_every_kind(tmp_path, label, protocol):
+    pairs = [(b"0", pickle.dumps((ARRAY, label), protocol)), (b"__len__", pickle.dumps(1))]
+    _image, read = LMDBDataset(write(tmp_path / "old", pairs), legacy=True)[0]
+    if isinstance(label, np.ndarray):
+        loaded = pickle.loads(pickle.dumps(label, protocol))  # may have this machine's byte order
+        assert type(read) is np.ndarray and read.dtype == loaded.dtype
+        assert np.array_equal(read, label)
+    elif isinstance(label, dict):
+        assert type(read["boxes"][0]) is np.ndarray and read["id"] == 7
+        assert np.array_equal(read["boxes"][0], label["boxes"][0])
+    else:
+        assert read == label.item()
 
 
 def test_legacy_of_what_is_not(tmp_path, packed):

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from pictures import plain_folder
+from pictures import import_torchvision, plain_folder
 from PIL import Image
 
 from fastloader.cli.__main__ import main
@@ -150,8 +150,8 @@ class Arrays:
             made = made.astype("float32")
         if self.kind == "bare":
             return made
-        label = {"label": "text", "numpy": np.int64(index % 2), "none": None}.get(self.kind, index % 2)
-        return made, label
+        labels = {"label": "text", "numpy": np.int64(index % 2), "none": None, "huge": 2**70}
+        return made, labels.get(self.kind, index % 2)
 
 def stream():
     return iter([1])
@@ -188,9 +188,59 @@ def test_an_image_folder_object_keeps_its_files(folder, module, tmp_path):
     assert contents("set.lmdb") == folder_contents(folder)
 
 
+FOLDERS = """
+from fastloader.datasets import ImageFolder
+
+class Brightness(ImageFolder):
+    def __getitem__(self, index):
+        picture, label = super().__getitem__(index)
+        return picture.point(lambda value: 255 - value), label
+
+class Named(ImageFolder):
+    def __init__(self, root):
+        super().__init__(root)
+        self.classes = [("tench", "Tinca tinca"), *self.classes[1:]]
+"""
+
+
+def test_a_folder_that_makes_something_of_its_files(folder, module, tmp_path):
+    with open("my_pictures.py", "a") as file:
+        file.write(FOLDERS)
+    assert pack(f"{module}:Brightness({str(folder)!r})", "set.lmdb") == 0
+    packed, made = LMDBDataset("set.lmdb"), sys.modules[module].Brightness(str(folder))
+    for index in (0, 17):
+        assert np.array_equal(np.asarray(packed[index][0]), np.asarray(made[index][0]))
+
+
+def test_a_loader_of_the_users_own(folder, module, tmp_path):
+    import_torchvision()
+    with open("my_pictures.py", "a") as file:
+        file.write(
+            "\nfrom torchvision.datasets import ImageFolder"
+            "\ndef load(path): return Image.new('RGB', (4, 3), (1, 2, 3))"
+            f"\nphotos = ImageFolder({str(folder)!r}); made = ImageFolder({str(folder)!r}, loader=load)"
+        )
+    assert pack(f"{module}:photos", "set.lmdb") == 0
+    assert contents("set.lmdb") == folder_contents(folder)
+    assert pack(f"{module}:made", "made.lmdb") == 0
+    assert LMDBDataset("made.lmdb")[3][0].size == (4, 3)
+
+
+def test_synonyms_are_one_name(folder, module, tmp_path):
+    """torchvision's ImageNet has a tuple of names for each class."""
+    with open("my_pictures.py", "a") as file:
+        file.write(FOLDERS)
+    assert pack(f"{module}:Named({str(folder)!r})", "set.lmdb") == 0
+    assert contents("set.lmdb") == folder_contents(folder)
+    packed = LMDBDataset("set.lmdb")
+    assert packed.classes[0] == "tench, Tinca tinca"
+    assert packed.classes[1:] == ImageFolder(folder).classes[1:]
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
+        ("my_pictures:Arrays('huge')", "sample 0: the label 1180591620717411303424 does not fit"),
         ("my_pictures:Arrays('float')", "sample 0: the picture is a ndarray of float32"),
         ("my_pictures:Arrays('label')", "sample 0: the label is a str"),
         ("my_pictures:Arrays('pil', 0)", "has no samples"),
@@ -214,6 +264,9 @@ def test_usage(tmp_path, capsys):
             pack("a", "b", *arguments)
         assert exited.value.code == 2
     assert "between 1 and 100" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        pack("a", "b", "--max-side", "large")
+    assert "'large' is not a whole number" in capsys.readouterr().err
 
 
 # --- interruptions --------------------------------------------------------------------------------
@@ -282,6 +335,18 @@ def test_kill_keeps_what_was_written_and_a_rerun_goes_on(folder, tmp_path, capsy
     assert contents(path) == folder_contents(folder)
 
 
+def test_kill_before_anything_was_written(folder, tmp_path, capsys):
+    path = tmp_path / "set.lmdb"
+    child = begin_gated(folder, path, reads=0)
+    child.send_signal(signal.SIGKILL)
+    child.communicate(timeout=60)
+    with pytest.warns(RuntimeWarning, match="interrupted after 0"):
+        assert contents(path) == []
+    assert pack("--check", path) == 2
+    assert pack(folder, path) == 0
+    assert contents(path) == folder_contents(folder)
+
+
 def test_ctrl_c_keeps_everything_that_was_read(folder, tmp_path):
     path = tmp_path / "set.lmdb"
     child = begin_gated(folder, path, reads=9)
@@ -305,6 +370,7 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
         from fastloader.cli import packer
         from fastloader.cli.__main__ import main
         packer._BATCH_RECORDS = 2
+        packer.shutil.disk_usage = lambda folder: type("Usage", (), {"free": 96})
         sys.exit(main(["pack", *sys.argv[1:]]))
     """)
     limit = total // 2
@@ -316,6 +382,7 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
         timeout=60,
     )
     assert done.returncode == 1 and "can be read" in done.stderr, done.stderr
+    assert "the disk is full: 96 bytes are left" in done.stderr
     assert "Traceback" not in done.stderr
     with pytest.warns(RuntimeWarning, match="interrupted"):
         written = contents(path)
@@ -361,12 +428,14 @@ def test_destinations_that_cannot_be(folder, tmp_path, capsys):
         (text, "cannot be continued"),
         (foreign, "not a file of"),
         (tmp_path / "missing" / "x.lmdb", "there is no folder"),
+        (folder, "is a folder of other files"),
     ]:
-        before = path.read_bytes() if path.exists() else None
+        before = path.read_bytes() if path.is_file() else None
         assert pack(folder, path) == 1
         said = capsys.readouterr().err
         assert message in said and "Traceback" not in said
-        assert (path.read_bytes() if path.exists() else None) == before
+        assert (path.read_bytes() if path.is_file() else None) == before
+    assert not (folder / "data.mdb").exists()
 
 
 # --- the check ------------------------------------------------------------------------------------
@@ -407,6 +476,9 @@ def test_a_file_that_was_cut_off(folder, tmp_path, capsys):
     capsys.readouterr()
     assert pack("--check", path) == 1
     assert "Traceback" not in capsys.readouterr().err
+    with pack_in_process(folder, path) as going_on:  # in this process it would be a SIGBUS
+        _, said = going_on.communicate(timeout=60)
+    assert going_on.returncode == 1 and "is cut off" in said
 
 
 def test_check_of_what_is_no_such_file(tmp_path, capsys):

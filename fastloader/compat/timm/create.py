@@ -151,11 +151,12 @@ def create_loader(
         "separate": num_aug_splits > 0,
     }
     # Without prefetcher timm erases picture by picture at the end of its transforms. Where those are not
-    # needed, whole batches are normalised and erased instead.
+    # needed, whole batches are normalised and erased instead, unless a collate_fn looks at the pictures.
     in_batches: dict[str, Any] = {}
     if (
         erases
         and not use_prefetcher
+        and collate_fn is None
         and not what_needs_timm({**transform_options, "re_prob": 0})[0]
     ):
         transform_options["use_prefetcher"] = True
