@@ -18,6 +18,17 @@ from fastloader.errors import Error
 _next = dataloader._BaseDataLoaderIter.__next__
 
 
+class _FromPosition:
+    """The loader, whose index batches come from its position whatever a subclass says."""
+
+    def __init__(self, loader: Any) -> None:
+        self._seen = loader
+        self._index_sampler = loader._position
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seen, name)
+
+
 class CountingIterator(dataloader._BaseDataLoaderIter):
     """Comes between torch's iterators and their base in the order of resolution, so that the epoch's
     seed can be exchanged before worker processes are started with it."""
@@ -25,7 +36,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._position: Position = loader._position
         self.progress: Progress | None = None  # set on the iterator that the user gets
-        super().__init__(loader)
+        super().__init__(_FromPosition(loader))
         # As profilers know it.
         self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
         self._pass = self._begun_pass()
