@@ -36,7 +36,8 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._position: Position = loader._position
         self.progress: Progress | None = None  # set on the iterator that the user gets
-        super().__init__(_FromPosition(loader))
+        seen: Any = _FromPosition(loader)
+        super().__init__(seen)
         # As profilers know it.
         self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
         self._pass = self._begun_pass()
@@ -52,8 +53,10 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
             self._shared_seed = _EpochForWorker(self._pass.epoch)
 
     def _begun_pass(self) -> Progress:
-        assert self._position.current is not None
-        return self._position.current
+        position = self._position
+        if position.current is None or not position.beginning:  # made without __iter__, by frameworks
+            return Progress(position.epoch, None, position.iterable)
+        return position.current
 
     def __next__(self) -> Any:
         progress = self.progress

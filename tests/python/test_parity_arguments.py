@@ -432,3 +432,15 @@ def test_index_sampler_may_be_overridden(fast, arrays, workers):
         return [len(loader), *(batches(loader) for _ in range(2))]
 
     same_for_both(fast, scenario)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_get_iterator_may_be_called(workers):
+    """As by those who prefetch: the same batches and draws, and no epoch of the loader's."""
+    seen = []
+    for kind in (DataLoader, FastLoader):
+        torch.manual_seed(3)
+        loader = kind(list(range(9)), 2, shuffle=True, num_workers=workers)
+        made = [each.tolist() for each in loader._get_iterator()]
+        seen.append([made, [each.tolist() for each in loader], torch.rand(()).item()])
+    assert seen[0] == seen[1]
