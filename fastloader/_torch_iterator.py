@@ -54,7 +54,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
 
     def _begun_pass(self) -> Progress:
         position = self._position
-        if position.current is None or not position.beginning:  # made without __iter__, by frameworks
+        if position.current is None or not position.beginning:  # made without iter(loader)
             return Progress(position.epoch, None, position.iterable)
         return position.current
 
