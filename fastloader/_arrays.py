@@ -27,6 +27,7 @@ from torch.utils.data import (
     default_collate,
 )
 from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader import _extension
 from fastloader._batch import is_leaf
@@ -43,6 +44,7 @@ POOLED_BYTES = 64 << 10
 HELPED_BYTES = 1 << 20
 CHUNK = 1 << 16  # indices that a sequential sampler is asked for at a time
 
+_MASKS = frozenset([bool, torch.Tensor])
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -113,6 +115,8 @@ def lower_arrays(loader: Any) -> Arrays:
         raise Unlowered("timeout without workers is an error of torch's")
     if loader.num_workers and not loader.prefetch_factor:
         raise Unlowered("prefetch_factor=0 is an error of torch's")
+    if not isinstance(loader.num_workers, int) or not isinstance(loader.prefetch_factor or 0, int):
+        raise Unlowered("num_workers or prefetch_factor that is no int is an error of torch's")
     if loader.pin_memory and loader.pin_memory_device:
         raise Unlowered("pin_memory_device is given")
     leaves: list[Leaf] = []
@@ -255,7 +259,10 @@ def _as_indices(batch: Any) -> Any | None:
                 return None
             return batch.detach().contiguous().numpy()
         if kind in (list, tuple):
-            return np.frombuffer(array.array("q", batch), dtype=np.int64) if batch else None
+            # A bool, and a tensor of one, is a mask to tensors, but a number to array.array.
+            if not batch or not _MASKS.isdisjoint(map(type, batch)):
+                return None
+            return np.frombuffer(array.array("q", batch), dtype=np.int64)
         if kind is np.ndarray and batch.ndim == 1 and batch.dtype.kind in "iu":
             return np.ascontiguousarray(batch, dtype=np.int64)
     except (TypeError, OverflowError):
@@ -310,11 +317,23 @@ class Flight:
     job: Any = None
 
 
-class ArrayIterator(Iterator[Any]):
-    """One epoch. With ``num_workers=0`` everything happens in ``next()``; with more, torch's number of
-    index batches is drawn ahead, and native threads gather the first few of them."""
+class _NoThread:
+    """What is read off an iterator as its pin thread, where none is needed."""
 
-    _workers: tuple[Any, ...] = ()  # as torch's iterators call their processes: there are none
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+class ArrayIterator(_BaseDataLoaderIter):
+    """One epoch. With ``num_workers=0`` everything happens in ``next()``; with more, torch's number of
+    index batches is drawn ahead, and native threads gather the first few of them.
+
+    Of torch's base it has what is read off an iterator, but does not run its constructor, whose draws
+    and warnings are the loader's here."""
+
     progress: Progress | None = None  # set on the iterator that the user gets
 
     def __init__(
@@ -332,9 +351,10 @@ class ArrayIterator(Iterator[Any]):
         self._pin = pin
         self._pid = os.getpid()
         workers = loader.num_workers
+        self._note_attributes(loader)
         self._ahead = workers * (loader.prefetch_factor or 0)
         self.threads = array_threads(workers)
-        self._sampler = sampler = loader._index_sampler
+        sampler = loader._position
         self._index_batches: Iterator[Any] | None = None
         # In the order of torch's iterators, whose constructor and _reset() both call iter().
         if base_seed is None:
@@ -343,10 +363,29 @@ class ArrayIterator(Iterator[Any]):
             base_seed = int(drawn.item())
         if workers or self._index_batches is None:
             self._index_batches = sampler.iterate(index_batches)
-        self.base_seed = sampler.current.take_seed(base_seed)
+        self.base_seed = self._base_seed = sampler.current.take_seed(base_seed)
         self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
         self._flight: collections.deque[Flight | BaseException] = collections.deque()
         self._top_up()
+
+    def _note_attributes(self, loader: Any) -> None:
+        """Under torch's names, for those who look at its iterators."""
+        self._dataset = loader.dataset
+        self._dataset_kind = loader._dataset_kind
+        self._auto_collation = loader._auto_collation
+        self._collate_fn = loader.collate_fn
+        self._drop_last = loader.drop_last
+        self._index_sampler = loader._position
+        self._num_workers = loader.num_workers
+        self._prefetch_factor = loader.prefetch_factor
+        self._timeout = loader.timeout
+        self._persistent_workers = loader.persistent_workers
+        self._pin_memory = self._pin
+        self._num_yielded = 0
+        if self._num_workers:
+            self._workers: list[Any] = []  # there are none
+            if self._pin:
+                self._pin_memory_thread = _NoThread()
 
     def _top_up(self) -> None:
         while self._index_batches is not None and self._outstanding() < self._ahead:
@@ -374,6 +413,7 @@ class ArrayIterator(Iterator[Any]):
         with self._statistics.waiting(self.progress):
             delivered = self._next_ahead() if self._ahead else self._next_now()
         self._statistics.batches += 1
+        self._num_yielded += 1
         return delivered
 
     def _next_now(self) -> Any:
@@ -470,11 +510,9 @@ class ArrayIterator(Iterator[Any]):
         self._memory.torch_batches += 1
         return torch.utils.data._utils.pin_memory.pin_memory(collated) if self._pin else collated
 
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-    def __reduce__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+    def _shutdown_workers(self) -> None:
+        """As torch's iterator with workers calls it."""
+        self.close()
 
     def close(self) -> None:
         """Ends the epoch early; at most one piece of a batch per thread is still copied."""

@@ -110,13 +110,9 @@ class Indices(Iterator[Any]):
         try:
             return self._draw()
         except StopIteration:
-            if not self._reloaded or len(position.sampler) == 0:
+            if not self._reloaded:
                 raise
-            # The state was of the end of an epoch. Samplers such as torchdata's distributed one skip
-            # what they had given by then, all of it, and begin anew after that.
-            progress.exhausted = False
-            self._inner = self._open()
-            return self._draw()
+            return self._draw_anew()
         finally:
             (drawn,) = _randomness.changed(before[:1], [torch.get_rng_state()])
             # The others are kept in any case: the epochs that follow are drawn from them.
@@ -145,7 +141,24 @@ class Indices(Iterator[Any]):
             if not (position.stateful or position.shared or position.iterable):
                 _skip(source, saved, "batches" if position.batching is None else "samples")
             self._inner = source if position.batching is None else position.batched(source)
-            return self._draw()
+            try:
+                return self._draw()
+            except StopIteration:
+                if position.stateful is None or saved["batches"]:
+                    raise
+                _randomness.put_back(self._generators, randomness.at_next)
+                return self._draw_anew()
+
+    def _draw_anew(self) -> Any:
+        """A sampler's own state was loaded that is of the end of an epoch, if only because its iterator
+        had not run yet in the next. Samplers such as torchdata's distributed one skip what they had
+        given by then, all of it, and begin anew after that."""
+        with contextlib.suppress(TypeError):
+            if len(self._position.sampler) == 0:
+                raise StopIteration
+        self._progress.exhausted = False
+        self._inner = self._open()
+        return self._draw()
 
     def _begin_again(self, saved: dict[str, Any], randomness: Randomness) -> Any:
         """The state was saved before the first index was drawn: that is still to come, and from the
@@ -155,9 +168,17 @@ class Indices(Iterator[Any]):
             _randomness.put_back(self._generators, randomness.at_iter)
             if position.stateful is not None and saved["sampler_state"] is not None:
                 position.stateful.load_state_dict(saved["sampler_state"])
+                self._reloaded = True
             self._inner = self._open()
         _randomness.put_back(self._generators[1:], _randomness.decoded(saved["generators"]))
-        return self._draw_first()
+        if position.users_generator is None:
+            return self._draw_first()
+        # Workers are given their first batches within iter(), which has drawn their seed by now.
+        torch.set_rng_state(position.users_generator)
+        try:
+            return self._draw_first()
+        finally:
+            position.users_generator = torch.get_rng_state()
 
     def _restarted(self, saved: dict[str, Any], randomness: Randomness) -> Iterator[Any]:
         """What the sampler that is skipped on gives: batches, or single indices if a BatchSampler is

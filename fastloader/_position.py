@@ -2,7 +2,7 @@
 from there.
 
 `Position` stands in for the loader's index sampler, so that every path draws its index batches from
-it: ``iter(loader._index_sampler)``. What the paths owe in return is a call for each batch that reaches
+it by ``iter()``. What the paths owe in return is a call for each batch that reaches
 the user: see `Progress`.
 """
 
@@ -78,6 +78,7 @@ class Progress:
         self.exhausted = False
         self.finished = False
         self.stale = False
+        self.counted = True  # by the iterator that the user has
         # (worker, its dataset's state) of batches that are not yet received
         self.reports: collections.deque[tuple[int | None, Any]] = collections.deque()
         self.workers: dict[str, Any] = dict(saved["workers"]) if saved else {}
@@ -142,6 +143,8 @@ class Position:
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
         self._saved: dict[str, Any] | None = None  # loaded, for the next iter()
         self.beginning = False  # iter() is making the epoch's iterator
+        # The global one's state as iter() is to leave it, while it goes on in the middle of an epoch.
+        self.users_generator: torch.Tensor | None = None
         self.sampler_reloaded = False  # for the epoch that begins
         self._generators: list[torch.Generator] = []
         self._undrawn: list[
@@ -151,10 +154,11 @@ class Position:
     def follow(self, loader: Any) -> None:
         """Takes the loader's samplers as they are now: subclasses replace them after construction (timm,
         ultralytics), and frameworks replace what a BatchSampler groups (accelerate)."""
-        batch_sampler = loader.batch_sampler
-        self.sampler = loader.sampler if batch_sampler is None else batch_sampler
+        # Asked of the loader, because a subclass may have a property of its own.
+        self.sampler = loader._index_sampler
         # A BatchSampler only groups: beneath it samples can be counted and skipped one by one.
-        self.batching = batch_sampler if type(batch_sampler) is BatchSampler else None
+        grouping = self.sampler is loader.batch_sampler and type(self.sampler) is BatchSampler
+        self.batching = self.sampler if grouping else None
         self.inner: Any = self.sampler if self.batching is None else self.batching.sampler
         # Whose shares can be computed for any world size, and whose epochs we count ourselves.
         self.shared = type(self.inner) in (ShardSampler, DistributedSampler)
@@ -218,7 +222,8 @@ class Position:
         with contextlib.ExitStack() as stack:
             if saved is not None and saved["begun"]:
                 # The epoch's seed is known: drawing one must not show in the user's generator.
-                stack.enter_context(_randomness.global_generator_kept())
+                self.users_generator = torch.get_rng_state()
+                stack.callback(self._put_users_generator_back)
             self.beginning = True
             stack.callback(setattr, self, "beginning", False)
             yield
@@ -226,6 +231,11 @@ class Position:
         self._undrawn = []
         self.sampler_reloaded = False
         self._count_epoch(self.epoch + 1)
+
+    def _put_users_generator_back(self) -> None:
+        assert self.users_generator is not None
+        torch.set_rng_state(self.users_generator)
+        self.users_generator = None
 
     def _agree(self, loader: Any) -> None:
         assert self.shard is not None
@@ -281,6 +291,12 @@ class Position:
     def first_worker(self) -> int:
         saved = self._saved
         return saved["next_worker"] if saved is not None and saved["begun"] else 0
+
+    def uncounted(self) -> None:
+        """The user has an iterator that does not tell what it hands over."""
+        if self.current is None:
+            self.current = Progress(self.epoch, None, self.iterable)
+        self.current.counted = False
 
     def set_epoch(self, epoch: int) -> None:
         """By the user's wish: samplers and dataset that have a ``set_epoch`` are told as well."""
@@ -377,6 +393,11 @@ class Position:
         return state
 
     def _save_pass(self, progress: Progress, state: dict[str, Any]) -> None:
+        if not progress.counted:
+            raise ValueError(
+                "this loader's iterator is not one of FastLoader's (its class overrides _get_iterator), "
+                "so that nobody counts the batches received: state_dict() only before the first iter()"
+            )
         if not progress.in_order:
             raise ValueError(
                 "with in_order=False the batches received are not the first of the epoch: state_dict() "

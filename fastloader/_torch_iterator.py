@@ -18,6 +18,17 @@ from fastloader.errors import Error
 _next = dataloader._BaseDataLoaderIter.__next__
 
 
+class _FromPosition:
+    """The loader, whose index batches come from its position whatever a subclass says."""
+
+    def __init__(self, loader: Any) -> None:
+        self._seen = loader
+        self._index_sampler = loader._position
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seen, name)
+
+
 class CountingIterator(dataloader._BaseDataLoaderIter):
     """Comes between torch's iterators and their base in the order of resolution, so that the epoch's
     seed can be exchanged before worker processes are started with it."""
@@ -25,7 +36,8 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
     def __init__(self, loader: Any) -> None:
         self._position: Position = loader._position
         self.progress: Progress | None = None  # set on the iterator that the user gets
-        super().__init__(loader)
+        seen: Any = _FromPosition(loader)
+        super().__init__(seen)
         # As profilers know it.
         self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
         self._pass = self._begun_pass()
@@ -41,8 +53,10 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
             self._shared_seed = _EpochForWorker(self._pass.epoch)
 
     def _begun_pass(self) -> Progress:
-        assert self._position.current is not None
-        return self._position.current
+        position = self._position
+        if position.current is None or not position.beginning:  # made without iter(loader)
+            return Progress(position.epoch, None, position.iterable)
+        return position.current
 
     def __next__(self) -> Any:
         progress = self.progress

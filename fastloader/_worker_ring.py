@@ -60,7 +60,8 @@ class WorkerRings:
         self._forget_the_parents()
         wish = _wish()
         native = None if wish == "0" else _extension.load()
-        if native is None or not prefetch or prefetch < 0:  # torch has its own words for that
+        numbers = isinstance(workers, int) and isinstance(prefetch, int)
+        if native is None or not numbers or prefetch <= 0:  # torch has its own words for that
             self._why_not = "switched off" if wish == "0" else "the native module is not in use"
             if wish == "1" and native is None:
                 raise Error("FASTLOADER_WORKER_RING=1 needs the native module, which is not in use")

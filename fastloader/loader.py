@@ -276,34 +276,41 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def __iter__(self) -> Any:
         with self._position.begin(self):
             iterator = self._iterate()
-        iterator.progress = self._position.current
+        # A subclass may make an iterator of any kind, which does not count.
+        if hasattr(iterator, "progress"):
+            iterator.progress = self._position.current
+        else:
+            self._position.uncounted()
         return iterator
 
     def _iterate(self) -> Any:
         try:
             lowered = self._lower()
-        except Unlowered as reason:
-            asked = [
-                f"{name}={value!r}"
-                for name, value, usual in (
-                    ("decode", self.decode, "exact"),
-                    ("truncated", self.truncated, "error"),
-                    ("on_error", self.on_error, "raise"),
-                )
-                if value != usual
-            ]
-            if asked:
-                raise ValueError(
-                    f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes "
-                    f"the Python path: {reason}"
-                ) from None
-            if str(reason) != self._said:  # once, not at every epoch
-                self._said = str(reason)
-                _log.info("fastloader: Python path: %s", reason)
-            return self._iterate_python()
-        if isinstance(lowered, Arrays):
-            return self._iterate_arrays(lowered)
-        return self._iterate_images(lowered)
+        except Unlowered as refusal:
+            reason = str(refusal)
+        else:
+            if isinstance(lowered, Arrays):
+                return self._iterate_arrays(lowered)
+            return self._iterate_images(lowered)
+        # Not in the handler: errors of workers forked there would name the refusal as their context.
+        asked = [
+            f"{name}={value!r}"
+            for name, value, usual in (
+                ("decode", self.decode, "exact"),
+                ("truncated", self.truncated, "error"),
+                ("on_error", self.on_error, "raise"),
+            )
+            if value != usual
+        ]
+        if asked:
+            raise ValueError(
+                f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes "
+                f"the Python path: {reason}"
+            )
+        if reason != self._said:  # once, not at every epoch
+            self._said = reason
+            _log.info("fastloader: Python path: %s", reason)
+        return self._iterate_python()
 
     def _iterate_python(self) -> Any:
         if self._delivery.path == "torch":
@@ -350,7 +357,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self._source = ImageSource(lowered, wish, self._policy)
         source = self._source
         # The order of torch's iterators: the sampler first, then the seed, then the first index.
-        index_batches = iter(self._index_sampler)
+        index_batches = iter(self._position)
         base_seed = self._position.image_seed(self)
 
         # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
@@ -458,7 +465,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     @property
     def _index_sampler(self) -> Any:
         # The iterators of an epoch, torch's and ours, are made to draw index batches from the position.
-        return self._position if self._position.beginning else super()._index_sampler
+        position: Position | None = self.__dict__.get("_position")  # None: being constructed
+        beginning = position is not None and position.beginning
+        return position if beginning else super()._index_sampler
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:

@@ -263,7 +263,10 @@ def test_a_sequential_sampler_in_chunks(monkeypatch):
         assert [b.tolist() for b in loader] == [b.tolist() for b in wanted]
 
 
-@pytest.mark.parametrize("indices", [[0, 23], [0, -24], [1.0], ["a"], [None], [], [2**70]])
+@pytest.mark.parametrize(
+    "indices",
+    [[0, 23], [0, -24], [1.0], ["a"], [None], [], [2**70], [True, False], [torch.tensor(True)]],
+)
 @WORKERS
 def test_errors_are_torchs(enter_way, indices, workers):
     """In their batch's place, and the epoch goes on."""

@@ -14,6 +14,7 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    TensorDataset,
 )
 
 from fastloader import FastLoader
@@ -327,16 +328,24 @@ def test_get_iterator_may_be_overridden(fast):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_is_read_off_the_iterator(fast, workers):
+@pytest.mark.parametrize("arrays", [False, True], ids=["", "arrays"])
+def test_what_is_read_off_the_iterator(fast, arrays, workers):
+    pictures = TensorDataset(torch.zeros(8, 3, 2, 2, dtype=torch.uint8), torch.arange(8))
+    dataset = pictures if arrays else Numbers(8)
+
     def scenario(make):
-        iterator = iter(make(Numbers(8), batch_size=2, num_workers=workers))
+        iterator = iter(make(dataset, batch_size=2, num_workers=workers))
         assert iter(iterator) is iterator
         seen = []
         for _ in range(2):
             next(iterator)
             seen += [len(iterator), iterator._num_yielded, iterator._num_workers]
             seen += [iterator._auto_collation, iterator._drop_last, iterator._persistent_workers]
-            seen += [len(getattr(iterator, "_workers", [])), hasattr(iterator, "_no_such_thing")]
+            # Arrays need no processes.
+            processes = [] if arrays else getattr(iterator, "_workers", [])
+            seen += [hasattr(iterator, "_workers"), len(processes)]
+            seen += [hasattr(iterator, "_no_such_thing"), hasattr(iterator, "_pin_memory_thread")]
+            seen += [iterator._base_seed, iterator._dataset is dataset, iterator._dataset_kind]
             seen.append(len(iterator._index_sampler))
         assert len(list(iterator)) == 2
         seen += [len(iterator), iterator._num_yielded]
@@ -368,3 +377,70 @@ def test_shutting_workers_down_as_lightning_does(fast):
     eventually(lambda: not children(), lambda: f"{children()} gone")
     assert len(list(loader)) == 40
     del loader, iterator
+
+
+class _Slots:
+    __slots__ = ("left",)
+
+    def __init__(self):
+        self.left = [1, 2]
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        return self.left.pop()
+
+
+@pytest.mark.parametrize(
+    "make_iterator", [lambda: iter([1, 2]), lambda: (each for each in [1, 2]), _Slots]
+)
+def test_get_iterator_may_give_any_iterator(make_iterator):
+    """One that takes no attribute, too. It counts nothing, so that a state would not be true."""
+
+    class Own(FastLoader):
+        def _get_iterator(self):
+            return make_iterator()
+
+    loader = Own(Numbers(4))
+    loader.state_dict()
+    assert sorted(loader) == [1, 2]
+    with pytest.raises(ValueError, match="overrides _get_iterator"):
+        loader.state_dict()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("arrays", [False, True], ids=["", "arrays"])
+def test_index_sampler_may_be_overridden(fast, arrays, workers):
+    def scenario(make):
+        plain = make is DataLoader
+
+        class Own(DataLoader if plain else FastLoader):
+            @property
+            def _index_sampler(self):
+                return [[0, 2], [3]]
+
+        kwargs = {} if plain else fast.keywords
+        dataset = (
+            TensorDataset(torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.arange(4))
+            if arrays
+            else Numbers(4)
+        )
+        loader = Own(dataset, num_workers=workers, **kwargs)
+        return [len(loader), *(batches(loader) for _ in range(2))]
+
+    same_for_both(fast, scenario)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_get_iterator_may_be_called(workers):
+    """As by those who prefetch: the same batches and draws, and no epoch of the loader's."""
+    seen = []
+    for kind in (DataLoader, FastLoader):
+        torch.manual_seed(3)
+        loader = kind(list(range(9)), 2, shuffle=True, num_workers=workers)
+        made = [each.tolist() for each in loader._get_iterator()]
+        seen.append([made, [each.tolist() for each in loader], torch.rand(()).item()])
+    assert seen[0] == seen[1]

@@ -356,3 +356,26 @@ def test_an_exception_and_then_an_early_end(fast, workers):
             list(loader)
     # The traceback from a worker leads to torch's iterator and back.
     eventually(lambda: gc.collect() and not children(), lambda: f"{children()} gone")
+
+
+class Fails(Numbers):
+    def __getitem__(self, index):
+        if index == 1:
+            raise ValueError("no such picture")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_text_of_an_error_to_the_letter(fast, workers):
+    """No other exception is named as what was being handled, in the worker's traceback or here."""
+
+    def scenario(make):
+        iterator = iter(make(Fails(3), num_workers=workers))
+        next(iterator)
+        with pytest.raises(ValueError) as caught:
+            next(iterator)
+        return [str(caught.value), caught.value.__context__, caught.value.__cause__]
+
+    text = same_for_both(fast, scenario)[0]
+    assert "During handling" not in text
+    assert "no such picture" in text

@@ -159,13 +159,16 @@ def test_on_every_path(way, received):
     )
 
 
+@pytest.mark.parametrize("received", [0, 2])
 @pytest.mark.parametrize("before, after", [(0, 2), (2, 0), (1, 3)])
-def test_the_number_of_workers_may_change(before, after):
+def test_the_number_of_workers_may_change(before, after, received):
+    """Before the first batch, too, when only workers have been given their indices."""
+
     def make(workers):
         return lambda: FastLoader(Pictures(COUNT), 2, shuffle=True, num_workers=workers)
 
     torch.manual_seed(4)
-    check_resuming(make(before), 2, make(after))
+    check_resuming(make(before), received, make(after))
 
 
 def test_persistent_workers():
@@ -480,7 +483,7 @@ class AsTorchdata(DistributedSampler):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("received", [1, 2, None])
+@pytest.mark.parametrize("received", [0, 1, 2, None])
 def test_torchdatas_distributed_sampler(workers, received):
     check_resuming(
         lambda: FastLoader(
