@@ -7,9 +7,9 @@ The same pictures on the native path, RandomResizedCrop-224 + flip. Warm: the ep
 one loader. Cold: the first epoch of a new loader over a new data set, after the kernel was asked to drop
 its caches (/proc/sys/vm/drop_caches, as root), so that directories and inodes are read again, too;
 otherwise the files' pages alone (posix_fadvise), which spares the folder a part of its work. What stands
-under "cold_by" says which. Predicted: warm 1.0 to 1.05 (no open and read per picture, of 25 microseconds in
-1100), cold 1.2 or more: the records of a batch are asked for at once, a batch or two ahead, while a file
-is only known when a thread opens it; BackgroundGenerator within 1.02 of the ideal.
+under "cold_by" says which. Predicted: warm 1.0 to 1.05 (no open and read per picture, of 25 microseconds
+in 1100), cold 1.2 or more: the records of a batch are asked for at once, a batch or two ahead, while a
+file is only known when a thread opens it; BackgroundGenerator within 1.02 of the ideal.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastloader.datasets._lmdb_file import HEADER_BYTES, DamagedError, image_size, key_of
+from fastloader.datasets._lmdb_file import DamagedError
 from fastloader.datasets._pillow import open_rgb
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 
@@ -82,7 +82,6 @@ class PackedFiles:
     source: Any  # the native module's, of opened files
     _addresses: Any
     _sizes: Any
-    _will_need: Any
 
     def __init__(self, parts: list[LMDBDataset]) -> None:
         self.parts = parts
@@ -105,7 +104,6 @@ class PackedFiles:
         mine._addresses.environments = self._environments
         mine._sizes = np.zeros(len(self), np.uint64)
         mine.source = native.MemorySource(mine._addresses, mine._sizes)
-        mine._will_need = native.will_need
         return mine
 
     def _part(self, index: int) -> tuple[LMDBDataset, int]:
@@ -113,30 +111,19 @@ class PackedFiles:
         return self.parts[number], index - self.starts[number]
 
     def prepare(self, indices: list[int]) -> None:
-        ranges = []
-        found = []
-        for index in indices:
-            if address := int(self._addresses[index]):
-                ranges.append((address, int(self._sizes[index])))
+        located = [self._part(index) for index in indices]
+        # Of all before any is touched, or each would be waited for alone.
+        for part in {id(part): part for part, _ in located}.values():
+            part.will_need([record for owner, record in located if owner is part])
+        for index, (part, record) in zip(indices, located):
+            if self._addresses[index]:
                 continue
-            part, record = self._part(index)
-            key = key_of(record)
-            stored = part.environment.get(key)
-            if not stored:
-                continue  # the decoder refuses it, and then `open_rgb` says why
-            address = np.frombuffer(stored, np.uint8).__array_interface__["data"][0]
-            ranges.append((address, len(stored)))
-            found.append((index, address, stored, key))
-        # All of it is asked for before any of it is read, or each header would be waited for alone.
-        self._will_need(ranges)
-        for index, address, stored, key in found:
             try:
-                size = image_size(stored, key)
-            except DamagedError:
-                continue  # as above
-            if size:
-                self._sizes[index] = size
-                self._addresses[index] = address + HEADER_BYTES
+                image = np.frombuffer(part.record(record).image, np.uint8)
+            except (DamagedError, ValueError):
+                continue  # missing, damaged, empty: the decoder refuses it, and then `open_rgb` says why
+            self._sizes[index] = image.size
+            self._addresses[index] = image.__array_interface__["data"][0]
 
     def name(self, index: int) -> str:
         part, record = self._part(index)

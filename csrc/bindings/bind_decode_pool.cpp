@@ -264,15 +264,6 @@ void register_decode_pool(py::module_& module) {
       .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>());
 
-  module.def(
-      "will_need",
-      [](const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
-        const WithoutGil unlocked;
-        for (const auto& [address, bytes] : ranges) will_need(address, bytes);
-      },
-      py::arg("ranges"),
-      "Has the system read these parts of mapped files ahead: (address, bytes) of each.");
-
   py::class_<FolderSource, Source, std::shared_ptr<FolderSource>>(
       module, "FolderSource", "Files whose paths lie one after the other in `paths`.")
       .def(py::init(&make_folder), py::arg("paths"), py::arg("ends"), py::keep_alive<1, 2>(),

@@ -1,8 +1,5 @@
 #include "source/memory_source.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "base/error.h"
 
 namespace fastloader {
@@ -19,13 +16,6 @@ std::optional<SampleBytes> MemorySource::view(uint64_t index) const {
 void MemorySource::read(uint64_t index, std::vector<uint8_t>& bytes) const {
   const SampleBytes sample = *view(index);
   bytes.assign(sample.data, sample.data + sample.size);
-}
-
-void will_need(uint64_t address, uint64_t bytes) {
-  static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint64_t begin = address / page * page;
-  // Advice: where the system does not take it, the pages come when they are touched.
-  (void)madvise(reinterpret_cast<void*>(begin), address + bytes - begin, MADV_WILLNEED);
 }
 
 }  // namespace fastloader

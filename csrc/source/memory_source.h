@@ -29,8 +29,4 @@ class MemorySource final : public Source {
   const uint64_t count_;
 };
 
-/// Tells the system that this memory will be read soon, so that it fetches what is mapped there of
-/// a file all at once, ahead of time. Waits for nothing.
-void will_need(uint64_t address, uint64_t bytes);
-
 }  // namespace fastloader

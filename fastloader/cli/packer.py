@@ -17,6 +17,7 @@ import numpy as np
 from fastloader._limits import available_threads
 from fastloader.cli.pack_source import Encoding, PackSource, Sample, SourceError, open_source
 from fastloader.datasets._lmdb_file import (
+    EXTENTS,
     FORMAT,
     META,
     TARGETS,
@@ -186,11 +187,22 @@ class _Writer:
             return
         self.commit()
         labels = np.empty(self.count, dtype="<i8")
+        extents = np.empty((self.count, 2), dtype="<u8")
         with self._environment.begin(buffers=True) as transaction:
             for index in range(self.count):
-                labels[index] = decode_record(transaction.get(key_of(index)), key_of(index)).label
+                data = transaction.get(key_of(index))
+                labels[index] = decode_record(data, key_of(index)).label
+                extents[index] = (
+                    np.frombuffer(data, np.uint8).__array_interface__["data"][0],
+                    len(data),
+                )
+            begin = _begin_of_mapping(int(extents[0, 0]))
         meta = {**self._meta, "complete": True}
-        self._put([(META, json.dumps(meta).encode()), (TARGETS, labels.tobytes())])
+        pairs = [(META, json.dumps(meta).encode()), (TARGETS, labels.tobytes())]
+        if begin is not None:
+            extents[:, 0] -= np.uint64(begin)
+            pairs.append((EXTENTS, extents.tobytes()))
+        self._put(pairs)
         self._meta = meta
 
     def _put(self, pairs: list[tuple[bytes, bytes]]) -> None:
@@ -216,6 +228,21 @@ class _Writer:
         )
         with contextlib.suppress(OSError):
             os.unlink(lock)
+
+
+def _begin_of_mapping(address: int) -> int | None:
+    """Where the first byte of the file that is mapped there would be; None where the system does not
+    tell."""
+    try:
+        with open("/proc/self/maps") as mappings:
+            for line in mappings:
+                ends, _permissions, offset, *_ = line.split()
+                first, last = (int(end, 16) for end in ends.split("-"))
+                if first <= address < last:
+                    return first - int(offset, 16)
+    except OSError:
+        pass
+    return None
 
 
 def check(path: str, quiet: bool = False) -> int:

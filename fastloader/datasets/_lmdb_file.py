@@ -6,6 +6,9 @@ An LMDB environment with these keys:
   ``complete`` (false while packing goes on or was interrupted), ``classes`` (names, or null),
   ``source`` and ``options`` (what it was packed from and how; a resumed packing must agree).
 - ``__targets__``: the labels of all records, little-endian int64. Only once complete.
+- ``__extents__``: where each record lies in the file, as pairs (offset, bytes) of little-endian uint64.
+  A hint for reading ahead on which nothing depends: missing, or stale in a file that was compacted, it
+  only costs time.
 - ``r`` + index as 8 bytes, big-endian: record ``index``, counted from 0 without gaps.
 
 A record is a header of 24 bytes (little-endian: CRC-32 of everything behind it, uint32; bytes of the
@@ -17,6 +20,7 @@ Nothing is pickled. Fields may be added to the JSON; anything else that changes 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -26,8 +30,11 @@ import weakref
 import zlib
 from typing import Any
 
+import numpy as np
+
 META = b"__fastloader__"
 TARGETS = b"__targets__"
+EXTENTS = b"__extents__"
 FORMAT = "fastloader-lmdb"
 VERSION = 1
 
@@ -68,8 +75,9 @@ class DamagedError(ValueError):
     """A record, or the file, is not what was written."""
 
 
-def _decode_header(view: memoryview, key: bytes) -> tuple[int, int, int]:
-    """Checksum, label, and where the image ends."""
+def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
+    """With ``check``, also the checksum. Raises DamagedError that names the key."""
+    view = memoryview(data)
     if len(view) < HEADER_BYTES:
         raise DamagedError(f"record {key!r} is damaged: {len(view)} bytes are no header")
     crc, name_bytes, label, image_bytes = _HEADER.unpack_from(view)
@@ -78,23 +86,11 @@ def _decode_header(view: memoryview, key: bytes) -> tuple[int, int, int]:
             f"record {key!r} is damaged: its header speaks of {image_bytes} + {name_bytes} bytes, "
             f"there are {len(view) - HEADER_BYTES}"
         )
-    return crc, label, HEADER_BYTES + image_bytes
-
-
-def image_size(data: Any, key: bytes) -> int:
-    """Bytes of the image, which begins behind the header. Reads the header only: a record's end may be
-    far from it on a cold disk. Raises DamagedError that names the key."""
-    return _decode_header(memoryview(data), key)[2] - HEADER_BYTES
-
-
-def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
-    """With ``check``, also the checksum. Raises DamagedError that names the key."""
-    view = memoryview(data)
-    crc, label, end = _decode_header(view, key)
     if check and zlib.crc32(view[4:]) != crc:
         raise DamagedError(f"record {key!r} is damaged: its checksum does not match")
-    name = bytes(view[end:]).decode("utf-8", "surrogateescape")
-    return Record(label, view[HEADER_BYTES:end], name)
+    middle = HEADER_BYTES + image_bytes
+    name = bytes(view[middle:]).decode("utf-8", "surrogateescape")
+    return Record(label, view[HEADER_BYTES:middle], name)
 
 
 def data_file(path: str) -> str:
@@ -127,6 +123,8 @@ class Environment:
         file = data_file(path)
         guard = _shared_guard(file)
         self._letting_go = weakref.finalize(self, os.close, guard)
+        self._descriptor = guard
+        self._extents: Any = None  # read when first wanted
         try:
             # No lock file: packing excludes readers by the guard, and a finished file never changes,
             # so that it may lie in a folder that nobody can write to.
@@ -142,6 +140,26 @@ class Environment:
         except BaseException:
             self.close()
             raise
+
+    def will_need(self, indices: list[int], count: int) -> None:
+        """Has the system read these of ``count`` records from the disk, each at once and all at the same
+        time; waits for nothing. Without it a cold record comes page by page: readahead is off, since it
+        knows nothing of records, and the lmdb package touches each page of what it returns."""
+        if self._extents is None:
+            self._extents = self._read_extents()
+        if len(self._extents) == count:
+            with contextlib.suppress(OSError):  # a file system that takes no advice
+                for offset, size in self._extents[indices].tolist():
+                    os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_WILLNEED)
+
+    def _read_extents(self) -> Any:
+        """Shape (count, 2); (0, 2) where they cannot be had."""
+        stored = self.get(EXTENTS) or b""
+        if len(stored) % 16 or not hasattr(os, "posix_fadvise"):
+            return np.zeros((0, 2), np.int64)
+        extents = np.array(np.frombuffer(stored, "<u8").reshape(-1, 2))
+        inside = (extents <= os.fstat(self._descriptor).st_size).all()
+        return extents.astype(np.int64) if inside else np.zeros((0, 2), np.int64)
 
     def get(self, key: bytes) -> memoryview | None:
         """Zero-copy."""

@@ -130,6 +130,10 @@ class LMDBDataset(Dataset[Any]):
             raise DamagedError(f"{self.path}: sample {index} is missing (key {key!r})")
         return decode_record(data, key)
 
+    def will_need(self, indices: list[int]) -> None:
+        """Has the system read these records ahead, all at the same time; waits for nothing."""
+        self.environment.will_need(indices, self._count)
+
     def name(self, index: int) -> str:
         """What sample ``index`` was called where it came from: a path relative to the packed folder."""
         index = checked_index(index, len(self))
@@ -142,10 +146,12 @@ class LMDBDataset(Dataset[Any]):
         index = checked_index(index, len(self))
         if self.legacy:
             raise ValueError("a legacy file holds pickles, not pictures")
+        self.will_need([index])
         return bytes(self.record(index).image)
 
     def open_rgb(self, index: int) -> Any:
         """The picture through Pillow, in RGB."""
+        self.will_need([index])
         with image_module().open(io.BytesIO(self.record(index).image)) as opened:
             return opened.convert("RGB")
 

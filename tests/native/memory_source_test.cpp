@@ -32,8 +32,6 @@ TEST(memory_source_gives_views_and_copies) {
   source.read(0, bytes);
   EXPECT(bytes == first);
 
-  will_need(addresses[0], sizes[0]);
-  will_need(addresses[1], sizes[1]);  // nothing is there: the system says so to nobody
   EXPECT_THROW(source.view(1), SourceError, "cannot read sample 1");
   EXPECT_THROW(source.read(1, bytes), SourceError, "cannot read sample 1");
   addresses[1] = address_of(second);

@@ -3,6 +3,8 @@
 import gc
 import multiprocessing
 import os
+import shutil
+import struct
 
 import pytest
 import torch
@@ -13,9 +15,10 @@ from fastloader import FastLoader, _files
 from fastloader import transforms as T
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
+from fastloader.datasets._lmdb_file import EXTENTS, decode_record, key_of
 from support import MEAN, STD, same
 
-pytest.importorskip("lmdb")
+lmdb = pytest.importorskip("lmdb")
 
 CROPS = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
 NORMALISED = {"mean": MEAN, "std": STD}
@@ -180,3 +183,51 @@ def test_a_loader_that_was_forked_with_its_dataset_open(packed):
 def test_equals_the_python_path_on_an_evaluation_chain(packed):
     dataset = LMDBDataset(packed[1], CHAIN)
     same(list(FastLoader(dataset, batch_size=4)), list(DataLoader(dataset, batch_size=4)))
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
+def test_the_records_of_a_batch_are_asked_for_before_one_is_touched(packed, monkeypatch):
+    events = []
+    touch = LMDBDataset.record
+
+    def advised(_descriptor, offset, size, advice):
+        assert advice == os.POSIX_FADV_WILLNEED
+        events.append((offset, size))
+
+    def touched(self, index):
+        events.append(index)
+        return touch(self, index)
+
+    monkeypatch.setattr(os, "posix_fadvise", advised)
+    monkeypatch.setattr(LMDBDataset, "record", touched)
+    records = LMDBDataset(packed[1], CROPS)
+    next(iter(FastLoader(records, batch_size=4, num_workers=2)))
+    file = packed[1].read_bytes()
+    for index, (offset, size) in enumerate(events[:4]):
+        key = key_of(index)
+        found = decode_record(file[offset : offset + size], key, check=True)
+        assert found == decode_record(records.environment.get(key), key)
+    assert events[4:8] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "extents",
+    [None, b"", b"123", struct.pack("<2Q", 0, 16), "far", "shifted"],
+    ids=["missing", "empty", "odd", "too few", "outside the file", "stale"],
+)
+def test_nothing_depends_on_the_extents(packed, tmp_path, extents):
+    path = tmp_path / "set.lmdb"
+    shutil.copy(packed[1], path)
+    with lmdb.open(str(path), subdir=False, map_size=1 << 26, lock=False) as environment:
+        with environment.begin(write=True) as transaction:
+            stored = transaction.get(EXTENTS)
+            assert len(stored) == 16 * len(LMDBDataset(packed[1]))
+            if extents == "far":
+                extents = struct.pack("<2Q", 2**64 - 1, 2**63) + stored[16:]
+            elif extents == "shifted":
+                extents = stored[16:] + stored[:16]
+            transaction.delete(EXTENTS)
+            if extents is not None:
+                transaction.put(EXTENTS, extents)
+    same(batches(LMDBDataset(path, CROPS)), batches(LMDBDataset(packed[1], CROPS)))
+    assert len(LMDBDataset(path)[0]) == 2  # through Pillow, too
