@@ -1,1 +1,1 @@
-"""The ``fastloader`` command: ``fastloader demo`` and ``fastloader doctor``."""
+"""The ``fastloader`` command: demo, doctor, pack, bench."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
-from fastloader.cli import demo, doctor, pack
+from fastloader.cli import bench, demo, doctor, pack
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -16,7 +16,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="A drop-in torch DataLoader that keeps the accelerator fed.",
     )
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for module in (demo, doctor, pack):
+    for module in (demo, doctor, pack, bench):
         module.add_command(commands)
     return parser
 

@@ -1,8 +1,8 @@
-"""``benchmarks/peers.py`` runs, and its results say what they claim to. Nothing here is timed."""
+"""``fastloader bench`` and the ablation run, and their results say what they claim to. Nothing here is
+timed."""
 
-import importlib
+import dataclasses
 import json
-import os
 import random
 import subprocess
 import sys
@@ -14,30 +14,40 @@ from pictures import pixels, save_jpeg
 from PIL import Image
 
 from fastloader import _extension
-from support import PACKAGE_ROOT
-
-PEERS = PACKAGE_ROOT / "benchmarks" / "peers.py"
-if not PEERS.is_file():
-    pytest.skip("needs the source tree", allow_module_level=True)
+from fastloader.bench import comparison, plots, suite, tables
+from fastloader.bench.scenarios import SCENARIOS
+from fastloader.cli import bench
+from fastloader.cli.__main__ import main
+from support import PACKAGE_ROOT, run_script
 
 native = _extension.load()
 pytestmark = pytest.mark.skipif(native is None, reason="the native module is not in use")
 
+PLOTS = ["throughput", "scaling", "latency", "memory"]
 
-def run_peers(out, *arguments):
+
+def run_bench(out, *arguments):
     """Its results as JSON, its table, and its exit status."""
-    env = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
-    paths = [str(PACKAGE_ROOT), env.get("PYTHONPATH", "")]
-    env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    env.pop("PYTHONSAFEPATH", None)  # the runner's own modules lie beside it
-    command = [sys.executable, str(PEERS), "--out", str(out), *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env=env, check=False
-    )
+    done = run_script(RUN, "bench", "--out", out, *arguments, timeout=300, check=False)
     assert (out / "peers.json").exists(), done.stderr
     table = (out / "peers.md").read_text()
     assert table in done.stdout
     return json.loads((out / "peers.json").read_text()), table, done.returncode
+
+
+RUN = """
+    import sys
+    from fastloader.cli.__main__ import main
+    if __name__ == "__main__":
+        sys.exit(main(sys.argv[1:]))
+"""
+
+
+def assert_is_a_plot(path):
+    with Image.open(path) as file:
+        file.load()
+        assert file.format == "PNG" and file.width >= 800 and file.height >= 250
+        assert np.asarray(file.convert("L")).std() > 5, "an empty figure"
 
 
 def interpreter(path, command):
@@ -58,8 +68,8 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
     ]
     bare = interpreter(tmp_path / "python", f'exec {sys.executable} -S "$@"')
     broken = interpreter(tmp_path / "broken", "echo out of luck >&2; exit 3")
-    small = ["--pictures", 10, "--batch-size", 4, "--repeats", 1]
-    results, table, status = run_peers(
+    small = ["--pictures", 10, "--batch-size", 4, "--repeats", 1, "--threads", 2, 1]
+    results, table, status = run_bench(
         tmp_path / "out",
         *small,
         *("--only", *scenarios, "spdl", "dali"),
@@ -73,8 +83,15 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
         assert each["versions"]["python"], name
         assert len(each["memory"]) == 2, name
         assert each["threads"] == (1 if name.endswith("@1") else 2), name
+    for name, each in results["scenarios"].items():
+        shown = bool(each["output"]) and "@" not in name
+        assert len(each["first_batch_s"]) == int(shown), name
+        assert (each["later_batches_s"] is not None) == shown, name
     for name in ("fastloader-uint8", "dataloader-pillow"):
-        assert len(results["scenarios"][name]["first_batches"]) == 1
+        speeds = results["scaling"][name]
+        assert list(speeds) == ["1", "2"]
+        assert speeds["2"] == results["scenarios"][name]["pictures_per_s"]
+    assert list(results["scaling"]) == ["fastloader-uint8", "dataloader-pillow"]
 
     (compared,) = results["ratios"]
     assert (compared["slow"], compared["at_least"]) == ("dataloader-pillow", 1.9)
@@ -99,35 +116,129 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
     assert all(line.endswith(" |") for line in rows) and len(rows) > len(scenarios)
     assert results["settings"]["distinct_pictures"] == 10
 
-
-@pytest.fixture
-def comparison(monkeypatch):
-    monkeypatch.syspath_prepend(str(PEERS.parent))
-    return importlib.import_module("comparison")
+    for name in PLOTS:
+        assert_is_a_plot(tmp_path / "out" / f"peers-{name}.png")
 
 
-def contenders(comparison, **seconds):
+def test_it_says_what_is_wrong_with_its_arguments(tmp_path, capsys, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    out = tmp_path / "out"
+    assert main(["bench", "--data", str(tmp_path / "empty"), "--out", str(out)]) == 1
+    assert "no RGB or grey JPEG in any folder of it" in capsys.readouterr().err
+    for arguments, said in (
+        (["--python", "torch=/bin/sh"], "'torch' is none of fastloader, pillow"),
+        (["--python", "dali=nowhere"], "write dali=/path/to/python"),
+        (["--threads", "0"], "0 is not 1 or more"),
+        (["--only", "tensorflow"], "invalid choice"),
+    ):
+        with pytest.raises(SystemExit) as raised:
+            main(["bench", *arguments])
+        assert raised.value.code == 2
+        assert said in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["bench", "--out", str(out)]) == 1
+    assert "needs matplotlib: pip install 'fastloader[bench]'" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_threads_that_show_the_scaling():
+    assert [bench.default_threads(count) for count in (1, 2, 8, 64)] == [
+        [1],
+        [1, 2],
+        [1, 3, 8],
+        [1, 8, 64],
+    ]
+
+
+def test_another_interpreter_gets_this_package_and_nothing_beside_it(tmp_path, monkeypatch):
+    """Beside it may lie a torch and a Pillow that are not that interpreter's."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
+    settings = SimpleNamespace(work=str(tmp_path))
+    from fastloader.bench import contender
+
+    for foreign in (False, True):
+        paths = contender._environment(settings, foreign)["PYTHONPATH"].split(":")
+        assert [path.name for path in (tmp_path / "package").iterdir()] == ["fastloader"]
+        assert paths == [str(tmp_path / "package")] + [str(tmp_path / "mine")] * (not foreign)
+    code = "import fastloader.bench.process; print(fastloader.__file__)"
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        env=contender._environment(settings, True),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.startswith(str(tmp_path / "package" / "fastloader"))
+
+
+def test_the_scaling_runs_what_could_be_measured_and_not_twice():
+    main_group = suite.Group(
+        {
+            name: SimpleNamespace(scenario=SCENARIOS[name])
+            for name in ("fastloader-uint8", "dali", "bare-decode", "bare-decode@1", "read@1")
+        }
+    )
+    ones = suite.scaling(main_group, 1)
+    assert list(ones) == ["fastloader-uint8@1", "dali@1"]
+    assert ones["dali@1"] == dataclasses.replace(
+        SCENARIOS["dali"], label="DALI, CPU pipeline, 1 thread", threads=1
+    )
+    assert list(suite.scaling(main_group, 4)) == ["fastloader-uint8@4", "dali@4", "bare-decode@4"]
+
+
+def results_of(measured, threads=2):
+    """As the command would write them."""
+    what = {"date": "2026-01-02", "cpu": "Z80", "cores": 2, "isa": "scalar"}
+    settings = {"data": "d", "distinct_pictures": 1, "pictures": 4, "batch_size": 2, "repeats": 1}
+    return {
+        "machine": what,
+        "settings": {**settings, "threads": threads, "load_before": 3.0},
+        "busy": True,
+        "scenarios": {name: suite.described(each) for name, each in measured.items()},
+        **comparison.compared(measured, threads),
+        "scaling": suite.speeds_by_threads([suite.Group(measured)]),
+        "skipped": {"dali": "ModuleNotFoundError: No module named 'nvidia'"},
+        "failed": {},
+    }
+
+
+def test_plots_are_drawn_of_what_there_is(tmp_path):
+    everything = contenders(**{name: [1.0, 2.0] for name in SCENARIOS})
+    drawn = plots.draw(results_of(everything), tmp_path)
+    assert [path.name for path in drawn] == [f"peers-{name}.png" for name in PLOTS]
+    for path in drawn:
+        assert_is_a_plot(path)
+    stages = contenders(**{"read@1": [1.0]})
+    assert plots.draw(results_of(stages), tmp_path) == []
+    table = tables.markdown(results_of(stages))
+    assert "No module named 'nvidia'" in table and "Preliminary" in table
+
+
+def contenders(**seconds):
     """As if measured: seconds per picture of each round."""
-    scenarios = importlib.import_module("scenarios").SCENARIOS
     made = {}
     for name, values in seconds.items():
         name = name.replace("_", "-").replace("-at-1", "@1")
+        scenario = SCENARIOS[name]
+        first = values if scenario.output and not scenario.threads else []
         made[name] = SimpleNamespace(
-            scenario=scenarios[name],
+            scenario=scenario,
+            threads=scenario.threads or 2,
+            versions={"python": "3.11"},
             timing=comparison.Timing(values),
             cpu=comparison.Timing([2 * value for value in values]),
-            first_batches=[],
+            first_batches=list(first),
+            waits=list(first),
             cold_first_batch_s=6.0,
             batch_size=2,
-            memory=[],
+            memory=[1_000_000] if first else [],
         )
     return made
 
 
-def test_ratios_are_paired_by_round_and_held_against_the_targets(comparison):
+def test_ratios_are_paired_by_round_and_held_against_the_targets():
     results = comparison.compared(
         contenders(
-            comparison,
             fastloader_uint8=[1.0, 2.0, 4.0],
             dataloader_pillow=[2.0, 4.0, 8.0],
             bare_decode=[1.0, 2.0, 4.2],
@@ -153,10 +264,11 @@ def test_ratios_are_paired_by_round_and_held_against_the_targets(comparison):
     assert results["breakdown"] is None
 
 
-def test_first_batches_and_growing_memory_are_judged(comparison):
-    measured = contenders(comparison, fastloader_uint8=[1.0], dataloader_pillow=[2.0])
-    measured["fastloader-uint8"].first_batches = [1.5, 2.5, 2.1]
-    measured["dataloader-pillow"].first_batches = [9.0]
+def test_first_batches_and_growing_memory_are_judged():
+    measured = contenders(fastloader_uint8=[1.0, 1.0, 2.0], dataloader_pillow=[2.0, 2.0, 2.0])
+    measured["fastloader-uint8"].timing = comparison.Timing([1.0, 1.0, 2.0])
+    measured["fastloader-uint8"].first_batches = [3.0, 5.0, 8.4]
+    measured["dataloader-pillow"].first_batches = [36.0, 36.0, 36.0]
     measured["fastloader-uint8"].memory = [100, 100, 102, 103, 104, 300]
     rows = {row["what"]: row for row in comparison.compared(measured, 2)["further"]}
     ours = rows["first batch of a new loader, in steady batches: fastloader-uint8"]
@@ -201,3 +313,33 @@ def test_stages_make_pillows_pixels(tmp_path):
     )
     wanted = Image.fromarray(source).resize((29, 37), Image.Resampling.BILINEAR)
     assert np.array_equal(out, np.asarray(wanted)), f"seed {seed}"
+
+
+def test_the_ablation_measures_every_cell(tmp_path):
+    script = PACKAGE_ROOT / "benchmarks" / "ablation.py"
+    if not script.is_file():
+        pytest.skip("needs the source tree")
+    few = ["--batches", "2", "3", "--prepare", "1", "8", "--train", "1", "--repeats", "1"]
+    done = subprocess.run(
+        [sys.executable, str(script), *few, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "ablation.json").read_text())
+    cells = {(each["batches"], each["prepare_ms"]): each for each in results["cells"]}
+    assert list(cells) == [(2, 1), (2, 8), (3, 1), (3, 8)]
+    for (_, prepare), each in cells.items():
+        assert each["ideal"] == pytest.approx(0.75 if prepare == 8 else 0.0)
+        assert list(each["lost"]) == [
+            "plain loop",
+            "BackgroundGenerator",
+            "DataLoader",
+            "FastLoader",
+            "FastLoader, threads",
+        ]
+        for name, share in each["lost"].items():
+            assert 0 < share["min"] <= share["median"] <= share["max"] <= 1, name
+    assert_is_a_plot(tmp_path / "ablation.png")

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from scenarios import SIZE, Settings, random_box
-from scenarios.worker_processes import epochs
+from fastloader.bench.scenarios import SIZE, Settings, random_box
+from fastloader.bench.scenarios.worker_processes import epochs
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the peers benchmark compares: one scenario per loader, each run in its own process.
+"""What ``fastloader bench`` compares: one scenario per loader, each run in its own process.
 
 A scenario is a function ``make(settings)`` in a module of its peer's name. It constructs the loader
 and returns a function that starts an epoch: an iterator that yields each batch's number of pictures.
@@ -58,23 +58,22 @@ class Scenario:
     remark: str = ""
     # Batches to take before the clock starts: those that are made ahead between epochs.
     lead: int = 0
-    # Also time the first batch of a new loader.
-    first_batch: bool = False
-    one_thread: bool = False  # whatever --threads says
+    threads: int | None = None  # whatever --threads says
+
+
+def with_threads(scenario: Scenario, count: int) -> Scenario:
+    label = f"{scenario.label}, {count} thread{'s' if count > 1 else ''}"
+    return dataclasses.replace(scenario, label=label, threads=count)
 
 
 def _scenarios() -> dict[str, Scenario]:
     fast, loader = "fastloader", "DataLoader"
     scenarios = {
-        "fastloader-uint8": Scenario(
-            "FastLoader", fast, "fast", "uint8", "uint8", first_batch=True
-        ),
+        "fastloader-uint8": Scenario("FastLoader", fast, "fast", "uint8", "uint8"),
         "fastloader-float32": Scenario(
             "FastLoader, ToTensor, Normalize", fast, "fast", "float32", "float32"
         ),
-        "dataloader-pillow": Scenario(
-            f"{loader} + Pillow", "pillow", "pillow", "loader", "uint8", first_batch=True
-        ),
+        "dataloader-pillow": Scenario(f"{loader} + Pillow", "pillow", "pillow", "loader", "uint8"),
         "dataloader-torchvision": Scenario(
             f"{loader} + torchvision on PIL, ToTensor, Normalize",
             "torchvision",
@@ -128,30 +127,28 @@ def _scenarios() -> dict[str, Scenario]:
         ),
     }
     for name in ("fastloader-uint8", "fastloader-float32", "bare-decode", "bare-roi"):
-        many = scenarios[name]
-        scenarios[f"{name}@1"] = dataclasses.replace(
-            many, label=f"{many.label}, 1 thread", one_thread=True, first_batch=False
-        )
+        scenarios[f"{name}@1"] = with_threads(scenarios[name], 1)
     scenarios |= {
-        "read@1": Scenario("read the files", fast, "stages", "read", one_thread=True),
+        "read@1": Scenario("read the files", fast, "stages", "read", threads=1),
         "resample@1": Scenario(
-            "resample the crops from memory", fast, "stages", "resample", one_thread=True
+            "resample the crops from memory", fast, "stages", "resample", threads=1
         ),
         "resize-fastloader@1": Scenario(
-            "resize 340x300 to 224x224", fast, "stages", "resize", one_thread=True
+            "resize 340x300 to 224x224", fast, "stages", "resize", threads=1
         ),
         "resize-pillow@1": Scenario(
-            "resize 340x300 to 224x224, Pillow", "pillow", "pillow", "resize", one_thread=True
+            "resize 340x300 to 224x224, Pillow", "pillow", "pillow", "resize", threads=1
         ),
         "resize-pillow-simd@1": Scenario(
             "resize 340x300 to 224x224, Pillow-SIMD",
             "pillow-simd",
             "pillow_simd",
             "resize",
-            one_thread=True,
+            threads=1,
         ),
     }
     return scenarios
 
 
 SCENARIOS = _scenarios()
+PEERS = list(dict.fromkeys(scenario.peer for scenario in SCENARIOS.values()))

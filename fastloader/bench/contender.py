@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from measure import Timing
-from scenarios import Scenario, Settings
+import fastloader
+from fastloader.bench.measure import Timing
+from fastloader.bench.scenarios import Scenario, Settings
 
 
 class Skipped(Exception):
@@ -27,32 +28,38 @@ class Contender:
 
     ``timing`` and ``cpu``: seconds for each picture, one value per round, passed and spent by all its
     threads and workers. ``memory``: bytes that it and its workers
-    hold after each epoch, the first included.
+    hold after each epoch, the first included. ``waits``: seconds for each batch of all rounds but the
+    first batch of each. ``first_batches``: seconds from constructing a loader to its first batch.
     """
 
     def __init__(
         self, name: str, scenario: Scenario, settings: Settings, interpreter: str | None
     ) -> None:
         self.name, self.scenario = name, scenario
-        self.threads = 1 if scenario.one_thread else settings.threads
+        self.threads = scenario.threads or settings.threads
         self.batch_size = settings.batch_size
         self._said = Path(settings.work, f"{name}.stderr")
         with self._said.open("w") as said:
             self._process = subprocess.Popen(
-                [interpreter or sys.executable, "-m", "scenarios.process", name],
+                [interpreter or sys.executable, "-m", "fastloader.bench.process"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
                 text=True,
-                env=_environment(foreign=interpreter is not None),
+                env=_environment(settings, foreign=interpreter is not None),
             )
         self.timing = Timing([])
         self.cpu = Timing([])
         self.memory: list[int] = []
-        self.first_batches: list[float] = []  # each as a multiple of a steady batch's time
+        self.first_batches: list[float] = []
+        self.waits: list[float] = []
         try:
             settings = dataclasses.replace(settings, threads=self.threads)
-            answer = self._ask(json.dumps(dataclasses.asdict(settings)))
+            told = {
+                "scenario": dataclasses.asdict(scenario),
+                "settings": dataclasses.asdict(settings),
+            }
+            answer = self._ask(json.dumps(told))
         except Failed:
             self.close()
             raise
@@ -65,12 +72,21 @@ class Contender:
 
     def round(self) -> None:
         epoch = self._ask("epoch")
-        each = epoch["seconds"] / epoch["pictures"]
-        self.timing.seconds.append(each)
+        self.timing.seconds.append(epoch["seconds"] / epoch["pictures"])
         self.cpu.seconds.append(epoch["cpu_s_per_picture"])
         self._note_memory()
-        if self.scenario.first_batch:
-            self.first_batches.append(self._ask("first")["seconds"] / (each * self.batch_size))
+        if self._is_shown:
+            self.waits += epoch["waits"][1:]
+
+    def begin_anew(self) -> None:
+        """Another loader up to its first batch. After all rounds: it would show in the memory."""
+        if self._is_shown:
+            self.first_batches.append(self._ask("first")["seconds"])
+
+    @property
+    def _is_shown(self) -> bool:
+        """Whether it is a loader, with as many threads as are compared."""
+        return bool(self.scenario.output) and self.scenario.threads is None
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -123,9 +139,14 @@ def own_memory(process: str) -> int:
     return total
 
 
-def _environment(foreign: bool) -> dict[str, str]:
-    """Another interpreter must not import what this one's PYTHONPATH names."""
-    paths = [str(Path(__file__).parent)]
+def _environment(settings: Settings, foreign: bool) -> dict[str, str]:
+    """Every process runs this very package. Another interpreter gets nothing of what lies beside it:
+    it has a torch and a Pillow of its own, and must not import what PYTHONPATH names for this one."""
+    beside = Path(settings.work, "package")
+    if not beside.exists():
+        beside.mkdir()
+        (beside / "fastloader").symlink_to(Path(fastloader.__file__).resolve().parent)
+    paths = [str(beside)]
     if not foreign and "PYTHONPATH" in os.environ:
         paths.append(os.environ["PYTHONPATH"])
     # With a safe path, a package in the current folder is not taken for the installed one.

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from scenarios import Settings
+from fastloader.bench.scenarios import Settings
 
 
 def epochs(dataset: Any, settings: Settings) -> Callable[[], Iterator[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import PIL
 
-from scenarios.pillow import loader, resize, versions
+from fastloader.bench.scenarios.pillow import loader, resize, versions
 
 __all__ = ["loader", "resize", "versions"]
 

@@ -11,7 +11,7 @@ from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-from scenarios import SIZE, Settings
+from fastloader.bench.scenarios import SIZE, Settings
 
 
 def versions() -> dict[str, str]:

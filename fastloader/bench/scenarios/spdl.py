@@ -11,7 +11,7 @@ import spdl.io
 import torch
 from spdl.pipeline import PipelineBuilder
 
-from scenarios import SIZE, Settings, random_box
+from fastloader.bench.scenarios import SIZE, Settings, random_box
 
 spdl.io.demux_config()  # loads its library, which needs FFmpeg's
 

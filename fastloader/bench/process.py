@@ -1,16 +1,17 @@
-"""The process of one scenario: ``python -m scenarios.process NAME``, driven by the runner over its
+"""The process of one scenario: ``python -m fastloader.bench.process``, driven by the runner over its
 standard input and output, one JSON object per line.
 
-It answers the settings with {"ready": ...} once the first epoch is over (imports, compilation, page
-cache), or with {"skip": reason} when its peer cannot be imported. Then, to "epoch": {"pictures",
-"seconds", "cpu_s_per_picture"}; to "first": {"seconds"} from constructing another dataset and loader
-to its first batch.
+It is told the scenario and the settings, and answers with {"ready": ...} once the first epoch is over
+(imports, compilation, page cache), or with {"skip": reason} when its peer cannot be imported. Then, to
+"epoch": {"pictures", "seconds", "cpu_s_per_picture", "waits": seconds for each batch}; to "first":
+{"seconds"} from constructing another dataset and loader to its first batch.
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import json
 import os
 import platform
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from scenarios import SCENARIOS, Scenario, Settings
+from fastloader.bench.scenarios import Scenario, Settings
 
 Epoch = Callable[[], Iterator[int]]
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,10 +36,10 @@ def main() -> None:
     def answer(**what: Any) -> None:
         print(json.dumps(what), file=answers, flush=True)
 
-    scenario = SCENARIOS[sys.argv[1]]
-    settings = Settings(**json.loads(sys.stdin.readline()))
+    told = json.loads(sys.stdin.readline())
+    scenario, settings = Scenario(**told["scenario"]), Settings(**told["settings"])
     try:
-        module = importlib.import_module(f"scenarios.{scenario.module}")
+        module = importlib.import_module(f"fastloader.bench.scenarios.{scenario.module}")
     except Exception as error:  # a broken package raises whatever it likes
         answer(skip=f"{type(error).__name__}: {error}")
         return
@@ -73,15 +74,19 @@ def serve(
             answer(seconds=first_batch(make))
 
 
-def run(epoch: Epoch, lead: int) -> dict[str, float]:
+def run(epoch: Epoch, lead: int) -> dict[str, Any]:
     cpu = cpu_seconds()
     batches = epoch()
     ahead = sum(next(batches) for _ in range(lead))
     start = time.perf_counter()
-    pictures = sum(batches)
+    arrivals, pictures = [start], 0
+    for count in batches:
+        arrivals.append(time.perf_counter())
+        pictures += count
     seconds = time.perf_counter() - start
     cpu = (cpu_seconds() - cpu) / (ahead + pictures)
-    return {"pictures": pictures, "seconds": seconds, "cpu_s_per_picture": cpu}
+    waits = [later - sooner for sooner, later in itertools.pairwise(arrivals)]
+    return {"pictures": pictures, "seconds": seconds, "cpu_s_per_picture": cpu, "waits": waits}
 
 
 def cpu_seconds() -> float:

@@ -9,7 +9,7 @@ import timm
 import torch
 from timm.data import ImageDataset, create_loader
 
-from scenarios import MEAN, SIZE, STD, Settings
+from fastloader.bench.scenarios import MEAN, SIZE, STD, Settings
 
 
 def versions() -> dict[str, str]:

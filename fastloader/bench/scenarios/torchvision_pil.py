@@ -10,8 +10,8 @@ import torchvision
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
-from scenarios import MEAN, SIZE, STD, Settings
-from scenarios.worker_processes import epochs
+from fastloader.bench.scenarios import MEAN, SIZE, STD, Settings
+from fastloader.bench.scenarios.worker_processes import epochs
 
 
 def versions() -> dict[str, str]:

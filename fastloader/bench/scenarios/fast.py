@@ -9,8 +9,8 @@ import torch
 
 from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader.bench.scenarios import MEAN, SIZE, STD, Settings, stages
 from fastloader.datasets import ImageFolder
-from scenarios import MEAN, SIZE, STD, Settings, stages
 
 CROPS = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]
 

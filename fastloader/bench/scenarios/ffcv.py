@@ -18,7 +18,7 @@ from ffcv.transforms import RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImag
 from ffcv.writer import DatasetWriter
 from PIL import Image
 
-from scenarios import SIZE, Settings
+from fastloader.bench.scenarios import SIZE, Settings
 
 
 def versions() -> dict[str, str]:

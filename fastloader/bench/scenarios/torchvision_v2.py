@@ -10,8 +10,8 @@ from torch.utils.data import Dataset
 from torchvision.io import ImageReadMode, decode_image, read_file
 from torchvision.transforms import v2
 
-from scenarios import SIZE, Settings
-from scenarios.worker_processes import epochs
+from fastloader.bench.scenarios import SIZE, Settings
+from fastloader.bench.scenarios.worker_processes import epochs
 
 # Its binary may be missing or of another torch, and torchvision only says so when it is called.
 if not hasattr(torch.ops.image, "decode_image"):

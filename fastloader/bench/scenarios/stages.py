@@ -18,7 +18,7 @@ import numpy as np
 
 import fastloader
 from fastloader import _extension
-from scenarios import SIZE, Settings, random_box
+from fastloader.bench.scenarios import SIZE, Settings, random_box
 
 MOST_CROPS = 500  # kept as pixels, some 250 kB each
 

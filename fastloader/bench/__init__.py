@@ -1,0 +1,1 @@
+"""What ``fastloader bench`` runs. Nothing here is imported with fastloader."""
