@@ -1,0 +1,86 @@
+"""Numbers in README.md and docs/ are those of benchmarks/results/."""
+
+import importlib.util
+import json
+
+import pytest
+
+from support import PACKAGE_ROOT
+
+SCRIPT = PACKAGE_ROOT / "tools" / "figures.py"
+if not (PACKAGE_ROOT / "benchmarks" / "results").is_dir():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+spec = importlib.util.spec_from_file_location("figures", SCRIPT)
+figures = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(figures)
+
+
+def test_documents_agree_with_the_results(capsys):
+    assert figures.main(["--check"]) == 0, capsys.readouterr().out
+
+
+def test_every_figure_can_be_had():
+    results = figures.Results(PACKAGE_ROOT / "benchmarks" / "results")
+    for name in figures.FIGURES:
+        assert float(results.text(name)) > 0, name
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project of one benchmark; ``project(text)`` writes its README."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    what = {"cpu": "Z80", "cores": 1, "isa": "scalar", "gpu": None, "date": "2026-01-02"}
+    what |= {"python": "3.11", "torch": "2.13", "fastloader": "0.1"}
+    peers = {
+        "machine": what,
+        "busy": False,
+        "ratios": [{"slow": "dali", "ratio": {"median": 2.149}}],
+        "scenarios": {"dali": {"pictures_per_s": {"median": 871.4}}},
+    }
+    (tmp_path / "benchmarks" / "results" / "peers.json").write_text(json.dumps(peers))
+
+    def write(text):
+        (tmp_path / "README.md").write_text(text)
+        return tmp_path
+
+    return write
+
+
+def mark(name, text):
+    return f"is <!-- figure: {name} -->{text}<!-- /figure -->."
+
+
+def test_fills_in_and_is_content_then(project, capsys):
+    text = mark("peers.ratio.dali", "9") + mark("peers.speed.dali", "") + mark("peers.machine", "x")
+    root = project(text)
+    assert figures.main(["--check"], root) == 1
+    assert "peers.ratio.dali is '9', the results say '2.1'" in capsys.readouterr().out
+    assert (root / "README.md").read_text() == text, "--check changes nothing"
+    assert figures.main([], root) == 0
+    machine = "Z80, 1 cores, scalar; Python 3.11, torch 2.13, fastloader 0.1; 2026-01-02"
+    assert (root / "README.md").read_text() == (
+        mark("peers.ratio.dali", "2.1")
+        + mark("peers.speed.dali", "871")
+        + mark("peers.machine", machine)
+    )
+    assert figures.main(["--check"], root) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (mark("peers.ratio.tf", "1"), "no figure 'peers.ratio.tf'"),
+        (mark("arrays.ratio", "1"), "arrays.json does not exist"),
+        ("is <!-- figure: peers.machine -->", "has no partner"),
+        ("1<!-- /figure -->", "has no partner"),
+        (mark("peers.machine", "")[3:], "begins the line"),
+    ],
+)
+def test_refuses(project, capsys, text, said):
+    root = project(text)
+    for arguments in ([], ["--check"]):
+        assert figures.main(arguments, root) == 1
+        assert said in capsys.readouterr().out
+    assert (root / "README.md").read_text() == text

@@ -1,0 +1,189 @@
+"""Numbers in README.md and docs/*.md, taken from the JSON that the benchmarks wrote.
+
+    python tools/figures.py [--check]
+
+A number stands between two marks that Markdown does not show:
+
+    <!-- figure: peers.ratio.dataloader-pillow -->2.5<!-- /figure -->
+
+This script fills in what benchmarks/results/*.json holds, or with --check exits with 1 after naming
+what disagrees. Below, FIGURES says what each name stands for; ``FILE.machine`` is the machine, the
+versions and the date of benchmarks/results/FILE.json, and goes with the numbers of that file. A mark
+must not begin a line: Markdown would take the line for HTML.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MARKED = re.compile(r"<!-- figure: (?P<name>\S+) -->(?P<text>.*?)<!-- /figure -->", re.DOTALL)
+ANY_MARK = re.compile(r"<!-- /?figure\b[^>]*-->")
+
+Json = Any
+
+
+def machine(results: Json) -> str:
+    what = results["machine"]
+    parts = [f"{what['cpu']}, {what['cores']} cores, {what['isa']}"]
+    parts += [what["gpu"]] if what.get("gpu") else []
+    parts.append(f"Python {what['python']}, torch {what['torch']}, fastloader {what['fastloader']}")
+    text = f"{'; '.join(parts)}; {what['date']}"
+    return text + "; machine busy, preliminary" if results.get("busy") else text
+
+
+def peer_ratio(results: Json, name: str) -> float:
+    """How many times as fast FastLoader is as this scenario."""
+    row = next(row for row in results["ratios"] if row["slow"] == name)
+    return float(row["ratio"]["median"])
+
+
+def peer_speed(results: Json, name: str) -> float:
+    return float(results["scenarios"][name]["pictures_per_s"]["median"])
+
+
+def at(*path: str) -> Callable[[Json], float]:
+    def found(results: Json) -> float:
+        for key in path:
+            results = results[key]
+        return float(results)
+
+    return found
+
+
+def errors(key: str, pick: Callable[..., float]) -> Callable[[Json], float]:
+    """Of decode="fast" over the chains that make 224 pixels."""
+    return lambda results: pick(
+        chain["error"][key] for name, chain in results["chains"].items() if "224" in name
+    )
+
+
+# Name: file, what of it, how it is written. The names of the peers are made below.
+FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
+    "arrays.ratio": (
+        "arrays",
+        at("ratios", "200000x64 float32, FastLoader", "times_dataloader", "median"),
+        ".0f",
+    ),
+    "arrays.by-hand": (
+        "arrays",
+        at("ratios", "200000x64 float32, FastLoader", "of_the_time_by_hand", "median"),
+        ".2f",
+    ),
+    "fast.pictures": ("decode_modes", at("pictures"), ".0f"),
+    "fast.error.least": ("decode_modes", errors("mean_absolute", min), ".2f"),
+    "fast.error.most": ("decode_modes", errors("mean_absolute", max), ".2f"),
+    "fast.psnr.least": ("decode_modes", errors("psnr_db", min), ".0f"),
+    "fast.psnr.most": ("decode_modes", errors("psnr_db", max), ".0f"),
+    "normalize.fill": ("normalize", at("ratios", "NCHW: of the speed of a fill", "median"), ".2f"),
+    "workers.float32": ("workers", at("ratios", "float32", "median"), ".1f"),
+    "workers.uint8": ("workers", at("ratios", "uint8", "median"), ".1f"),
+    **{
+        f"storage.{order.replace(' ', '-')}.{cache}": (
+            "storage",
+            at("ratios", f"{order}, {cache}", "median"),
+            ".2f",
+        )
+        for order in ("shuffled", "in order")
+        for cache in ("warm", "cold")
+    },
+}
+
+
+class Disagreement(Exception):
+    """A mark that cannot be filled; the message says where and why."""
+
+
+class Results:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: dict[str, Json] = {}
+
+    def text(self, name: str) -> str:
+        try:
+            if name.endswith(".machine"):
+                return machine(self._file(name.removesuffix(".machine")))
+            if name.startswith("peers.ratio."):
+                scenario = name.removeprefix("peers.ratio.")
+                return f"{peer_ratio(self._file('peers'), scenario):.1f}"
+            if name.startswith("peers.speed."):
+                scenario = name.removeprefix("peers.speed.")
+                return f"{peer_speed(self._file('peers'), scenario):.0f}"
+            file, value, written = FIGURES[name]
+            return format(value(self._file(file)), written)
+        except (KeyError, StopIteration) as error:
+            known = ", ".join(
+                [*FIGURES, "FILE.machine", "peers.ratio.SLOW", "peers.speed.SCENARIO"]
+            )
+            raise Disagreement(f"no figure {name!r} ({error!r}); there are {known}") from None
+
+    def _file(self, name: str) -> Json:
+        if name not in self._read:
+            path = self.folder / f"{name}.json"
+            if not path.is_file():
+                raise Disagreement(f"{path} does not exist; run the benchmark that writes it")
+            self._read[name] = json.loads(path.read_text())
+        return self._read[name]
+
+
+def filled(text: str, results: Results) -> str:
+    """``text`` with all figures as the results have them."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("<!-- figure:"):
+            raise Disagreement(f"line {number}: a mark begins the line, which makes it HTML")
+    left = ANY_MARK.findall(MARKED.sub("", text))
+    if left:
+        raise Disagreement(f"{left[0]} has no partner")
+    return MARKED.sub(
+        lambda found: (
+            f"<!-- figure: {found['name']} -->{results.text(found['name'])}<!-- /figure -->"
+        ),
+        text,
+    )
+
+
+def documents(root: Path) -> list[Path]:
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="change nothing, exit with 1 instead")
+    arguments = parser.parse_args(argv)
+    results = Results(root / "benchmarks" / "results")
+    wrong = 0
+    for path in documents(root):
+        old = path.read_text()
+        try:
+            new = filled(old, results)
+        except Disagreement as error:
+            print(f"{path.relative_to(root)}: {error}")
+            wrong += 1
+            continue
+        if new == old:
+            continue
+        if not arguments.check:
+            path.write_text(new)
+            print(f"{path.relative_to(root)}: filled in")
+            continue
+        wrong += 1
+        for before, after in zip(MARKED.finditer(old), MARKED.finditer(new)):
+            if before["text"] != after["text"]:
+                print(
+                    f"{path.relative_to(root)}: {before['name']} is {before['text']!r}, the results "
+                    f"say {after['text']!r}; run python tools/figures.py"
+                )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
