@@ -59,7 +59,11 @@ STAGES = {"read@1": "read", "bare-roi@1": "decode the crop", "resample@1": "resa
 
 def quantiles(values: list[float]) -> Json:
     values = sorted(values)
-    return {"median": statistics.median(values), "p95": values[int(0.95 * (len(values) - 1))]}
+    return {
+        "mean": statistics.fmean(values),
+        "median": statistics.median(values),
+        "p95": values[int(0.95 * (len(values) - 1))],
+    }
 
 
 def compared(contenders: Mapping[str, Contender], threads: int) -> Json:

@@ -130,8 +130,7 @@ def latency(results: Json) -> Figure | None:
     axes = figure.subplots()
     rows = range(len(order))
     later = [each["later_batches_s"] for _, each in order]
-    least = min(each["median"] for each in later)
-    floor = max(least, 1e-5)  # a batch that is ready takes no time to speak of
+    floor = 1e-5  # a batch that is ready takes no time to speak of
     axes.hlines(
         rows,
         [1e3 * max(each["median"], floor) for each in later],
@@ -141,7 +140,7 @@ def latency(results: Json) -> Figure | None:
         alpha=0.7,
     )
     for values, marker, colour, words in (
-        ([each["median"] for each in later], "o", "#009E73", "later batches: median, and to 95 %"),
+        ([each["mean"] for each in later], "o", "#009E73", "later batches: mean; median to 95 %"),
         (
             [statistics.median(each["first_batch_s"]) for _, each in order],
             "D",
