@@ -93,6 +93,11 @@ def native_cuda_problem() -> str:
     return str(native.cuda_info()["problem"])
 
 
+def cuda_name() -> str | None:
+    """What the current CUDA device is called; None without one."""
+    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
+
+
 def consumer_stream(device: torch.device) -> int:
     """Handle of the stream that the calling thread computes on. 0 is the legacy default stream, and
     on the CPU the calling thread itself."""

@@ -61,6 +61,7 @@ def machine() -> dict[str, Any]:
     import torch
 
     import fastloader
+    from fastloader import _torch
 
     info = fastloader.build_info()
     model = platform.processor()
@@ -79,7 +80,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "fastloader": info["version"],
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu": _torch.cuda_name(),
     }
 
 
