@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "source/source.h"
+
+namespace fastloader {
+
+/// Another source on a slow disk: every read takes that much longer. For tests.
+class DelayedSource final : public Source {
+ public:
+  DelayedSource(std::shared_ptr<const Source> source, std::chrono::microseconds delay)
+      : source_(std::move(source)), delay_(delay) {}
+
+  uint64_t size() const override { return source_->size(); }
+  void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
+    std::this_thread::sleep_for(delay_);
+    source_->read(index, bytes);
+  }
+  std::string name(uint64_t index) const override { return source_->name(index); }
+
+ private:
+  const std::shared_ptr<const Source> source_;
+  const std::chrono::microseconds delay_;
+};
+
+}  // namespace fastloader
