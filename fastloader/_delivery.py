@@ -238,16 +238,22 @@ class Delivery:
             "batches": self.statistics.batches,
             "errors": self.statistics.errors,
             "wait_s": self.statistics.wait_s,
+            "edge_wait_s": self.statistics.edge_wait_s,
+            "step_s": self.statistics.step_s,
         }
         if self._cpu is not None:
             counted.update(self._cpu.stats())
-        if self.path == "engine":
-            running = [epoch.prefetcher for epoch in list(self._epochs) if not epoch.over]
-            if running:
-                counted["ring"] = running[-1].stats()
-            elif self._last_engine_stats:
-                counted["ring"] = self._last_engine_stats
+        ring = self.ring_stats()
+        if ring:
+            counted["ring"] = ring
         return counted
+
+    def ring_stats(self) -> dict[str, Any]:
+        """Of the engine used last; empty without one."""
+        # A prefetcher goes as soon as its epoch is over, on another thread perhaps.
+        prefetchers = [epoch.prefetcher for epoch in list(self._epochs)]
+        running = [prefetcher for prefetcher in prefetchers if prefetcher is not None]
+        return running[-1].stats() if running else self._last_engine_stats
 
 
 def _checked_depth(depth: int | None) -> int | None:
