@@ -229,7 +229,10 @@ class Delivery:
         with self._lock:
             engines, self._idle = self._idle, []
         for engine in engines:
+            prefetcher = engine.prefetcher
             engine.close()
+            if prefetcher is not None:  # now that its threads have counted their last
+                self._last_engine_stats = prefetcher.stats()
 
     def stats(self) -> dict[str, Any]:
         counted: dict[str, Any] = {
@@ -250,10 +253,14 @@ class Delivery:
 
     def ring_stats(self) -> dict[str, Any]:
         """Of the engine used last; empty without one."""
+        if self._pid != os.getpid():  # a thread of the parent's may have held its lock
+            return self._last_engine_stats
         # A prefetcher goes as soon as its epoch is over, on another thread perhaps.
-        prefetchers = [epoch.prefetcher for epoch in list(self._epochs)]
+        with self._lock:
+            prefetchers = [epoch.prefetcher for epoch in list(self._epochs)]
+            prefetchers += [engine.prefetcher for engine in self._idle]
         running = [prefetcher for prefetcher in prefetchers if prefetcher is not None]
-        return running[-1].stats() if running else self._last_engine_stats
+        return running[0].stats() if running else self._last_engine_stats
 
 
 def _checked_depth(depth: int | None) -> int | None:

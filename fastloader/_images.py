@@ -225,6 +225,7 @@ class ImageIterator(Iterator[Any]):
         position: int,
         length: Callable[[], int],
         statistics: Statistics,
+        ready: Statistics,
         pin: bool,
         epoch: Epoch | None,
         drawn_ahead: int | None = None,
@@ -234,6 +235,7 @@ class ImageIterator(Iterator[Any]):
         self.ahead = AHEAD if epoch is None else epoch.engine.depth
         self._length = length
         self._statistics = statistics
+        self._ready = ready
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
         self._drawn: collections.deque[Any] = collections.deque()
@@ -335,7 +337,7 @@ class ImageIterator(Iterator[Any]):
                 "the loader to get one here"
             )
         if self._epoch is None and TIMED:
-            self._statistics.came(
+            self._ready.came(
                 sum(type(each) is Submitted and each.batch.ready() for each in self._flight)
             )
         with self._statistics.waiting(self.progress):

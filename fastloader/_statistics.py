@@ -31,6 +31,7 @@ class Statistics:
     steps: int = 0  # how many those were
     asked: int = 0  # times that the consumer came for a batch,
     found: int = 0  # and how many were ready then, in all
+    shown: bool = True  # to profilers and traces; else nobody but another iterator waits
     spent: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
     _left: float = 0.0  # when the consumer got its last batch; 0 outside of an epoch
     _of: object = None  # whose epoch that was; held, or another object might get its address
@@ -86,7 +87,8 @@ class Waiting:
     def __enter__(self) -> None:
         if self._progress is not None:
             self._progress.check()
-        self._range = _torch.open_range("fastloader.wait")
+        if self._statistics.shown:
+            self._range = _torch.open_range("fastloader.wait")
         self._start = time.perf_counter()
         self._first = self._statistics.begin_wait(self._start, self._progress)
 
@@ -99,7 +101,8 @@ class Waiting:
         now = time.perf_counter()
         ended = kind is not None and issubclass(kind, StopIteration)
         self._statistics.end_wait(now, self._progress, now - self._start, self._first, ended)
-        _trace.add("wait", self._start, now)
+        if self._statistics.shown:
+            _trace.add("wait", self._start, now)
         if self._range is not None:
             self._range.__exit__(None, None, None)
         if kind is not None and not ended:

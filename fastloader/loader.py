@@ -378,7 +378,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 self._first_position(),
                 length=lambda: len(self._index_sampler),
                 # Otherwise the delivery counts what arrives.
-                statistics=Statistics() if raw else self._delivery.statistics,
+                statistics=Statistics(shown=False) if raw else self._delivery.statistics,
+                ready=self._delivery.statistics,
                 pin=self.pin_memory and not raw and _torch.accelerator_type() is not None,
                 epoch=epoch,
                 drawn_ahead=(
@@ -399,7 +400,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self,
             self._array_memory,
             # Else the delivery counts what it delivers.
-            self._delivery.statistics if path == "torch" else Statistics(),
+            self._delivery.statistics if path == "torch" else Statistics(shown=False),
             pin=pinned and path != "engine",  # its ring is pinned
             # torch's persistent iterator draws its base seed once.
             base_seed=self._arrays.base_seed if self.persistent_workers and self._arrays else None,

@@ -174,6 +174,7 @@ void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, v
   const int64_t decoded = begun + times_.read + times_.decode;
   trace::record("read", begun, begun + times_.read);
   trace::record("decode and resample", begun + times_.read, decoded);
+  if (job.output == ImageJob::Output::kNhwcBytes) return;
   const bool normalized = job.output == ImageJob::Output::kNormalized;
   trace::record(normalized ? "normalise" : "collate", decoded, decoded + times_.finish);
 }

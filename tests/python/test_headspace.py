@@ -118,7 +118,7 @@ def test_nested_batches_and_objects():
 
     loader = FastLoader(Nested(4), batch_size=2)
     for batch in loader.headspace(batches=3):
-        assert batch["more"][1] == ["name", "name"]
+        assert batch["more"][1] == ("name", "name")
         assert batch["more"][0].tolist() == [0, 1]
         batch["more"][0].zero_()
         batch["more"].clear()

@@ -80,7 +80,7 @@ def test_every_thread_of_the_engine(twin, folder, tmp_path):
         trace = read(out)
     found = stages(trace)
     here = threading.current_thread().name
-    assert found["fl-decode"] == {"read", "decode and resample", "collate"}
+    assert found["fl-decode"] == {"read", "decode and resample"}
     assert found["fl-prefetch"] == {"issue"}
     assert found["fl-reaper"] == {"wait for the consumer's stream", "copy and normalise"}
     assert found["fastloader-pump"] >= {"receive", "pack"}
