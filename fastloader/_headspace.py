@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,9 +13,22 @@ from fastloader import _torch
 from fastloader._batch import cloned
 
 
+@dataclasses.dataclass
+class Measured:
+    """Of the loop alone: what the loader keeps of a Headspace, which holds the loader."""
+
+    steps: int = 0
+    seconds: float = 0.0
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """None before anything was measured."""
+        return self.steps / self.seconds if self.steps and self.seconds > 0 else None
+
+
 class Headspace(Iterable[Any]):
-    """One batch of ``loader``, given ``batches`` times. ``steps`` and ``seconds`` are those measured so
-    far: after the loop, or a ``break`` in it, all."""
+    """One batch of ``loader``, given ``batches`` times. ``measured`` has ``steps``, ``seconds`` and
+    ``steps_per_s`` once the loop over it has ended, by a ``break`` too."""
 
     def __init__(self, loader: Iterable[Any], batches: int, device: torch.device | None) -> None:
         if isinstance(batches, bool) or not isinstance(batches, int):
@@ -24,19 +38,13 @@ class Headspace(Iterable[Any]):
         self._loader = loader
         self._device = device
         self._batches = batches
-        self.steps = 0
-        self.seconds = 0.0
-
-    @property
-    def steps_per_s(self) -> float | None:
-        """None before anything was measured."""
-        return self.steps / self.seconds if self.steps and self.seconds > 0 else None
+        self.measured = Measured()
 
     def __len__(self) -> int:
         return self._batches
 
     def __iter__(self) -> Iterator[Any]:
-        self.steps, self.seconds = 0, 0.0
+        self.measured.steps, self.measured.seconds = 0, 0.0
         kept = self._first_batch()
         warm_up = max(1, self._batches // 10)
         left_out = started = ended = 0.0
@@ -60,8 +68,8 @@ class Headspace(Iterable[Any]):
             if steps > warm_up:
                 if _torch.synchronize(self._device):
                     ended = time.perf_counter()
-                self.seconds = ended - started - left_out
-                self.steps = steps - warm_up
+                self.measured.seconds = ended - started - left_out
+                self.measured.steps = steps - warm_up
 
     def _first_batch(self) -> Any:
         batches: Any = iter(self._loader)

@@ -61,8 +61,9 @@ class Report:
 
     def __str__(self) -> str:
         where = "" if self.device is None else f" to {self.device}"
+        workers = f"{self.threads} threads or workers" if self.threads else "no workers"
         lines = [
-            f"{self.batches} batches, path {self.path!r}{where}, {self.threads} threads or workers, "
+            f"{self.batches} batches, path {self.path!r}{where}, {workers}, "
             f"{self.errors} errors, {self.bad_samples} bad samples",
             "",
             f"  {'stage':<10} {'seconds':>9} {'ms each':>9}  per      by",

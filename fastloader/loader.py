@@ -37,7 +37,7 @@ from fastloader._arrays import (
 from fastloader._chain import Unlowered
 from fastloader._delivery import Delivery
 from fastloader._engine_iterator import Epoch
-from fastloader._headspace import Headspace
+from fastloader._headspace import Headspace, Measured
 from fastloader._images import ImageIterator, ImageSource, Wish, make_policy
 from fastloader._limits import available_threads
 from fastloader._lowering import Lowered, lower
@@ -236,7 +236,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self._arrays: ArrayIterator | None = None
         self._array_memory = ArrayMemory()
         self._thread_iterators: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
-        self._headspace: Headspace | None = None
+        self._headspace: Measured | None = None
         self._said = ""  # the reason for the Python path that was logged last
         newer: dict[str, Any] = {}
         if _TORCH_HAS_IN_ORDER:
@@ -565,8 +565,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         Raises ValueError for fewer than 2 batches; from the loop what ``iter()`` and ``next()`` raise.
         """
-        self._headspace = Headspace(self, batches, self._delivery.device)
-        return self._headspace
+        headspace = Headspace(self, batches, self._delivery.device)
+        self._headspace = headspace.measured
+        return headspace
 
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """``with loader.trace("out.json"):`` writes a Chrome trace of what fastloader's threads in this

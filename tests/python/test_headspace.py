@@ -1,6 +1,8 @@
 """``loader.headspace()``: one batch again and again, safe against what the loop does to it."""
 
+import gc
 import time
+import weakref
 
 import pytest
 import torch
@@ -20,7 +22,7 @@ def test_the_first_batch_again_and_again(way, workers):
     with make(Pictures(8), num_workers=workers) as loader:
         first = next(iter(make(Pictures(8))))
         space = loader.headspace(batches=12)
-        assert len(space) == 12 and space.steps_per_s is None
+        assert len(space) == 12 and space.measured.steps_per_s is None
         seen = 0
         for images, labels in space:
             same([images, labels], list(first))
@@ -28,8 +30,8 @@ def test_the_first_batch_again_and_again(way, workers):
             labels.fill_(-1)
             seen += 1
         assert seen == 12
-        assert space.steps == 12 - 1  # the first tenth is warm-up
-        assert space.steps_per_s == space.steps / space.seconds > 0
+        assert space.measured.steps == 12 - 1  # the first tenth is warm-up
+        assert space.measured.steps_per_s == space.measured.steps / space.measured.seconds > 0
         # The loader itself is as before.
         assert [label.tolist() for _, label in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
@@ -68,13 +70,13 @@ def test_what_a_step_takes_is_in_it_and_what_a_copy_takes_is_not(monkeypatch, wa
         for _ in space:
             time.sleep(0.01)
         # Of five copies 0.25 s; a machine that is this late would be late for everything.
-        assert space.seconds >= 4 * 0.01
-        assert space.steps == 4
+        assert space.measured.seconds >= 4 * 0.01
+        assert space.measured.steps == 4
         left_out = loader.headspace(batches=5)
         began = time.perf_counter()
         for _ in left_out:
             pass
-        assert left_out.seconds <= time.perf_counter() - began - 4 * 0.05
+        assert left_out.measured.seconds <= time.perf_counter() - began - 4 * 0.05
 
 
 def test_a_break_keeps_what_was_measured(way):
@@ -83,11 +85,11 @@ def test_a_break_keeps_what_was_measured(way):
         for number, _ in enumerate(space):
             if number == 30:
                 break
-        assert space.steps == 20 and space.seconds > 0
+        assert space.measured.steps == 20 and space.measured.seconds > 0
         short = loader.headspace(batches=100)
         for _ in short:
             break
-        assert short.steps == 0 and short.steps_per_s is None
+        assert short.measured.steps == 0 and short.measured.steps_per_s is None
         assert loader.report().headspace_steps_per_s is None
 
 
@@ -96,7 +98,7 @@ def test_once_more_measures_anew():
         space = loader.headspace(batches=4)
         for _ in range(2):
             assert len(list(space)) == 4
-            assert space.steps == 3
+            assert space.measured.steps == 3
 
 
 def test_the_position_can_be_given_back(way):
@@ -142,3 +144,19 @@ def test_wrong_arguments(batches, kind):
 def test_an_empty_loader():
     with pytest.raises(ValueError, match="no batch"):
         list(make(Pictures(1), drop_last=True).headspace())
+
+
+def test_it_does_not_keep_the_loader(way):
+    loader = make(Pictures(8))
+    for _ in loader.headspace(batches=3):
+        pass
+    loader.report()
+    loader.close()
+    gc.collect()
+    gc.disable()
+    try:
+        gone = weakref.ref(loader)
+        del loader
+        assert gone() is None
+    finally:
+        gc.enable()
