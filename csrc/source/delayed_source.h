@@ -1,9 +1,11 @@
 #pragma once
 
+#include <time.h>
+
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +21,11 @@ class DelayedSource final : public Source {
 
   uint64_t size() const override { return source_->size(); }
   void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
-    std::this_thread::sleep_for(delay_);
+    timespec left{};
+    left.tv_sec = static_cast<time_t>(delay_.count() / 1'000'000);
+    left.tv_nsec = static_cast<long>(delay_.count() % 1'000'000 * 1000);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
     source_->read(index, bytes);
   }
   std::string name(uint64_t index) const override { return source_->name(index); }
