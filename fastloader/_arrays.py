@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import math
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -280,6 +281,8 @@ class ArrayMemory:
     def __init__(self) -> None:
         self._pools: dict[int, Any] = {}
         self.torch_batches = 0  # those that were fetched and collated as torch does it
+        self.gathered = 0  # the others,
+        self.gather_s = 0.0  # and the thread time they took
 
     def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
         native = _extension.load()
@@ -473,10 +476,16 @@ class ArrayIterator(_BaseDataLoaderIter):
         return Flight(batch, indices, outputs, job)
 
     def _finish(self, flight: Flight) -> Any:
+        begun = time.perf_counter()
         if flight.job is not None:
             flight.job.wait()
         if flight.outputs is None or not self._select(flight):
             return self._fetch(flight.batch)
+        memory = self._memory
+        memory.gathered += 1
+        memory.gather_s += (
+            time.perf_counter() - begun if flight.job is None else flight.job.seconds()
+        )
         return self._arrays.collated(flight.outputs)
 
     def _select(self, flight: Flight) -> bool:

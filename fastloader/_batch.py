@@ -223,6 +223,15 @@ def is_dense(leaf: torch.Tensor) -> bool:
     return leaf.permute(order).is_contiguous()
 
 
+def cloned(batch: Any) -> Any:
+    """The batch with copies of its tensors; what else is in it is shared."""
+
+    def visit(value: Any, _key: Key) -> Any:
+        return value.clone() if isinstance(value, torch.Tensor) else value
+
+    return _rebuild(batch, visit, None)
+
+
 def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
     """Every tensor of a batch, for ``record_stream``."""
     found: list[torch.Tensor] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from fastloader import _extension
+from fastloader import _extension, _trace
 from fastloader._augmentation import EpochDraws, Records, apply
 from fastloader._batch import Image, find_images, put_together, take_apart
 from fastloader._iterator import DeliveryIterator
@@ -118,7 +119,12 @@ class CpuIterator(DeliveryIterator):
             raise StopIteration
         statistics = self._delivery.statistics
         with statistics.waiting(self.progress):
-            delivered = self._delivery.deliver(next(self._source), self._draws)
+            batch = next(self._source)
+            begun = time.perf_counter()
+            delivered = self._delivery.deliver(batch, self._draws)
+            now = time.perf_counter()
+            statistics.spend("normalise", now - begun)
+            _trace.add("normalise", begun, now)
         statistics.batches += 1
         self._count()
         return delivered

@@ -229,7 +229,10 @@ class Delivery:
         with self._lock:
             engines, self._idle = self._idle, []
         for engine in engines:
+            prefetcher = engine.prefetcher
             engine.close()
+            if prefetcher is not None:  # now that its threads have counted their last
+                self._last_engine_stats = prefetcher.stats()
 
     def stats(self) -> dict[str, Any]:
         counted: dict[str, Any] = {
@@ -238,16 +241,26 @@ class Delivery:
             "batches": self.statistics.batches,
             "errors": self.statistics.errors,
             "wait_s": self.statistics.wait_s,
+            "edge_wait_s": self.statistics.edge_wait_s,
+            "step_s": self.statistics.step_s,
         }
         if self._cpu is not None:
             counted.update(self._cpu.stats())
-        if self.path == "engine":
-            running = [epoch.prefetcher for epoch in list(self._epochs) if not epoch.over]
-            if running:
-                counted["ring"] = running[-1].stats()
-            elif self._last_engine_stats:
-                counted["ring"] = self._last_engine_stats
+        ring = self.ring_stats()
+        if ring:
+            counted["ring"] = ring
         return counted
+
+    def ring_stats(self) -> dict[str, Any]:
+        """Of the engine used last; empty without one."""
+        if self._pid != os.getpid():  # a thread of the parent's may have held its lock
+            return self._last_engine_stats
+        # A prefetcher goes as soon as its epoch is over, on another thread perhaps.
+        with self._lock:
+            prefetchers = [epoch.prefetcher for epoch in list(self._epochs)]
+            prefetchers += [engine.prefetcher for engine in self._idle]
+        running = [prefetcher for prefetcher in prefetchers if prefetcher is not None]
+        return running[0].stats() if running else self._last_engine_stats
 
 
 def _checked_depth(depth: int | None) -> int | None:

@@ -9,11 +9,12 @@ import dataclasses
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastloader import _torch
+from fastloader import _torch, _trace
 from fastloader._augmentation import EpochDraws
 from fastloader._batch import put_together
 from fastloader._engine import Credit, Engine, Plan
@@ -340,7 +341,9 @@ def _pump(epoch: Epoch, source: Iterator[Any]) -> None:
     with DataLoader, does not end the epoch."""
     while not epoch.over:
         try:
+            begun = time.perf_counter()
             batch = next(source)
+            _trace.add("receive", begun, time.perf_counter())
             if not epoch.put_batch(batch):
                 return
         except StopIteration as stop:

@@ -23,7 +23,7 @@ from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
 from fastloader._position import Progress
 from fastloader._randomness import mixed
-from fastloader._statistics import Statistics
+from fastloader._statistics import TIMED, Statistics
 from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
@@ -98,8 +98,12 @@ class ImageSource:
     """What a loader keeps over its epochs: the file list, the transform, its share of the pool and the
     recycled memory, as long as it `serves`."""
 
-    def __init__(self, lowered: Lowered, wish: Wish, policy: ErrorPolicy) -> None:
+    def __init__(
+        self, lowered: Lowered, wish: Wish, policy: ErrorPolicy, before: ImageSource | None = None
+    ) -> None:
         self.policy = policy
+        # What the loader's threads did for sources that served it before.
+        self._done_before = {} if before is None else before.times()
         self.wish = wish
         self._pid = os.getpid()
         normalization = wish.normalization
@@ -150,6 +154,13 @@ class ImageSource:
         if draws is not None:
             leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
         return int(self.native.BatchPlan(leaves).packed_bytes)
+
+    def times(self) -> dict[str, float]:
+        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
+        # In a forked child the parent's threads did it, and may be at it.
+        mine: dict[str, float] = self.quota.times() if self._pid == os.getpid() else {}
+        before = self._done_before
+        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -214,15 +225,17 @@ class ImageIterator(Iterator[Any]):
         position: int,
         length: Callable[[], int],
         statistics: Statistics,
+        ready: Statistics,
         pin: bool,
         epoch: Epoch | None,
         drawn_ahead: int | None = None,
     ) -> None:
         self._source = source
         self._epoch = epoch
-        self._ahead = AHEAD if epoch is None else epoch.engine.depth
+        self.ahead = AHEAD if epoch is None else epoch.engine.depth
         self._length = length
         self._statistics = statistics
+        self._ready = ready
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
         self._drawn: collections.deque[Any] = collections.deque()
@@ -261,7 +274,7 @@ class ImageIterator(Iterator[Any]):
         return keys
 
     def _top_up(self) -> None:
-        while self._index_batches is not None and len(self._flight) < self._ahead:
+        while self._index_batches is not None and len(self._flight) < self.ahead:
             if self._draws_in_step and not self._drawn:
                 break
             try:
@@ -322,6 +335,10 @@ class ImageIterator(Iterator[Any]):
             raise RuntimeError(
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
                 "the loader to get one here"
+            )
+        if self._epoch is None and TIMED:
+            self._ready.came(
+                sum(type(each) is Submitted and each.batch.ready() for each in self._flight)
             )
         with self._statistics.waiting(self.progress):
             delivered = self._next()

@@ -1,26 +1,74 @@
-"""Counters behind ``loader.stats()``."""
+"""Counters behind ``loader.stats()`` and ``loader.report()``."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from fastloader import _torch, _trace
 
 if TYPE_CHECKING:
     from fastloader._position import Progress
 
+# Off only to measure what it costs: benchmarks/observation.py. The native module reads it, too.
+TIMED = os.environ.get("FASTLOADER_STAGE_TIMES") != "0"
+
 
 @dataclasses.dataclass
 class Statistics:
-    """Written by the consumer's thread only, so that plain ints do."""
+    """Written by the consumer's thread only, so that plain numbers do; ``spent`` has an entry for each
+    thread that adds to it."""
 
     batches: int = 0
     errors: int = 0
     wait_s: float = 0.0
+    edge_wait_s: float = 0.0  # of wait_s: for the first batch of each epoch, and its end
+    step_s: float = 0.0  # between one batch and the call for the next one
+    steps: int = 0  # how many those were
+    asked: int = 0  # times that the consumer came for a batch,
+    found: int = 0  # and how many were ready then, in all
+    shown: bool = True  # to profilers and traces; else nobody but another iterator waits
+    spent: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
+    _left: float = 0.0  # when the consumer got its last batch; 0 outside of an epoch
+    _of: object = None  # whose epoch that was; held, or another object might get its address
 
     def waiting(self, progress: Progress | None) -> Waiting:
         return Waiting(self, progress)
+
+    def spend(self, stage: str, seconds: float) -> None:
+        """``stage`` has taken the calling thread so long, for one batch."""
+        key = stage, threading.get_ident()
+        before, count = self.spent.get(key, (0.0, 0))
+        self.spent[key] = before + seconds, count + 1
+
+    def total(self, stage: str) -> tuple[float, int]:
+        """(seconds, batches) over all threads."""
+        each = [spent for (name, _), spent in list(self.spent.items()) if name == stage]
+        return sum(seconds for seconds, _ in each), sum(count for _, count in each)
+
+    def came(self, ready: int) -> None:
+        """The consumer wants a batch, and ``ready`` of them are."""
+        self.asked += 1
+        self.found += ready
+
+    def begin_wait(self, now: float, epoch: object) -> bool:
+        """Returns whether it is the first call of its epoch."""
+        first = not self._left or self._of is not epoch
+        if not first:
+            self.step_s += now - self._left
+            self.steps += 1
+        return first
+
+    def end_wait(self, now: float, epoch: object, waited: float, first: bool, ended: bool) -> None:
+        self.wait_s += waited
+        if first or ended:
+            self.edge_wait_s += waited
+        self._left = 0.0 if ended else now
+        self._of = epoch
 
 
 class Waiting:
@@ -33,11 +81,16 @@ class Waiting:
         self._statistics = statistics
         self._progress = progress
         self._start = 0.0
+        self._first = False
+        self._range: Any = None
 
     def __enter__(self) -> None:
         if self._progress is not None:
             self._progress.check()
+        if self._statistics.shown:
+            self._range = _torch.open_range("fastloader.wait")
         self._start = time.perf_counter()
+        self._first = self._statistics.begin_wait(self._start, self._progress)
 
     def __exit__(
         self,
@@ -45,13 +98,17 @@ class Waiting:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self._statistics.wait_s += time.perf_counter() - self._start
-        if kind is not None and not issubclass(kind, StopIteration):
+        now = time.perf_counter()
+        ended = kind is not None and issubclass(kind, StopIteration)
+        self._statistics.end_wait(now, self._progress, now - self._start, self._first, ended)
+        if self._statistics.shown:
+            _trace.add("wait", self._start, now)
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+        if kind is not None and not ended:
             self._statistics.errors += 1
         if self._progress is not None:
-            if kind is None or (
-                issubclass(kind, Exception) and not issubclass(kind, StopIteration)
-            ):
+            if kind is None or (issubclass(kind, Exception) and not ended):
                 self._progress.handed()
             elif kind is StopIteration:
                 self._progress.end()

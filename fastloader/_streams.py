@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from fastloader import _torch
+from fastloader import _torch, _trace
 from fastloader._augmentation import EpochDraws, apply
 from fastloader._batch import find_images, put_together, take_apart, tensors_in
 from fastloader._in_step import put_in_step
@@ -168,7 +169,12 @@ class StreamIterator(DeliveryIterator):
         try:
             if self._source is None:
                 raise StopIteration
-            self._flight.append(self._delivery.issue(next(self._source), self._draws))
+            batch = next(self._source)
+            begun = time.perf_counter()
+            self._flight.append(self._delivery.issue(batch, self._draws))
+            now = time.perf_counter()
+            self._delivery.statistics.spend("copy", now - begun)
+            _trace.add("issue", begun, now)
         except Exception as error:  # StopIteration too: each takes its batch's place
             self._flight.append(error)
 

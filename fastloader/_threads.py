@@ -13,6 +13,7 @@ import queue
 import random
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,8 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import collate, signal_handling, worker
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from fastloader._torch_iterator import CountingIterator
+from fastloader._statistics import Statistics
+from fastloader._torch_iterator import CountingIterator, count_ready
 
 # --- who am I -------------------------------------------------------------------------------------
 
@@ -134,6 +136,7 @@ def _work(
             continue
         number, index = task
         data: Any
+        begun = time.perf_counter()
         if failed is not None:  # every batch of this worker
             data = failed
         else:
@@ -145,12 +148,16 @@ def _work(
                     ended = True
                 else:
                     data = ExceptionWrapper(where=where)
+        if data_queue.statistics is not None:
+            data_queue.statistics.spend("fetch", time.perf_counter() - begun)
         data_queue.put((number, data))
         del data, task, index  # nothing of a batch is kept while waiting for the next
 
 
 class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
     """What torch asks of multiprocessing's queues besides: there is no feeder thread to wait for."""
+
+    statistics: Statistics | None = None
 
     def cancel_join_thread(self) -> None:
         pass
@@ -188,18 +195,24 @@ class _Worker:
 class _Context:
     """In the place of the multiprocessing module."""
 
-    Queue = _Queue
     Event = threading.Event
     Process = _Worker
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+
+    def Queue(self) -> _Queue:
+        made = _Queue()
+        made.statistics = self._statistics
+        return made
 
 
 class _Threaded:
     """A loader as torch's iterator sees it."""
 
-    multiprocessing_context = _Context
-
     def __init__(self, loader: Any) -> None:
         self._loader = loader
+        self.multiprocessing_context = _Context(loader._delivery.statistics)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -231,6 +244,7 @@ class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
             )
         if self._closed:
             raise StopIteration
+        count_ready(self)
         return super()._next_data()
 
     def _shutdown_workers(self) -> None:

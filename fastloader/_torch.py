@@ -166,3 +166,42 @@ def record_stream(tensors: list[torch.Tensor], device: torch.device) -> None:
     stream = torch.cuda.current_stream(device)
     for tensor in tensors:
         tensor.record_stream(stream)
+
+
+# Set by Nsight Systems and Nsight Compute in what they start; without a tool NVTX has no listener.
+_NVTX_LISTENS = "NVTX_INJECTION64_PATH" in os.environ
+
+
+class _NvtxRange:
+    def __init__(self, name: str) -> None:
+        torch.cuda.nvtx.range_push(name)
+
+    def __exit__(self, *_: object) -> None:
+        torch.cuda.nvtx.range_pop()
+
+
+def open_range(name: str) -> Any | None:
+    """A range on the calling thread, to be ended by its ``__exit__``, if torch's profiler (emit_nvtx
+    too) or an NVTX tool listens. Otherwise None, for the price of two look-ups."""
+    if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
+        opened = torch.profiler.record_function(name)
+        opened.__enter__()
+        return opened
+    if _NVTX_LISTENS and torch.cuda.is_available():
+        return _NvtxRange(name)
+    return None
+
+
+def synchronize(device: torch.device | None) -> bool:
+    """Waits for what was queued on ``device``, or, for None and the CPU, on the GPU that the process
+    uses all the same. Returns whether there was anything to wait for."""
+    if device is None or device.type == "cpu":
+        if not torch.cuda.is_initialized():
+            return False
+        torch.cuda.synchronize()
+        return True
+    module = _module(device.type)
+    if not hasattr(module, "synchronize"):
+        return False
+    module.synchronize(*([device] if device.type == "cuda" else []))
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch.utils.data import dataloader, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from fastloader import _trace
 from fastloader._position import Position, Progress, is_stateful
+from fastloader._statistics import TIMED, Statistics
 from fastloader.errors import Error
 
 _next = dataloader._BaseDataLoaderIter.__next__
@@ -35,6 +38,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
 
     def __init__(self, loader: Any) -> None:
         self._position: Position = loader._position
+        self._statistics: Statistics = loader._delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
         seen: Any = _FromPosition(loader)
         super().__init__(seen)
@@ -64,15 +68,26 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
             return _next(self)
         if progress.stale:
             progress.check()
+        statistics = self._statistics
+        start = time.perf_counter()
+        first = statistics.begin_wait(start, progress)
+        ended = False
         try:
-            batch = _next(self)
+            batch = _next(self)  # torch shows it to profilers
         except StopIteration:
+            ended = True
             progress.end()
             raise
         except Exception:
+            statistics.errors += 1
             progress.handed()
             raise
+        finally:
+            now = time.perf_counter()
+            statistics.end_wait(now, progress, now - start, first, ended)
+            _trace.add("wait", start, now)
         progress.handed()
+        statistics.batches += 1
         return batch
 
     def _fast_forward(self) -> None:
@@ -107,6 +122,14 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
                 iterator.load_state_dict(saved["iterator_state"])
         elif saved is not None and not is_stateful(self._position.dataset):
             self._fast_forward()
+
+    def _next_data(self) -> Any:
+        begun = time.perf_counter()
+        data = super()._next_data()
+        now = time.perf_counter()
+        self._statistics.spend("fetch", now - begun)
+        _trace.add("fetch", begun, now)
+        return data
 
 
 class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIterator):
@@ -144,6 +167,7 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
         return got
 
     def _next_data(self) -> Any:
+        count_ready(self)
         if not self._reporting:
             return super()._next_data()
         try:
@@ -158,6 +182,19 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
             return data
         self._pass.reports.append((data.worker, data.state))
         return data.batch
+
+
+def count_ready(iterator: Any) -> None:
+    """How many batches have come from the workers when the next one is asked for. Where a pump asks, the
+    ring counts what is ready for the training loop."""
+    if getattr(iterator, "_ahead", False) or not TIMED:
+        return
+    try:
+        ready = iterator._data_queue.qsize()
+    except NotImplementedError:  # macOS
+        return
+    ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
+    iterator._statistics.came(ready)
 
 
 _STOP = worker_module._IterableDatasetStopIteration

@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import io
 import threading
+import time
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -38,12 +39,20 @@ SHARED = "in shared memory already"
 VIEW = "views of a large storage that share memory"
 
 
+class Spent(NamedTuple):
+    """Seconds that a batch has cost its worker."""
+
+    fetch: float  # all of it
+    collate: float  # stacking tensors, of that
+
+
 class Parcel(NamedTuple):
     """What crosses the queue in place of a batch."""
 
     slot: int | None  # None: nothing lies in a slot
     content: bytes | tuple[int, int]  # the pickle, or (offset, bytes) in the slot
     ordinary: str  # why something in it took torch's way; "" if nothing did
+    spent: Spent
 
 
 class Ordinary(NamedTuple):
@@ -51,6 +60,7 @@ class Ordinary(NamedTuple):
 
     batch: Any
     reason: str
+    spent: Spent
 
 
 def attach(fd: Any, slots: int, slot_bytes: int) -> Sender:
@@ -75,11 +85,14 @@ class Sender:
         self._pocket: collections.deque[int] = collections.deque()
         self._current: int | None = None
         self._full = False  # something of the current batch did not fit
+        self._begun = 0.0
+        self._collating = 0.0  # seconds, of the current batch
         self._thread = threading.get_ident()
         _install(self)
 
     def begin(self, slot: int | None) -> None:
         """A batch was asked for, with a slot for it or without."""
+        self._begun, self._collating = time.perf_counter(), 0.0
         if slot is not None:
             self._pocket.append(slot)
         if self._current is not None:  # of a batch that was asked for and never made
@@ -96,11 +109,12 @@ class Sender:
     def wrap(self, data: Any) -> Any:
         """What to put into torch's queue for what the worker has made."""
         slot, self._current = self._current, None
+        spent = Spent(time.perf_counter() - self._begun, self._collating)
         if slot is not None:
-            return Outgoing(self, slot, data, TOO_LARGE if self._full else SHARED)
+            return Outgoing(self, slot, data, TOO_LARGE if self._full else SHARED, spent)
         if isinstance(data, ExceptionWrapper | _IterableDatasetStopIteration):
             return data
-        return Ordinary(data, HELD if self._pocket else NO_SLOT)
+        return Ordinary(data, HELD if self._pocket else NO_SLOT, spent)
 
     def collate(self, batch: Any) -> torch.Tensor | None:
         """The stacked tensors, in the slot; None if they do not go there."""
@@ -126,40 +140,45 @@ class Sender:
             return None
         storage = torch.from_dlpack(capsule).untyped_storage()
         out = torch.empty(0, dtype=first.dtype).set_(storage, 0, (len(batch), *first.shape))  # type: ignore[call-overload]
-        return torch.stack(batch, 0, out=out)
+        begun = time.perf_counter()
+        torch.stack(batch, 0, out=out)
+        self._collating += time.perf_counter() - begun
+        return out
 
     def keep(self, slot: int) -> None:
         """Nothing of it was sent: it serves for a later batch."""
         self._pocket.append(slot)
 
-    def pack(self, slot: int, data: Any, why_shared: str) -> Parcel:
+    def pack(self, slot: int, data: Any, why_shared: str, spent: Spent) -> Parcel:
         placing = _Placing(self.slots, slot, why_shared)
         content = placing.dump(data)
         if len(content) > _SHORT:
             offset = self.slots.place_bytes(slot, content)
             if offset is not None:
                 self.slots.finish(slot)
-                return Parcel(slot, (offset, len(content)), placing.ordinary)
+                return Parcel(slot, (offset, len(content)), placing.ordinary, spent)
         if not placing.placed:
             self.keep(slot)
-            return Parcel(None, content, placing.ordinary)
+            return Parcel(None, content, placing.ordinary, spent)
         self.slots.finish(slot)
-        return Parcel(slot, content, placing.ordinary)
+        return Parcel(slot, content, placing.ordinary, spent)
 
 
 class Outgoing:
     """A batch on its way to the queue's thread, which makes a Parcel of it, as it would have made
     torch's shared memory files of it: while the worker is at the next batch."""
 
-    def __init__(self, sender: Sender, slot: int, data: Any, why_shared: str) -> None:
+    def __init__(self, sender: Sender, slot: int, data: Any, why_shared: str, spent: Spent) -> None:
         self.sender = sender
         self.slot = slot
         self.data = data
         self.why_shared = why_shared
+        self.spent = spent
 
     def __reduce__(self) -> Any:
         try:
-            return Parcel, tuple(self.sender.pack(self.slot, self.data, self.why_shared))
+            packed = self.sender.pack(self.slot, self.data, self.why_shared, self.spent)
+            return Parcel, tuple(packed)
         except Exception:
             # torch's queue would print this and leave the consumer waiting for ever.
             info = get_worker_info()
@@ -168,7 +187,7 @@ class Outgoing:
             )
             content = bytes(ForkingPickler.dumps(wrapper))
             self.sender.keep(self.slot)
-            return Parcel, (None, content, "")
+            return Parcel, (None, content, "", self.spent)
 
 
 class _Placing:

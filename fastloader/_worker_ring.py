@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fastloader import _extension, _limits, _worker_collate
-from fastloader._worker_collate import Ordinary, Parcel, Sender
+from fastloader._worker_collate import Ordinary, Parcel, Sender, Spent
 from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
@@ -43,6 +43,10 @@ class WorkerRings:
         self._last: weakref.ref[Ring] | None = None
         self._why_not = ""
         self.used = 0
+        # What batches have cost the workers that made them; how many those were.
+        self.fetch_s = 0.0
+        self.collate_s = 0.0
+        self.fetched = 0
         self.ordinary: collections.Counter[str] = collections.Counter()
 
     def iterate(self, loader: Any, make: Callable[[Any], Any]) -> Any:
@@ -168,10 +172,12 @@ class Ring:
         """The batch that ``data`` from a worker stands for."""
         if type(data) is Ordinary:
             self.counts.ordinary[data.reason] += 1
+            self._count(data.spent)
             return data.batch
         if type(data) is not Parcel:
             return data
-        slot, content, ordinary = data
+        slot, content, ordinary, spent = data
+        self._count(spent)
         if ordinary:
             self.counts.ordinary[ordinary] += 1
         if slot is None:
@@ -186,6 +192,11 @@ class Ring:
             return pickle.loads(pickled)
         finally:
             _worker_collate.arriving.batch = before
+
+    def _count(self, spent: Spent) -> None:
+        self.counts.fetch_s += spent.fetch
+        self.counts.collate_s += spent.collate
+        self.counts.fetched += 1
 
 
 class _Arrival:

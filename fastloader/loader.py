@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -36,13 +37,17 @@ from fastloader._arrays import (
 from fastloader._chain import Unlowered
 from fastloader._delivery import Delivery
 from fastloader._engine_iterator import Epoch
+from fastloader._headspace import Headspace, Measured
 from fastloader._images import ImageIterator, ImageSource, Wish, make_policy
 from fastloader._limits import available_threads
 from fastloader._lowering import Lowered, lower
 from fastloader._position import Position
+from fastloader._report import Report, make_report
+from fastloader._stages import find_stages
 from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
 from fastloader._torch_iterator import MultiProcessIterator, SingleProcessIterator
+from fastloader._trace import Trace
 from fastloader._worker_ring import WorkerRings
 
 _log = logging.getLogger("fastloader")
@@ -231,6 +236,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self._arrays: ArrayIterator | None = None
         self._array_memory = ArrayMemory()
         self._thread_iterators: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
+        self._headspace: Measured | None = None
         self._said = ""  # the reason for the Python path that was logged last
         newer: dict[str, Any] = {}
         if _TORCH_HAS_IN_ORDER:
@@ -354,7 +360,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             truncated=self.truncated,
         )
         if self._source is None or not self._source.serves(lowered, wish):
-            self._source = ImageSource(lowered, wish, self._policy)
+            self._source = ImageSource(lowered, wish, self._policy, self._source)
         source = self._source
         # The order of torch's iterators: the sampler first, then the seed, then the first index.
         index_batches = iter(self._position)
@@ -372,7 +378,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 self._first_position(),
                 length=lambda: len(self._index_sampler),
                 # Otherwise the delivery counts what arrives.
-                statistics=Statistics() if raw else self._delivery.statistics,
+                statistics=Statistics(shown=False) if raw else self._delivery.statistics,
+                ready=self._delivery.statistics,
                 pin=self.pin_memory and not raw and _torch.accelerator_type() is not None,
                 epoch=epoch,
                 drawn_ahead=(
@@ -393,7 +400,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self,
             self._array_memory,
             # Else the delivery counts what it delivers.
-            self._delivery.statistics if path == "torch" else Statistics(),
+            self._delivery.statistics if path == "torch" else Statistics(shown=False),
             pin=pinned and path != "engine",  # its ring is pinned
             # torch's persistent iterator draws its base seed once.
             base_seed=self._arrays.base_seed if self.persistent_workers and self._arrays else None,
@@ -494,18 +501,25 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def stats(self) -> dict[str, Any]:
         """Counters since construction, cheap enough to ask at every step.
 
-        ``path``: "torch" (plain DataLoader: only ``workers`` are counted), "cpu", "engine" (native
-        prefetch thread) or "streams"; ``device``; ``batches`` delivered; ``errors`` raised; ``wait_s``:
-        seconds the consumer spent in ``next()``. On the CPU path ``buffers``: ``made``, ``recycled``,
-        ``free``, ``in_use`` and ``bytes`` of recycled memory. On the engine path ``ring``: ``depth``,
-        ``pinned`` and ``why_not_pinned``, ``ring_bytes``, ``slot_growths``, ``bytes`` copied,
-        ``filled``, ``delivered``, ``copied_bytes`` (not made in their slot but copied into it; on the
-        native image path only labels), ``producer_wait_s`` (ring full), ``consumer_wait_s`` (ring
-        empty). On the native image path ``images``: ``seen``, ``bad`` and ``last_bad`` samples;
-        ``threads``; ``buffers``: recycled memory, as above, unused where pictures are decoded into the
-        ring; ``scratch_bytes``: what the decode threads, which all loaders of the process share, keep
-        from picture to picture. For arrays ``arrays``: ``threads``, ``torch_batches`` that had to be
-        fetched in torch's way because their indices were no whole numbers, and ``buffers``.
+        ``path``: "torch" (plain DataLoader), "cpu", "engine" (native prefetch thread) or "streams";
+        ``device``; ``batches`` delivered; ``errors`` raised; ``wait_s``: seconds the consumer
+        spent in ``next()``, ``edge_wait_s`` of them for the first batch of each epoch and at
+        its end; ``step_s``: seconds it spent between two batches. ``stages``: what each stage
+        has taken so far, as `report` has it. On the CPU path ``buffers``: ``made``,
+        ``recycled``, ``free``, ``in_use`` and ``bytes`` of recycled memory. On the engine path
+        ``ring``: ``depth``, ``pinned`` and ``why_not_pinned``, ``ring_bytes``,
+        ``slot_growths``, ``bytes`` copied, ``filled``, ``delivered``, ``copied_bytes`` (not
+        made in their slot but copied into it; on the native image path only labels),
+        ``producer_wait_s`` (ring full), ``consumer_wait_s`` (ring empty), ``pack_s`` (copying
+        into slots), ``device_s`` (the device at copying and normalising), ``device_wait_s``
+        (the copies waiting for the training step's stream), ``found`` (batches in the ring when
+        the consumer came for one, in all the ``asked`` times). On the native image path
+        ``images``: ``seen``, ``bad`` and ``last_bad`` samples; ``threads``; ``buffers``:
+        recycled memory, as above, unused where pictures are decoded into the ring;
+        ``read_bytes``; ``scratch_bytes``: what the decode threads, which all loaders of the
+        process share, keep from picture to picture. For arrays ``arrays``: ``threads``,
+        ``torch_batches`` that had to be fetched in torch's way because their indices were no
+        whole numbers, and ``buffers``.
 
         With worker processes ``workers``: ``slots_used``, batches that came in a slot; ``fallbacks``,
         batches or parts of one that took torch's way, and ``why`` (reason: how many); ``why_no_ring``;
@@ -513,18 +527,57 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``ring_bytes`` of memory that all of them use.
         """
         counted = self._delivery.stats()
+        counted["stages"] = {stage.name: stage.as_dict() for stage in find_stages(self)}
         if self.num_workers > 0 and self.worker_backend == "process":
             counted["workers"] = self._rings.stats()
         if self._source is not None:
             counted["images"] = {
                 "bad": self._policy.bad,
                 "seen": self._policy.seen,
+                "read_bytes": self._source.times().get("bytes", 0),
                 "last_bad": list(self._policy.last),
                 **self._source.stats(),
             }
         if self._arrays is not None:
             counted["arrays"] = {"threads": self._arrays.threads, **self._array_memory.stats()}
         return counted
+
+    def report(self) -> Report:
+        """Where the time went since the loader was made, and what to do about it: ``print`` it. Cheap
+        enough for every epoch. Its last line, ``verdict`` and ``advice``, names what bounds the loop:
+        storage, decode, copy, Python, or the GPU (without one, the training step). The rest is machine
+        readable as well, see `Report` and docs/tuning.md."""
+        return make_report(self)
+
+    def headspace(self, batches: int = 50) -> Headspace:
+        """The training loop's speed if data were free: an iterable that gives one batch ``batches``
+        times. Run your own loop over it, then ask ``report()`` how much there is to win::
+
+            for images, labels in loader.headspace():
+                train_step(images, labels)
+            print(loader.report())
+
+        It begins an epoch, takes its first batch and ends it, as a loop with a ``break`` would: do it
+        before training, or give `state_dict` back afterwards. Each step gets a copy, so that in-place
+        work does no harm. Making it is left out of the time on the CPU; on a device it runs in the
+        loop's stream and counts, as long as writing one batch takes. The device is waited for twice:
+        after the first tenth of the steps, which is warm-up and not counted, and at the end.
+
+        Raises ValueError for fewer than 2 batches; from the loop what ``iter()`` and ``next()`` raise.
+        """
+        headspace = Headspace(self, batches, self._delivery.device)
+        self._headspace = headspace.measured
+        return headspace
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """``with loader.trace("out.json"):`` writes a Chrome trace of what fastloader's threads in this
+        process, and this loop's waits, do inside: open it in https://ui.perfetto.dev. Written when the
+        block ends, by an exception too. Each thread keeps 65,536 events, more are counted only, under
+        ``otherData``; worker processes are not in it.
+
+        Raises FileNotFoundError for a path in no folder, Error while another trace is being taken.
+        """
+        return Trace(path)
 
     def set_epoch(self, epoch: int) -> None:
         """Numbers the epoch that the next ``iter()`` begins; the ones after it count on from there.
@@ -595,6 +648,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             "_policy",
             "_arrays",
             "_array_memory",
+            "_headspace",
             "_thread_iterators",
             "_position",
             "_rings",
@@ -614,6 +668,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self._images = None
         self._arrays = None
         self._array_memory = ArrayMemory()
+        self._headspace = None
         self._thread_iterators = weakref.WeakSet()
         self._position = Position(self)
 

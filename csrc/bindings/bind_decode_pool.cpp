@@ -16,6 +16,7 @@
 #include "pipeline/buffer_pool.h"
 #include "pipeline/decode_pool.h"
 #include "pipeline/reservation.h"
+#include "source/delayed_source.h"
 #include "source/folder_source.h"
 #include "source/memory_source.h"
 
@@ -238,6 +239,24 @@ py::dict to_dict(const SampleGeometry& found) {
   return result;
 }
 
+py::dict times(const DecodeQuota& quota) {
+  StageTimes times;
+  {
+    const WithoutGil unlocked;
+    times = DecodePool::shared().times(quota);
+  }
+  const auto seconds = [](int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; };
+  py::dict result;
+  result["pictures"] = times.pictures;
+  result["bytes"] = times.bytes;
+  result["read"] = seconds(times.read);
+  result["decode"] = seconds(times.decode);
+  result["finish"] = seconds(times.finish);
+  result["looked_at"] = seconds(times.looked_at);
+  result["resize"] = seconds(times.resize);
+  return result;
+}
+
 py::dict geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
   SampleGeometry found;
   {
@@ -263,6 +282,14 @@ void register_decode_pool(py::module_& module) {
       "filled in later. Whoever makes it keeps the samples where they are.")
       .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>());
+
+  py::class_<DelayedSource, Source, std::shared_ptr<DelayedSource>>(
+      module, "DelayedSource", "Another source on a slow disk, for tests.")
+      .def(py::init([](std::shared_ptr<Source> source, double seconds) {
+             return std::make_shared<DelayedSource>(
+                 std::move(source), std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)));
+           }),
+           py::arg("source"), py::arg("seconds"), py::keep_alive<1, 2>());
 
   py::class_<FolderSource, Source, std::shared_ptr<FolderSource>>(
       module, "FolderSource", "Files whose paths lie one after the other in `paths`.")
@@ -305,7 +332,13 @@ void register_decode_pool(py::module_& module) {
   py::class_<DecodeQuota, std::shared_ptr<DecodeQuota>>(
       module, "DecodeQuota", "How many threads of the pool may work for one loader at a time.")
       .def(py::init<size_t>(), py::arg("threads"))
-      .def_readonly("threads", &DecodeQuota::threads);
+      .def_readonly("threads", &DecodeQuota::threads)
+      .def(
+          "times", &times,
+          "What the threads have done for it: pictures, encoded bytes, and thread seconds at read, "
+          "decode (and resize) and finish. Of pictures whose rows were timed: looked_at, their "
+          "share "
+          "of decode, and resize, its part of that.");
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")
@@ -313,6 +346,14 @@ void register_decode_pool(py::module_& module) {
            py::arg("seeds"), py::arg("memory"), py::keep_alive<1, 2>())
       .def("wait", &wait,
            "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
+      .def(
+          "ready",
+          [](const Batch& batch) {
+            if (batch.done) return true;
+            const WithoutGil unlocked;
+            return DecodePool::shared().done(*batch.decode);
+          },
+          "Whether wait() would return at once.")
       .def(
           "stop",
           [](Batch& batch) {

@@ -85,6 +85,13 @@ void register_gather(py::module_& module) {
            "offered the batch at once; with 0, wait() copies all of it. `keep` owns sources and "
            "destinations. Raises IndexError for an "
            "index that an array does not have.")
+      .def(
+          "seconds",
+          [](const Gather& gather) {
+            const py::gil_scoped_release unlocked;
+            return static_cast<double>(per_process<GatherPool>().nanoseconds(*gather.batch)) * 1e-9;
+          },
+          "Thread time that copying has taken.")
       .def("wait", &wait, "Returns when every row was copied; looks for signals every 100 ms.");
 }
 

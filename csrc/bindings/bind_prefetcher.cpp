@@ -63,17 +63,19 @@ Result interruptible(Result again, Attempt attempt,
 }
 
 EnginePtr make_engine(const std::string& backend, int device, size_t depth, size_t max_slot_bytes,
-                      uint64_t twin_delay_seed, uint64_t twin_fail_on_call, bool twin_unpinned) {
+                      uint64_t twin_delay_seed, uint64_t twin_fail_on_call, bool twin_unpinned,
+                      double twin_copy_seconds) {
   // Not an EnginePtr yet: if this throws, the engine dies while the GIL is already released.
   auto engine = std::make_unique<Engine>();
   const WithoutGil unlocked;
   Backend* chosen = nullptr;
-  if (twin_delay_seed != 0 || twin_fail_on_call != 0 || twin_unpinned) {
+  if (twin_delay_seed != 0 || twin_fail_on_call != 0 || twin_unpinned || twin_copy_seconds > 0) {
     if (backend != "host") throw InvalidArgument("the twin_ options are for backend 'host'");
     HostBackendOptions options;
     options.delay_seed = twin_delay_seed;
     options.fail_on_call = twin_fail_on_call;
     options.fail_pinning = twin_unpinned;
+    options.copy_delay = std::chrono::microseconds(static_cast<int64_t>(twin_copy_seconds * 1e6));
     engine->twin = std::make_shared<HostBackend>(options);
     chosen = engine->twin.get();
   } else {
@@ -179,6 +181,11 @@ py::dict stats(Engine& engine) {
   result["why_not_pinned"] = stats.why_not_pinned;
   result["producer_wait_s"] = stats.producer_wait_s;
   result["consumer_wait_s"] = stats.consumer_wait_s;
+  result["pack_s"] = stats.pack_s;
+  result["device_s"] = stats.device_s;
+  result["device_wait_s"] = stats.device_wait_s;
+  result["asked"] = stats.asked;
+  result["found"] = stats.found;
   return result;
 }
 
@@ -231,7 +238,8 @@ void register_prefetcher(py::module_& module) {
       "consumer's current stream; 0 is the legacy default stream.")
       .def(py::init(&make_engine), py::kw_only(), py::arg("backend"), py::arg("device"),
            py::arg("depth"), py::arg("max_slot_bytes"), py::arg("twin_delay_seed") = 0,
-           py::arg("twin_fail_on_call") = 0, py::arg("twin_unpinned") = false)
+           py::arg("twin_fail_on_call") = 0, py::arg("twin_unpinned") = false,
+           py::arg("twin_copy_seconds") = 0.0)
       .def(
           "open_epoch",
           [](Engine& engine) {

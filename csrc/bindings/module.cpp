@@ -12,5 +12,6 @@ PYBIND11_MODULE(_native, module) {
   bindings::register_decode_pool(module);
   bindings::register_gather(module);
   bindings::register_worker_ring(module);
+  bindings::register_trace(module);
   bindings::register_build_info(module);
 }

@@ -18,6 +18,7 @@ void register_prefetcher(pybind11::module_& module);
 void register_gather(pybind11::module_& module);
 void register_decode_pool(pybind11::module_& module);
 void register_worker_ring(pybind11::module_& module);
+void register_trace(pybind11::module_& module);
 void register_build_info(pybind11::module_& module);
 
 }  // namespace fastloader::bindings

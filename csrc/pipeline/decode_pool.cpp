@@ -96,6 +96,16 @@ size_t DecodePool::scratch_bytes() const {
   return scratch_bytes_;
 }
 
+StageTimes DecodePool::times(const DecodeQuota& quota) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return quota.times_;
+}
+
+bool DecodePool::done(const DecodeBatch& batch) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return batch.finished_ == batch.indices_.size();
+}
+
 void DecodePool::stop(DecodeBatch& batch) {
   if (batch.born_in_ != fork_generation()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -131,9 +141,11 @@ bool DecodePool::claim_locked(Claim* claim) {
   return false;
 }
 
-void DecodePool::finish_locked(const Claim& claim, std::optional<std::string> reason) {
+void DecodePool::finish_locked(const Claim& claim, std::optional<std::string> reason,
+                               const StageTimes& times) {
   DecodeBatch& batch = *claim.batch;
   --batch.quota_->working_;
+  batch.quota_->times_.add(times);
   if (reason) {
     const auto behind = std::find_if(
         batch.failures_.begin(), batch.failures_.end(),
@@ -180,7 +192,7 @@ void DecodePool::work() {
     lock.lock();
     scratch_bytes_ += kept - scratch;
     scratch = kept;
-    finish_locked(claim, std::move(reason));
+    finish_locked(claim, std::move(reason), decoder.times());
     left = std::move(claim.batch);
   }
 }

@@ -32,6 +32,7 @@ class DecodeQuota {
 
   // Guarded by the pool's mutex.
   size_t working_ = 0;
+  StageTimes times_;
   uint64_t counted_in_;  // the fork generation whose threads `working_` counts
 };
 
@@ -120,6 +121,10 @@ class DecodePool {
   /// The same, and waits until no thread works on the batch, at most one sample's time.
   void cancel(DecodeBatch& batch);
 
+  /// What the threads have done for a quota so far.
+  StageTimes times(const DecodeQuota& quota) const;
+  /// Whether wait() would return at once.
+  bool done(const DecodeBatch& batch) const;
   /// What the threads keep from picture to picture: buffers of decoder and resizer.
   size_t scratch_bytes() const;
 
@@ -132,7 +137,8 @@ class DecodePool {
   void work();
   void stop_locked(DecodeBatch& batch);
   bool claim_locked(Claim* claim);
-  void finish_locked(const Claim& claim, std::optional<std::string> reason);
+  void finish_locked(const Claim& claim, std::optional<std::string> reason,
+                     const StageTimes& times);
 
   mutable std::mutex mutex_;  // guards everything below, and what batches and quotas say it does
   std::condition_variable work_;                    // threads wait

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/trace.h"
 
 namespace fastloader {
 namespace {
@@ -32,10 +34,13 @@ GatherBatch::GatherBatch(std::vector<GatherLeaf> leaves, std::vector<std::vector
   }
 }
 
-void GatherBatch::copy(size_t piece) const {
+int64_t GatherBatch::copy(size_t piece) const {
+  const trace::Span span("collate");
+  Lap lap(times_stages());
   const Piece& wanted = pieces_[piece];
   const GatherLeaf& leaf = leaves_[wanted.leaf];
   gather_rows(leaf, lists_[leaf.list].data(), wanted.begin, wanted.end);
+  return lap();
 }
 
 GatherPool::~GatherPool() {
@@ -75,9 +80,10 @@ bool GatherPool::wait(GatherBatch& batch, Clock::time_point deadline) {
     const size_t piece = batch.claimed_++;
     if (batch.claimed_ == pieces) forget_locked(batch);
     lock.unlock();
-    batch.copy(piece);
+    const int64_t took = batch.copy(piece);
     const bool late = Clock::now() >= deadline;
     lock.lock();
+    batch.nanoseconds_ += took;
     ++batch.finished_;
     if (late && batch.finished_ != pieces) return false;
   }
@@ -90,6 +96,11 @@ void GatherPool::cancel(GatherBatch& batch) {
   std::unique_lock<std::mutex> lock(mutex_);
   forget_locked(batch);
   finished_.wait(lock, [&] { return batch.finished_ == batch.claimed_; });
+}
+
+int64_t GatherPool::nanoseconds(const GatherBatch& batch) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return batch.nanoseconds_;
 }
 
 void GatherPool::forget_locked(const GatherBatch& batch) {
@@ -109,8 +120,9 @@ void GatherPool::work() {
     const size_t piece = batch->claimed_++;
     if (batch->claimed_ == batch->pieces()) queue_.pop_front();
     lock.unlock();
-    batch->copy(piece);
+    const int64_t took = batch->copy(piece);
     lock.lock();
+    batch->nanoseconds_ += took;
     ++batch->finished_;
     // Also when the owner has cancelled it and waits for this piece alone.
     if (batch->finished_ == batch->claimed_) finished_.notify_all();

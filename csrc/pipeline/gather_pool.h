@@ -32,7 +32,8 @@ class GatherBatch {
     size_t end = 0;
   };
 
-  void copy(size_t piece) const;
+  /// Returns the nanoseconds it took.
+  int64_t copy(size_t piece) const;
 
   const std::vector<GatherLeaf> leaves_;
   const std::vector<std::vector<uint64_t>> lists_;
@@ -41,6 +42,7 @@ class GatherBatch {
   // Guarded by the pool's mutex.
   size_t claimed_ = 0;
   size_t finished_ = 0;
+  int64_t nanoseconds_ = 0;  // of the threads that copied, the waiting one included
 };
 
 /// The gather threads of this process, shared by all its loaders. Batches are begun in the order
@@ -66,12 +68,14 @@ class GatherPool {
   /// Waits until no thread works on the batch, at most one piece's time; what was not begun never
   /// will be.
   void cancel(GatherBatch& batch);
+  /// What copying has cost its threads so far, in nanoseconds.
+  int64_t nanoseconds(const GatherBatch& batch) const;
 
  private:
   void work();
   void forget_locked(const GatherBatch& batch);
 
-  std::mutex mutex_;                                // guards everything below, and batches' counts
+  mutable std::mutex mutex_;                        // guards everything below, and batches' counts
   std::condition_variable work_;                    // threads wait
   std::condition_variable finished_;                // wait() and cancel() wait
   std::deque<std::shared_ptr<GatherBatch>> queue_;  // batches with unclaimed pieces

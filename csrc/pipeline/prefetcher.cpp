@@ -5,8 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/trace.h"
 
 namespace fastloader {
 namespace {
@@ -32,8 +34,10 @@ Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_sl
       side_(backend.create_stream(device)) {
   for (size_t i = 0; i < depth; ++i) {
     copied_.push_back(backend_.create_event(device_));
+    started_.push_back(backend_.create_event(device_));
     writable_.push_back(Writable{backend_.create_event(device_), 0, Ticket{}});
   }
+  starts_.resize(depth);
   consumer_ = backend_.wrap_external(device_, 0);
   reaper_ = std::make_unique<Thread>("fl-reaper", [this] { reap_loop(); });
   try {
@@ -54,6 +58,7 @@ Prefetcher::~Prefetcher() {
     (void)reaper_.release();
     (void)side_.release();
     for (auto& event : copied_) (void)event.release();
+    for (auto& event : started_) (void)event.release();
     for (auto& each : writable_) (void)each.event.release();
     for (auto& each : spare_) (void)each.event.release();
     return;
@@ -76,6 +81,7 @@ void Prefetcher::close() {
 
 Ring::Wait Prefetcher::reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
                                std::shared_ptr<Reservation>* place) {
+  const trace::Span span("wait for a slot");
   Ring::Filling filling;
   const Ring::Wait waited = ring_->begin_fill(epoch, bytes, deadline, &filling);
   if (waited == Ring::Wait::kOk) *place = std::make_shared<Reservation>(ring_, filling);
@@ -86,7 +92,11 @@ Ring::Wait Prefetcher::push(uint64_t epoch, const std::shared_ptr<const BatchPla
                             const std::vector<const void*>& leaves, Clock::time_point deadline) {
   if (plan == nullptr) throw InvalidArgument("push: a batch needs a plan");
   Ring::Filling filling;
-  const Ring::Wait waited = ring_->begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
+  Ring::Wait waited;
+  {
+    const trace::Span span("wait for a slot");
+    waited = ring_->begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
+  }
   if (waited != Ring::Wait::kOk) return waited;
   return Reservation(ring_, filling).commit(plan, leaves) ? Ring::Wait::kOk : Ring::Wait::kOver;
 }
@@ -151,6 +161,7 @@ void Prefetcher::cancel(uintptr_t stream) {
 void Prefetcher::issue(const Ring::Issue& work) {
   const Credit& credit = *work.credit;
   side_->wait(credit.writable);
+  if (times_stages()) starts_[work.index].ticket = side_->record(*started_[work.index]);
   const auto& leaves = work.plan->leaves();
   if (!work.plan->needs_staging()) {
     for (size_t i = 0; i < leaves.size(); ++i) {
@@ -185,6 +196,8 @@ void Prefetcher::prefetch_loop() {
   Ring::Issue work;
   while (ring_->wait_issue(&work)) {
     Ticket copied;
+    const trace::Span span("issue");
+    starts_[work.index] = Start{Ticket{}, now_ns()};
     try {
       issue(work);
     } catch (const std::exception& error) {
@@ -209,14 +222,24 @@ void Prefetcher::reap_loop() {
     ring_->fail(error.what());
   }
   Ring::Reap reap;
+  int64_t before = 0;  // when the batch before was done: until then the stream was not at this one
   while (ring_->wait_reap(&reap)) {
+    const Start& start = starts_[reap.index];
+    const int64_t since = std::max(start.issued, before);
+    int64_t begun = since;
     try {
+      start.ticket.wait_host();
+      begun = std::max(since, now_ns());
       reap.copied.wait_host();
       side_->check();
     } catch (const std::exception& error) {
       ring_->fail(error.what());
     }
-    ring_->reaped(reap);
+    before = std::max(begun, now_ns());
+    trace::record("wait for the consumer's stream", since, begun);
+    trace::record("copy and normalise", begun, before);
+    ring_->reaped(reap, static_cast<double>(before - begun) * 1e-9,
+                  static_cast<double>(begun - since) * 1e-9);
   }
 }
 

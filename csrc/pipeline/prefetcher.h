@@ -67,6 +67,13 @@ class Prefetcher {
     Ticket last;
   };
 
+  /// Of the batch in a slot, for the statistics. Written by the prefetch thread, read by the
+  /// reaper; the ring's mutex, under which the slot changes hands, orders the two.
+  struct Start {
+    Ticket ticket;
+    int64_t issued = 0;  // now_ns()
+  };
+
   void prefetch_loop();
   void reap_loop();
   void issue(const Ring::Issue& work);
@@ -78,10 +85,12 @@ class Prefetcher {
   const uint64_t born_in_;
   std::shared_ptr<Ring> ring_;  // shared with reservations; a forked child leaks it
   std::unique_ptr<Stream> side_;
-  std::vector<std::unique_ptr<Event>> copied_;  // one per slot, recorded on side_
-  std::vector<Writable> writable_;              // one per credit, recorded on the consumer's
-  std::vector<Writable> spare_;                 // displaced when the consumer changed its stream
-  std::unique_ptr<Stream> consumer_;            // wrapped once, again when the handle changes
+  std::vector<std::unique_ptr<Event>> copied_;   // one per slot, recorded on side_
+  std::vector<std::unique_ptr<Event>> started_;  // the same, before the copy
+  std::vector<Start> starts_;
+  std::vector<Writable> writable_;    // one per credit, recorded on the consumer's
+  std::vector<Writable> spare_;       // displaced when the consumer changed its stream
+  std::unique_ptr<Stream> consumer_;  // wrapped once, again when the handle changes
   uintptr_t consumer_handle_ = 0;
   Credit credit_;           // consumer's scratch, so that no call allocates
   std::mutex close_mutex_;  // guards nothing else than that one thread at a time closes

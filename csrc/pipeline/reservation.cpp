@@ -4,8 +4,10 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/trace.h"
 
 namespace fastloader {
 
@@ -46,6 +48,8 @@ bool Reservation::commit(const std::shared_ptr<const BatchPlan>& plan,
     if (leaf.augment) validate_records(*leaf.augment, leaves.back());
   }
   size_t copied = 0;
+  const trace::Span span("pack");
+  Lap lap(times_stages());
   for (size_t i = 0; i < leaves.size(); ++i) {
     const BatchPlan::Leaf& leaf = plan->leaves()[i];
     std::byte* place = filling_.data + leaf.offset;
@@ -53,7 +57,7 @@ bool Reservation::commit(const std::shared_ptr<const BatchPlan>& plan,
     std::memcpy(place, leaves[i], leaf.bytes);
     copied += leaf.bytes;
   }
-  const bool taken = ring_->commit(filling_, plan, copied);
+  const bool taken = ring_->commit(filling_, plan, copied, static_cast<double>(lap()) * 1e-9);
   ring_.reset();
   return taken;
 }

@@ -99,8 +99,10 @@ void Ring::grow(Slot& slot, size_t bytes) {
   }
 }
 
-bool Ring::commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied) {
+bool Ring::commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied,
+                  double seconds) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  stats_.pack_s += seconds;
   return commit_locked(filling, EntryKind::kBatch, std::move(plan), copied);
 }
 
@@ -217,8 +219,10 @@ bool Ring::wait_reap(Reap* reap) {
   return true;
 }
 
-void Ring::reaped(const Reap& reap) {
+void Ring::reaped(const Reap& reap, double device_s, double device_wait_s) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  stats_.device_s += device_s;
+  stats_.device_wait_s += device_wait_s;
   free_locked(slots_[reap.index]);
 }
 
@@ -275,6 +279,11 @@ void Ring::give_credit(uint64_t seq, const Credit& credit) {
 Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto start = Clock::now();
+  if (!asking_) {  // it comes again after a timeout, and with a credit
+    asking_ = true;
+    ++stats_.asked;
+    stats_.found += filled_ - delivered_;
+  }
   const auto needs_credit = [&] {
     return issued_ == delivered_ && !issuing_ && issued_ < filled_ &&
            slot(issued_).kind == EntryKind::kBatch && !credit_fits(issued_);
@@ -303,6 +312,7 @@ Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket) {
 void Ring::delivered() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (delivered_ == issued_) throw InvalidArgument("nothing has arrived that could be delivered");
+  asking_ = false;
   Window& place = window(delivered_);
   if (place.kind == EntryKind::kBatch) ++stats_.delivered;
   // Also one that an error left unused: its owner made it for this number, not for the one that
@@ -321,6 +331,7 @@ Ticket Ring::cancel() {
 
 Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
   ++epoch_;
+  asking_ = false;
   // The old producer may be waiting for a slot that only the device will free.
   slot_freed_.notify_all();
   ++cancelling_;

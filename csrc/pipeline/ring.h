@@ -70,6 +70,11 @@ class Ring {
     std::string why_not_pinned;  ///< of the first slot that could not be pinned
     double producer_wait_s = 0;  ///< spent in begin_fill: the ring was full
     double consumer_wait_s = 0;  ///< spent in wait_arrival: the ring was empty
+    double pack_s = 0;           ///< copying into slots
+    double device_s = 0;         ///< the device at copying and normalising
+    double device_wait_s = 0;    ///< the side stream at waiting for the consumer's stream
+    uint64_t asked = 0;          ///< times the consumer came for a batch,
+    uint64_t found = 0;          ///< and how many it found in the ring then, in all
   };
 
   /// `max_slot_bytes` is the most that one batch may take. Throws InvalidArgument for depth 0.
@@ -102,8 +107,10 @@ class Ring {
   /// goes on.
   Wait begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, Filling* filling);
   /// Hands over a batch. False when the epoch was cancelled meanwhile. Throws InvalidArgument, and
-  /// changes nothing, unless this is the oldest slot in the making. `copied` is for the statistics.
-  bool commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied = 0);
+  /// changes nothing, unless this is the oldest slot in the making. `copied` bytes in `seconds` are
+  /// for the statistics.
+  bool commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied = 0,
+              double seconds = 0);
   /// The same with an error or the end in the batch's place.
   bool commit(const Filling& filling, EntryKind kind);
   /// Gives the slot back. What was reserved behind it in the same epoch cannot be committed any
@@ -124,7 +131,8 @@ class Ring {
 
   /// Blocks until a slot has been issued, in order. False when closed and nothing is left.
   bool wait_reap(Reap* reap);
-  void reaped(const Reap& reap);
+  /// The seconds are for the statistics: at work, and waiting for the consumer's stream before.
+  void reaped(const Reap& reap, double device_s = 0, double device_wait_s = 0);
 
   // --- consumer: one thread at a time -----------------------------------------------------------
 
@@ -196,7 +204,8 @@ class Ring {
   uint64_t issued_ = 0;     // next to issue
   uint64_t delivered_ = 0;  // next to deliver
   bool issuing_ = false;
-  int cancelling_ = 0;  // above 0: the prefetch thread starts nothing new
+  bool asking_ = false;  // the consumer has been counted as `asked` for its next batch
+  int cancelling_ = 0;   // above 0: the prefetch thread starts nothing new
   bool closed_ = false;
   std::string failure_;
   Stats stats_;

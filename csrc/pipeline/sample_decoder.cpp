@@ -4,13 +4,17 @@
 #include <cstring>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/trace.h"
 #include "image/split_rgb.h"
 
 namespace fastloader {
 namespace {
 
 constexpr size_t kRgb = 3;
+/// One picture in so many has its rows timed; see StageTimes.
+constexpr uint64_t kLookedAt = 16;
 
 /// What the resize is given: a part of the decoded pixels, and what is stretched of that part if
 /// not all of it.
@@ -124,22 +128,31 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
   }
 }
 
-const JpegHeader& SampleDecoder::open(const ImageJob& job, uint64_t index) {
-  std::optional<SampleBytes> file = job.source->view(index);
-  if (!file) {
-    job.source->read(index, file_);
-    file = SampleBytes{file_.data(), file_.size()};
-  }
+SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index) {
+  if (const std::optional<SampleBytes> file = job.source->view(index)) return *file;
+  job.source->read(index, file_);
+  return SampleBytes{file_.data(), file_.size()};
+}
+
+const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& file) {
   // libjpeg asks for two bytes; Pillow tells a JPEG by three and takes anything else for no
   // picture.
-  if (file->size >= 3 && file->data[2] != 0xFF) {
+  if (file.size >= 3 && file.data[2] != 0xFF) {
     throw DecodeError("the file does not begin as a JPEG does");
   }
-  return jpeg_.open(file->data, file->size, job.jpeg);
+  return jpeg_.open(file.data, file.size, job.jpeg);
 }
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out) {
-  const JpegHeader& header = open(job, index);
+  times_ = StageTimes{};
+  times_.pictures = 1;
+  const bool traced = trace::on();
+  Lap lap(times_stages() || traced);
+  const int64_t begun = lap.begun();
+  const SampleBytes file = fetch(job, index);
+  times_.read = lap();
+  times_.bytes = file.size;
+  const JpegHeader& header = open(job, file);
   const SampleGeometry geometry =
       draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
   int denominator = 1;
@@ -151,8 +164,33 @@ void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, v
   jpeg_.begin(JpegRegion{static_cast<uint32_t>(needed.left), static_cast<uint32_t>(needed.top),
                          static_cast<uint32_t>(needed.width),
                          static_cast<uint32_t>(needed.height)});
-  for (size_t y = 0; y < needed.height; ++y) resizer_.push_row(jpeg_.read_row());
+  const bool look = times_stages() && decodes_++ % kLookedAt == 0;
+  push_rows(needed.height, look);
+  times_.decode = lap();
+  if (look) times_.looked_at = times_.decode;
   finish(job, out);
+  times_.finish = lap();
+  if (!traced) return;
+  const int64_t decoded = begun + times_.read + times_.decode;
+  trace::record("read", begun, begun + times_.read);
+  trace::record("decode and resample", begun + times_.read, decoded);
+  if (job.output == ImageJob::Output::kNhwcBytes) return;
+  const bool normalized = job.output == ImageJob::Output::kNormalized;
+  trace::record(normalized ? "normalise" : "collate", decoded, decoded + times_.finish);
+}
+
+void SampleDecoder::push_rows(size_t rows, bool timed) {
+  if (!timed) {
+    for (size_t y = 0; y < rows; ++y) resizer_.push_row(jpeg_.read_row());
+    return;
+  }
+  Lap lap(true);
+  for (size_t y = 0; y < rows; ++y) {
+    const uint8_t* row = jpeg_.read_row();
+    lap();
+    resizer_.push_row(row);
+    times_.resize += lap();
+  }
 }
 
 void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed,
@@ -166,7 +204,7 @@ void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed
 }
 
 SampleGeometry SampleDecoder::geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
-  const JpegHeader& header = open(job, index);
+  const JpegHeader& header = open(job, fetch(job, index));
   return draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
 }
 

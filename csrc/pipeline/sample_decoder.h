@@ -10,6 +10,7 @@
 #include "image/jpeg_decoder.h"
 #include "image/normalize.h"
 #include "image/resize.h"
+#include "pipeline/stage_times.h"
 #include "source/source.h"
 
 namespace fastloader {
@@ -48,6 +49,8 @@ class SampleDecoder {
   /// Reads, decodes, crops, resizes, flips and writes `job.sample_bytes()` at `out`. Throws
   /// SourceError, DecodeError, UnsupportedImage; what is at `out` is undefined then.
   void decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out);
+  /// What the last decode() took; of one that failed, as far as it came.
+  const StageTimes& times() const { return times_; }
 
   /// The same from pixels that somebody else decoded at their full size: RGB, 3 bytes each, rows
   /// without gaps.
@@ -63,10 +66,13 @@ class SampleDecoder {
   }
 
  private:
-  const JpegHeader& open(const ImageJob& job, uint64_t index);
+  SampleBytes fetch(const ImageJob& job, uint64_t index);
+  const JpegHeader& open(const ImageJob& job, const SampleBytes& file);
   /// Starts the resize of a picture that was decoded at 1/`denominator` and returns the part of it
   /// that the resize wants.
   CropBox begin(const ImageJob& job, const SampleGeometry& geometry, int denominator, void* out);
+  /// Decodes and resizes them; `timed` looks at the clock at each.
+  void push_rows(size_t rows, bool timed);
   void finish(const ImageJob& job, void* out);
 
   JpegDecoder jpeg_;
@@ -74,6 +80,8 @@ class SampleDecoder {
   std::vector<uint8_t> file_;
   std::vector<uint8_t> pixels_;  // the finished picture, where its final layout is another
   uint8_t* finished_ = nullptr;  // where the finished NHWC picture lies
+  StageTimes times_;
+  uint64_t decodes_ = 0;
 };
 
 }  // namespace fastloader

@@ -24,6 +24,8 @@ struct HostBackendOptions {
   /// The n-th copy or normalise of the backend, counted from 1 as they are called, fails and leaves
   /// its output alone. 0: never.
   uint64_t fail_on_call = 0;
+  /// Every copy from the host sleeps that long first: a slow bus.
+  std::chrono::microseconds copy_delay{0};
   bool fail_pinning = false;
   int devices = 1;
 };

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "backend/checks.h"
@@ -83,6 +84,8 @@ void HostStream::copy(const char* call, void* dst, const void* src, size_t bytes
 }
 
 void HostStream::copy_h2d_async(void* dst, const void* src, size_t bytes) {
+  const std::chrono::microseconds delay = shared_->options.copy_delay;
+  if (delay.count() > 0) submit([delay] { std::this_thread::sleep_for(delay); });
   copy("copy_h2d", dst, src, bytes);
 }
 

@@ -1,0 +1,158 @@
+"""What watching costs: the statistics that are always on, against the same loader without them.
+
+    python benchmarks/observation.py [--repeats 15] [--pictures 400]
+
+The switch is FASTLOADER_STAGE_TIMES=0, which is for this benchmark only: it keeps threads from looking
+at the clock. It is read when the module is loaded, so each side is a process of its own; the two take
+turns, one epoch at a time. Scenarios: pictures of a usual size and tiny ones, where the looks at the
+clock weigh most, decoded natively; arrays; and a dataset in Python.
+Predicted: a handful of looks at the clock (25 ns each) for a picture that takes 100 us at least, and one
+picture in 16 with two for each of its rows: under 1 % everywhere, and not to be told from the spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measure import interleaved, ratio, write
+from PIL import Image
+from torch.utils.data import Dataset, TensorDataset
+
+from fastloader import FastLoader
+from fastloader.datasets import ImageFolder
+from fastloader.transforms import CenterCrop, Compose, Resize
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SCENARIOS = ("pictures", "tiny pictures", "arrays", "Python")
+LIMIT = 0.01
+
+
+class Samples(Dataset[tuple[torch.Tensor, int]]):
+    def __init__(self, count: int) -> None:
+        self.image = torch.zeros(3, 64, 64, dtype=torch.uint8)
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.image, index
+
+
+def make_pictures(root: Path, count: int) -> None:
+    """Smooth pictures with some noise: they decode about as photographs do."""
+    rng = np.random.default_rng(0)
+    for name, (height, width) in (("pictures", (375, 500)), ("tiny pictures", (40, 48))):
+        folder = root / name / "all"
+        folder.mkdir(parents=True)
+        y, x = np.mgrid[0:height, 0:width]
+        for number in range(count):
+            planes = [127 + 90 * np.sin(x / rng.uniform(9, 40) + y / 17) for _ in range(3)]
+            image = np.stack(planes, -1) + rng.normal(0, 8, (height, width, 3))
+            Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(
+                folder / f"{number:05}.jpg", quality=90
+            )
+
+
+def make_loader(scenario: str, root: Path, pictures: int) -> Any:
+    common: dict[str, Any] = {"batch_size": 32, "device": "cpu"}
+    if scenario == "arrays":
+        rows = torch.zeros(pictures * 20, 3, 32, 32, dtype=torch.uint8)
+        return FastLoader(TensorDataset(rows), num_workers=1, **common)
+    if scenario == "Python":
+        return FastLoader(Samples(pictures * 20), mean=MEAN, std=STD, **common)
+    size = 224 if scenario == "pictures" else 32
+    dataset = ImageFolder(root / scenario, Compose([Resize(size), CenterCrop(size)]))
+    return FastLoader(dataset, num_workers=1, mean=MEAN, std=STD, **common)
+
+
+def serve(scenario: str, root: Path, pictures: int) -> None:
+    """One epoch, and its seconds on a line, for each line that comes in."""
+    torch.set_num_threads(1)
+    loader = make_loader(scenario, root, pictures)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        for _ in loader:
+            pass
+        print(time.perf_counter() - start, flush=True)
+
+
+def begin(scenario: str, root: Path, pictures: int, on: bool) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--serve", scenario, "--data", str(root)]
+    command += ["--pictures", str(pictures)]
+    environment = {**os.environ, "FASTLOADER_STAGE_TIMES": "1" if on else "0"}
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def epoch_of(process: subprocess.Popen[str]) -> Callable[[], float]:
+    def run() -> float:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit("a process of the benchmark died; its words are above")
+        return float(line)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--pictures", type=int, default=400)
+    parser.add_argument("--out", type=Path, help="folder for the results")
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=SCENARIOS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve, arguments.data, arguments.pictures)
+        return
+    results: dict[str, Any] = {"limit": LIMIT, "scenarios": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        make_pictures(Path(folder), arguments.pictures)
+        for scenario in SCENARIOS:
+            processes = {
+                name: begin(scenario, Path(folder), arguments.pictures, name == "on")
+                for name in ("on", "off")
+            }
+            try:
+                timings = interleaved(
+                    {name: epoch_of(each) for name, each in processes.items()}, arguments.repeats
+                )
+            finally:
+                for each in processes.values():
+                    assert each.stdin is not None
+                    each.stdin.close()
+                    each.wait()
+            cost = ratio(timings["on"], timings["off"])
+            # Of the machine's noise: how far two epochs of the same side are apart.
+            spread = statistics.quantiles(timings["off"].seconds, n=4)
+            results["scenarios"][scenario] = {
+                "on_over_off": cost,
+                "quartiles_of_off": (spread[2] - spread[0]) / timings["off"].median,
+                "timings": {name: timing.as_json() for name, timing in timings.items()},
+            }
+            print(
+                f"{scenario:<14} {100 * (cost['median'] - 1):+.2f} % in the median "
+                f"({100 * (cost['min'] - 1):+.1f} to {100 * (cost['max'] - 1):+.1f})"
+            )
+    print("written:", write("observation", results, *([arguments.out] if arguments.out else [])))
+
+
+if __name__ == "__main__":
+    main()

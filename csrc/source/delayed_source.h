@@ -1,0 +1,38 @@
+#pragma once
+
+#include <time.h>
+
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "source/source.h"
+
+namespace fastloader {
+
+/// Another source on a slow disk: every read takes that much longer. For tests.
+class DelayedSource final : public Source {
+ public:
+  DelayedSource(std::shared_ptr<const Source> source, std::chrono::microseconds delay)
+      : source_(std::move(source)), delay_(delay) {}
+
+  uint64_t size() const override { return source_->size(); }
+  void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
+    timespec left{};
+    left.tv_sec = static_cast<time_t>(delay_.count() / 1'000'000);
+    left.tv_nsec = static_cast<long>(delay_.count() % 1'000'000 * 1000);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+    source_->read(index, bytes);
+  }
+  std::string name(uint64_t index) const override { return source_->name(index); }
+
+ private:
+  const std::shared_ptr<const Source> source_;
+  const std::chrono::microseconds delay_;
+};
+
+}  // namespace fastloader

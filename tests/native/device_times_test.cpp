@@ -1,0 +1,42 @@
+// What the ring and the device have cost, and what the consumer found.
+
+#include <map>
+
+#include "prefetcher_test.h"
+
+namespace {
+
+using namespace fastloader;
+namespace t = fastloader::testing;
+
+TEST(a_slow_bus_is_time_of_the_device) {
+  HostBackendOptions options;
+  options.copy_delay = std::chrono::milliseconds(2);
+  HostBackend backend(options);
+  Prefetcher prefetcher(backend, 0, 2, t::kLimit);
+  const Ring::Epoch epoch = prefetcher.ring().open_epoch();
+  t::Consumer consumer(backend, prefetcher, epoch.first_seq);
+  std::map<uint64_t, t::Batch> batches;
+  for (uint64_t i = 0; i < 6; ++i) {
+    batches[epoch.first_seq + i] = t::plain_batch({100, 30}, 1);
+    const t::Batch& batch = batches[epoch.first_seq + i];
+    EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), t::kForever) ==
+           t::Wait::kOk);
+    EXPECT(consumer.next(batches, 0) == t::Arrival::kBatch);
+    EXPECT_EQ(consumer.take()->wrong(batch), -1);
+  }
+  prefetcher.cancel(0);
+  prefetcher.close();
+  const Ring::Stats stats = prefetcher.ring().stats();
+  // Not 6 times 2 ms: a reaper that wakes late sees a copy begin late.
+  EXPECT(stats.device_s > 0);
+  EXPECT(stats.device_wait_s >= 0);
+  EXPECT(stats.pack_s > 0);
+  // It came after each push, and found that one; coming again with a credit does not count.
+  EXPECT_EQ(stats.asked, uint64_t{6});
+  EXPECT_EQ(stats.found, uint64_t{6});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return fastloader::testing::run_all_tests(argc, argv); }

@@ -1,0 +1,353 @@
+"""``loader.report()`` names what bounds the loop, shown in each situation built to its extreme; and its
+numbers are those of what happened. A throttle sleeps because that is the situation, not to wait."""
+
+import json
+import time
+
+import pytest
+import torch
+from pictures import plain_folder
+
+import fastloader
+from fastloader import FastLoader, _engine, _extension, _files, _verdict
+from fastloader.datasets import ImageFolder
+from fastloader.transforms import CenterCrop, Compose, Resize
+from support import MEAN, STD, Pictures, Stream, run_script
+
+native = _extension.load()
+needs_native = pytest.mark.skipif(native is None, reason="the native module is not in use")
+
+
+class SlowPictures(Pictures):
+    """A transform that takes its time."""
+
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return super().__getitem__(index)
+
+
+class SlowStream(Stream):
+    """The same for an iterable."""
+
+    def __iter__(self):
+        for sample in super().__iter__():
+            time.sleep(0.01)
+            yield sample
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return plain_folder(tmp_path_factory.mktemp("small"), count=32)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    return plain_folder(tmp_path_factory.mktemp("large"), count=6, size=(1500, 1200))
+
+
+@pytest.fixture
+def processors(monkeypatch):
+    """The advice does not depend on the machine that runs the tests."""
+    monkeypatch.setattr(_verdict, "available_threads", lambda: 4)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch):
+    opened = _files.FolderFiles.opened
+
+    def throttled(self, native):
+        files = opened(self, native)
+        files.source = native.DelayedSource(files.source, 0.02)
+        return files
+
+    monkeypatch.setattr(_files.FolderFiles, "opened", throttled)
+
+
+def folder(root, size=16):
+    return ImageFolder(root, Compose([Resize(size), CenterCrop(size)]))
+
+
+def make(dataset, **options):
+    options = {"batch_size": 2, "device": "cpu", "mean": MEAN, "std": STD, **options}
+    return FastLoader(dataset, **options)
+
+
+def run(loader, step=0.0, epochs=1):
+    batches = loader.stats()["batches"]
+    for _ in range(epochs):
+        for _ in loader:
+            batches += 1
+            if step:
+                time.sleep(step)
+    report = loader.report()
+    assert report.batches == batches
+    loader.close()
+    return report
+
+
+def said(report, bound, words, advice):
+    """The verdict is the one line at the end, in these words."""
+    last = str(report).splitlines()[-1]
+    assert report.bound == bound, str(report)
+    assert report.verdict.startswith(words), str(report)
+    assert last.startswith(report.verdict) and advice in report.advice, str(report)
+    assert report.advice[1:] in last
+    assert sum("-bound" in line for line in str(report).splitlines()) == 1
+
+
+# --- situations -----------------------------------------------------------------------------------
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["cpu", "twin", "streams"])
+def test_slow_disk(enter_way, slow_disk, processors, small, name):
+    enter_way(name)
+    report = run(make(folder(small), num_workers=1))
+    said(report, "storage", "storage-bound", "fastloader pack")
+    assert report.stages["read"].seconds > 32 * 0.02
+    assert report.wait_share > 0.5
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["cpu", "twin", "streams"])
+def test_slow_decode(enter_way, processors, large, name):
+    enter_way(name)
+    report = run(make(folder(large), num_workers=1), epochs=2)
+    said(report, "decode", "decode-bound", "raise num_workers from 1 to 4")
+    assert "3 processors have no decode thread" in report.advice
+
+
+@needs_native
+def test_slow_decode_with_every_processor_in_use(monkeypatch, large):
+    monkeypatch.setattr(_verdict, "available_threads", lambda: 1)
+    report = run(make(folder(large), num_workers=1), epochs=2)
+    said(report, "decode", "decode-bound", "fastloader pack SRC DST --max-side")
+
+
+@needs_native
+@pytest.mark.parametrize("workers", [0, 1])
+def test_slow_copy(twin, monkeypatch, processors, workers):
+    monkeypatch.setattr(_engine, "_twin_options", {"twin_copy_seconds": 0.03})
+    report = run(make(Pictures(40), num_workers=workers))
+    said(report, "copy", "copy-bound", "fewer bytes")
+    assert report.stages["copy"].seconds > 0
+    monkeypatch.setattr(_engine, "_twin_options", {"twin_copy_seconds": 0.03})
+    report = run(FastLoader(Pictures(40), batch_size=2, num_workers=workers, device="cpu"))
+    said(report, "copy", "copy-bound", "uint8 pictures")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_slow_step(way, workers):
+    report = run(make(Pictures(12), num_workers=workers), step=0.15)
+    said(report, "training step", "training step-bound", "nothing to win")
+    assert report.wait_share < 0.1
+    assert report.step_s >= 5 * 0.15
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["cpu", "twin"])
+def test_slow_step_over_pictures(enter_way, small, name):
+    enter_way(name)
+    report = run(make(folder(small), num_workers=1, batch_size=4), step=0.15)
+    said(report, "training step", "training step-bound", "nothing to win")
+    assert report.ready > 0.5  # they lie there waiting
+
+
+@pytest.mark.parametrize("dataset", [SlowPictures, SlowStream])
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_slow_transform_in_workers(way, processors, dataset, backend):
+    report = run(make(dataset(40), num_workers=2, worker_backend=backend))
+    said(report, "Python", "Python-bound", "raise num_workers from 2 to 4")
+    if way.name != "pure" or backend == "thread":
+        assert report.stages["fetch"].seconds >= 40 * 0.01
+        assert f"worker {'processes' if backend == 'process' else 'threads'} (2)" in report.verdict
+
+
+def test_slow_transform_without_workers(way, processors):
+    report = run(make(SlowPictures(40)))
+    said(report, "Python", "Python-bound", "set num_workers=3")
+    assert report.stages["fetch"].where == "the training loop's thread"
+    assert report.ready is None and report.depth in (None, 2)
+
+
+def test_slow_transform_as_a_plain_dataloader(processors):
+    report = run(FastLoader(SlowPictures(40), batch_size=2))
+    said(report, "Python", "Python-bound", "set num_workers=3")
+    report = run(FastLoader(SlowPictures(40), batch_size=2, num_workers=2))
+    said(report, "Python", "Python-bound", "raise num_workers")
+    report = run(FastLoader(Pictures(12), batch_size=2, num_workers=2), step=0.15)
+    said(report, "training step", "training step-bound", "nothing to win")
+    assert report.ready > 0.5
+
+
+def test_slow_transform_with_every_processor_in_use(monkeypatch):
+    monkeypatch.setattr(_verdict, "available_threads", lambda: 1)
+    report = run(make(SlowPictures(30), num_workers=1))
+    said(report, "Python", "Python-bound", "native path")
+    report = run(make(SlowPictures(30), num_workers=1, worker_backend="thread"))
+    said(report, "Python", "Python-bound", "worker_backend='process'")
+
+
+def test_workers_that_tell_nothing(monkeypatch, processors):
+    monkeypatch.setenv("FASTLOADER_WORKER_RING", "0")
+    report = run(make(SlowPictures(40), num_workers=2))
+    said(report, "Python", "Python-bound", "raise num_workers from 2 to 4")
+    assert "fetch" not in report.stages
+
+
+# --- on a GPU, with figures put in its place --------------------------------------------------------
+
+
+class _Imitation:
+    """A loader on a GPU as `judge` sees it."""
+
+    num_workers = 8
+    worker_backend = "process"
+
+    def __init__(self, ring):
+        self._delivery = self
+        self.device = torch.device("cuda", 0)
+        self.normalization = object()
+        self.statistics = fastloader._statistics.Statistics(step_s=1.0)
+        self.ring = ring
+
+    def ring_stats(self):
+        return self.ring
+
+
+RING = {"device_wait_s": 0.0, "pinned": True, "why_not_pinned": ""}
+
+
+def judged(ring, share, *stages):
+    return _verdict.judge(_Imitation({**RING, **ring}), list(stages), share, 10.0)
+
+
+def test_a_gpu_that_is_busy():
+    verdict = judged({}, 0.02)
+    assert verdict.bound == "GPU" and verdict.text.startswith("GPU-bound")
+
+
+def test_a_host_that_runs_ahead_of_its_gpu_waits_in_next():
+    copy = fastloader._stages.Stage("copy", 1.0, 10, "batch", "the device", 0)
+    verdict = judged({"device_wait_s": 8.0}, 0.9, copy)
+    assert verdict.bound == "GPU" and "80 %" in verdict.text
+    verdict = judged({"device_wait_s": 0.1}, 0.9, dataclass_with(copy, seconds=9.0))
+    assert verdict.bound == "copy" and "90 %" in verdict.text
+
+
+def test_a_ring_that_is_not_pinned():
+    copy = fastloader._stages.Stage("copy", 9.0, 10, "batch", "the device", 0)
+    verdict = judged({"pinned": False, "why_not_pinned": "ulimit says no"}, 0.9, copy)
+    assert verdict.bound == "copy" and "ulimit says no" in verdict.advice
+
+
+def dataclass_with(stage, **changes):
+    import dataclasses
+
+    return dataclasses.replace(stage, **changes)
+
+
+# --- the figures ----------------------------------------------------------------------------------
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["cpu", "twin", "streams"])
+def test_figures_of_pictures(enter_way, small, name):
+    enter_way(name)
+    loader = make(folder(small), num_workers=2, depth=3)
+    report = run(loader, epochs=2)
+    files = [path for path in small.rglob("*.jpg")]
+    assert report.bytes == 2 * sum(path.stat().st_size for path in files)
+    for stage in ("read", "decode", "resample"):
+        assert report.stages[stage].count == 64 and report.stages[stage].unit == "picture"
+        assert report.stages[stage].threads == 2 and report.stages[stage].seconds > 0
+    assert report.threads == 2 and report.depth == 3
+    assert 0 <= report.ready <= 3
+    assert report.bad_samples == 0 and report.errors == 0
+    wait = report.stages["wait"]
+    assert wait.count == 32 and wait.seconds == report.wait_s >= report.edge_wait_s > 0
+    assert list(report.stages)[-1] == "wait"
+    assert ("copy" in report.stages) == (name != "cpu")
+    assert ("normalise" in report.stages) == (name == "cpu")
+    assert loader.stats()["stages"].keys() == report.stages.keys()
+    assert (report.copied_bytes > 0) == (name == "twin")
+
+
+@needs_native
+def test_figures_go_on_when_the_transform_changes(small):
+    loader = make(folder(small), num_workers=1)
+    run(loader)
+    loader.dataset.transform = Compose([Resize(8), CenterCrop(8)])
+    report = run(loader)
+    assert report.stages["decode"].count == 64
+
+
+@needs_native
+def test_bad_samples_are_counted(tmp_path):
+    root = plain_folder(tmp_path, count=8)
+    next(root.rglob("*.jpg")).write_bytes(b"\xff\xd8\xffnothing")
+    report = run(make(folder(root), num_workers=1, on_error="skip"))
+    assert report.bad_samples == 1 and "1 bad samples" in str(report)
+
+
+def test_figures_of_arrays(way):
+    images, labels = torch.zeros(40, 3, 8, 8, dtype=torch.uint8), torch.arange(40)
+    dataset = torch.utils.data.TensorDataset(images, labels)
+    report = run(make(dataset, batch_size=4, num_workers=2))
+    assert report.stages["collate"].count == 10
+    assert report.threads == 2
+
+
+def test_a_report_is_plain_data(way):
+    report = run(make(Pictures(8)))
+    flat = json.loads(json.dumps(report.as_dict()))
+    assert flat["verdict"] == report.verdict and flat["stages"]["wait"]["count"] == 4
+    assert flat["stages"]["wait"]["each_ms"] == report.stages["wait"].each_ms
+    with pytest.raises(AttributeError):
+        report.verdict = "all is well"
+
+
+def test_before_the_first_batch(way):
+    loader = make(Pictures(8))
+    report = loader.report()
+    assert report.bound == "unknown" and report.wait_share is None
+    assert "nothing to say yet" in str(report)
+    next(iter(loader))
+    assert loader.report().bound == "unknown"
+    loader.close()
+
+
+def test_a_break_is_no_step(way):
+    loader = make(Pictures(8))
+    for _ in range(3):
+        for _ in loader:
+            break
+        time.sleep(0.05)
+    assert loader.stats()["step_s"] == 0.0
+    for _ in loader:
+        pass
+    assert loader.stats()["step_s"] > 0.0
+    assert loader.stats()["edge_wait_s"] <= loader.stats()["wait_s"]
+    loader.close()
+
+
+@needs_native
+def test_a_forked_child_reports_for_itself(small):
+    run_script(
+        """
+        import os, sys
+        from fastloader import FastLoader
+        from fastloader.datasets import ImageFolder
+        from fastloader.transforms import CenterCrop, Compose, Resize
+        dataset = ImageFolder(sys.argv[1], Compose([Resize(8), CenterCrop(8)]))
+        loader = FastLoader(dataset, batch_size=4, num_workers=1)
+        list(loader)
+        if os.fork() == 0:
+            loader.report(), loader.stats()
+            list(loader)
+            assert loader.report().stages["decode"].count >= 32
+            os._exit(0)
+        assert os.wait()[1] == 0
+        """,
+        small,
+    )
