@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFile
 
 import fastloader
 from support import run_script
@@ -90,7 +90,13 @@ def edge(rng):
 
 def save_jpeg(rng, path, width=None, height=None, mode="RGB", **options):
     image = picture(rng, width or edge(rng), height or edge(rng), mode)
-    image.save(path, "JPEG", quality=rng.randint(30, 97), **options)
+    # Pillow makes room for a byte a pixel, and libjpeg cannot stop in the middle of a progressive file:
+    # noise takes more.
+    before, ImageFile.MAXBLOCK = ImageFile.MAXBLOCK, 1 << 20
+    try:
+        image.save(path, "JPEG", quality=rng.randint(30, 97), **options)
+    finally:
+        ImageFile.MAXBLOCK = before
 
 
 def random_folder(root, seed, each=1, others=False):

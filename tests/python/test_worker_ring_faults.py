@@ -34,6 +34,11 @@ START = """
 
     def stats():
         return loader.stats()["workers"]
+
+    def tells_of_a_death(error):
+        # torch's signal handler raises on the main thread, wherever that is: where it waits for a batch,
+        # whose message then is the first one, or outside.
+        return "exited unexpectedly" in str(error) or "killed by signal" in str(error)
 """
 
 
@@ -70,12 +75,12 @@ def test_a_worker_killed_in_the_middle_of_a_batch(persistent):
         try:
             for number, batch in enumerate(iterator):
                 check(batch, 4 * number)
-                kept = [batch]
+                kept = [(batch, 4 * number)]
         except RuntimeError as error:
-            assert "exited unexpectedly" in str(error), error
+            assert tells_of_a_death(error), error
         else:
             raise AssertionError("nobody noticed")
-        check(kept[0], 4 * number)
+        check(*kept[0])
         del iterator
         loader.close()
         for _epoch in range(2):
@@ -113,7 +118,7 @@ def test_a_worker_killed_from_outside():
             for number, batch in enumerate(loader):
                 check(batch, 4 * number)
         except RuntimeError as error:
-            assert "exited unexpectedly" in str(error), error
+            assert tells_of_a_death(error), error
         else:
             raise AssertionError("nobody noticed")
         thread.join()
@@ -246,9 +251,11 @@ def test_many_epochs_cost_nothing_that_stays():
     epochs = int(os.environ.get("FASTLOADER_SOAK_EPOCHS", "60"))
     done = run(
         """
-        from support import resident_bytes
+        from support import eventually, resident_bytes
 
         def figures():
+            # The threads of queues that were given up close their descriptors as they end.
+            eventually(lambda: threading.active_count() == 1, threading.enumerate)
             return {"fds": len(os.listdir("/proc/self/fd")), "rss_mb": resident_bytes() >> 20,
                     "ring_mb": stats()["ring_bytes"] >> 20, "threads": threading.active_count(),
                     "children": len(children()),
