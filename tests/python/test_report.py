@@ -138,17 +138,17 @@ def test_slow_copy(twin, monkeypatch, processors, workers):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_slow_step(way, workers):
-    report = run(make(Pictures(12), num_workers=workers), step=0.15)
+    report = run(make(Pictures(12), num_workers=workers), step=0.3)
     said(report, "training step", "training step-bound", "nothing to win")
     assert report.wait_share < 0.1
-    assert report.step_s >= 5 * 0.15
+    assert report.step_s >= 5 * 0.3
 
 
 @needs_native
 @pytest.mark.parametrize("name", ["cpu", "twin"])
 def test_slow_step_over_pictures(enter_way, small, name):
     enter_way(name)
-    report = run(make(folder(small), num_workers=1, batch_size=4), step=0.15)
+    report = run(make(folder(small), num_workers=1, batch_size=4), step=0.3)
     said(report, "training step", "training step-bound", "nothing to win")
     assert report.ready > 0.5  # they lie there waiting
 
@@ -175,7 +175,7 @@ def test_slow_transform_as_a_plain_dataloader(processors):
     said(report, "Python", "Python-bound", "set num_workers=3")
     report = run(FastLoader(SlowPictures(40), batch_size=2, num_workers=2))
     said(report, "Python", "Python-bound", "raise num_workers")
-    report = run(FastLoader(Pictures(12), batch_size=2, num_workers=2), step=0.15)
+    report = run(FastLoader(Pictures(12), batch_size=2, num_workers=2), step=0.3)
     said(report, "training step", "training step-bound", "nothing to win")
     assert report.ready > 0.5
 
