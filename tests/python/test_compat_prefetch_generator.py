@@ -328,7 +328,8 @@ def test_ten_thousand_generators_leave_nothing():
         thread.join(10)
     gc.collect()
     after = threading.active_count(), descriptors(), len(gc.get_objects())
-    assert after[:2] == before[:2]
+    # Fewer where an earlier test's threads end meanwhile.
+    assert after[0] <= before[0] and after[1] <= before[1]
     assert after[2] - before[2] < 200
 
 

@@ -94,7 +94,7 @@ def test_descriptors_come_back(packed):
     before = descriptors()
     for _ in range(50):
         LMDBDataset(packed[1])[0]
-    assert descriptors() == before
+    assert descriptors() <= before  # fewer where an earlier test's queues end meanwhile
 
 
 def test_bytes_outlive_the_file(packed):
