@@ -142,7 +142,12 @@ def test_the_death_of_a_worker(how, death):
             "SIGBUS": "DataLoader worker (pid PID) is killed by signal: Bus error. ",
             "SIGTERM": "DataLoader worker (pid PID) is killed by signal: Terminated. ",
         }[death]
-        assert wanted in said["told"] and said["early"]
+        # Where torch itself asks the queue, and does so at the moment of the death, it finds the process
+        # gone before its signal handler does, and tells no more than that.
+        told = wanted in said["told"] or (
+            how != "twin" and "(pid(s) PID) exited unexpectedly" in said["told"]
+        )
+        assert told and said["early"], said
         assert heard(process) == {"left": 0}
         assert process.wait(timeout=30) == 0
 
