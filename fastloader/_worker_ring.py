@@ -11,9 +11,9 @@ import logging
 import multiprocessing
 import os
 import pickle
-import queue
 import weakref
 from collections.abc import Callable
+from queue import Empty
 from typing import Any
 
 import torch
@@ -222,8 +222,8 @@ class RingQueue:
     """One of the iterator's queues. What the consumer puts is an index batch, and goes with a slot;
     what a worker puts is a batch, and comes out of one. Everything else passes."""
 
-    def __init__(self, torchs: Any, ring: Ring) -> None:
-        self._queue = torchs
+    def __init__(self, queue: Any, ring: Ring) -> None:
+        self._queue = queue
         self._ring = ring
         self._worker: int | None = None
         self._in_child: WorkerQueue | None = None
@@ -261,8 +261,8 @@ class RingQueue:
 class WorkerQueue:
     """The same in the worker."""
 
-    def __init__(self, torchs: Any, sender: Sender) -> None:
-        self._queue = torchs
+    def __init__(self, queue: Any, sender: Sender) -> None:
+        self._queue = queue
         self._sender = sender
 
     def put(self, item: Any, *args: Any, **named: Any) -> None:
@@ -273,7 +273,7 @@ class WorkerQueue:
     def get(self, *args: Any, **named: Any) -> Any:
         try:
             item = self._queue.get(*args, **named)
-        except queue.Empty:
+        except Empty:
             # torch's watchdog asks for its parent when the worker begins. In a worker whose parent has
             # died by then it watches over init, for ever. Not getppid() alone: that is the fork server.
             parent = multiprocessing.parent_process()
