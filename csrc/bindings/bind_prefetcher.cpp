@@ -226,7 +226,11 @@ void register_prefetcher(py::module_& module) {
             const WithoutGil unlocked;
             return place.commit(EntryKind::kError);
           },
-          "The same with an error in the batch's place.");
+          "The same with an error in the batch's place.")
+      .def_property_readonly(
+          "address",
+          [](const Reservation& place) { return reinterpret_cast<uintptr_t>(place.data()); },
+          "Where the slot's memory begins; it may be written until the commit.");
 
   py::class_<Engine, EnginePtr>(
       module, "Prefetcher",
