@@ -112,12 +112,12 @@ def step(pairs: list[Json], plan: Plan) -> Json:
 
 
 def against(contenders: dict[str, Contender]) -> Json:
-    """How many times FastLoader beats each: in pictures per second, and in CPU time for each of them."""
+    """How many times FastLoader beats each loader: in pictures per second, and in CPU time for each."""
     if OURS not in contenders:
         return {}
     mine = contenders[OURS]
     return {
         name: {"speed": ratio(each.timing, mine.timing), "cpu": ratio(each.cpu, mine.cpu)}
         for name, each in contenders.items()
-        if name != OURS
+        if each.scenario.output and name != OURS
     }

@@ -223,6 +223,9 @@ def write(results: Json, path: Path) -> None:
     parts = {name: results[name] for name in PARTS if name in results}
     results["ratios"] = goals.ratios(parts)
     results["goals"] = goals.rows(parts)
+    if results["plan"]["name"] == "rehearsal":
+        for row in results["goals"]:
+            row["met"] = None
     # Renamed when complete: the run may be cut off at any moment.
     unfinished = path.with_suffix(".part")
     unfinished.write_text(json.dumps(results, indent=2) + "\n")

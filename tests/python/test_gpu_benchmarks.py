@@ -1,5 +1,5 @@
-"""benchmarks/gpu without a GPU: rehearsed on the twin, its results are complete and computed right, and it
-says in one sentence what is missing. Nothing here is timed."""
+"""benchmarks/gpu without a GPU: rehearsed on the twin, its results are complete and computed right,
+and it says in one sentence what is missing. Nothing here is timed."""
 
 import json
 import os
