@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import time
@@ -57,6 +58,11 @@ class Cuda:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
+    def release(self) -> None:
+        """Memory that torch keeps for later goes back: other processes come to train beside this one."""
+        gc.collect()
+        torch.cuda.empty_cache()
+
     def stream(self) -> int:
         return _torch.consumer_stream(self.torch_device)
 
@@ -90,11 +96,17 @@ class Twin:
     name = "rehearsal on the host twin"
     number = 0
 
+    def __init__(self) -> None:
+        torch.set_num_threads(1)  # waiting for each other would take most of so little work's time
+
     def driver(self) -> str:
         return "none"
 
     def synchronize(self) -> None:
         pass  # handing over a batch waits for it here
+
+    def release(self) -> None:
+        gc.collect()
 
     def stream(self) -> int:
         return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from resnet import BLOCKS, WIDTH
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -24,16 +26,17 @@ class Plan:
     next_pause_s: float = 0.002  # for the ring to fill: ten times what the copy of a batch takes
     # step, peers
     batch: int = 128
-    width: int = 64  # of the network; 64 is ResNet-50
+    width: int = WIDTH  # of the network: ResNet-50
+    blocks: tuple[int, ...] = BLOCKS
     lead: int = 5  # steps before the clock: what the ring made ready meanwhile is used up
     steps: int = 15  # in a block
-    pairs: int = 20  # of blocks
+    pairs: int = 16  # of blocks
     traced_steps: int = 10
     free_batches: int = 100
     distinct_pictures: int = 500
-    epoch_batches: int = 100
+    epoch_batches: int = 80
     peer_repeats: int = 3
-    peer_pairs: int = 6
+    peer_pairs: int = 5
 
 
 FULL = Plan("full")
@@ -45,15 +48,17 @@ QUICK = Plan(
     normalise_batches=(256,),
     normalise_repeats=30,
     next_calls=300,
-    pairs=6,
+    batch=64,
+    steps=8,
+    pairs=4,
     free_batches=40,
     epoch_batches=40,
     peer_repeats=1,
-    peer_pairs=2,
+    peer_pairs=1,
 )
 REHEARSAL = Plan(
     "rehearsal",
-    side=16,
+    side=15,  # so that leaves do not end where the next one begins
     h2d_batches=(2, 4),
     h2d_count=8,
     h2d_repeats=2,
@@ -63,6 +68,7 @@ REHEARSAL = Plan(
     next_calls=10,
     batch=2,
     width=4,
+    blocks=(1, 1, 1, 1),
     lead=1,
     steps=2,
     pairs=2,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-BLOCKS = (3, 4, 6, 3)
-WIDTH, CLASSES = 64, 1000
+WIDTH, BLOCKS, CLASSES = 64, (3, 4, 6, 3), 1000
 
 
 def convolution(channels_in: int, channels: int, size: int, stride: int = 1) -> nn.Sequential:
@@ -33,16 +32,18 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """With ``width`` 64 it is ResNet-50 (the stride in the 3x3 convolution, as torchvision has it)."""
+    """As it is, ResNet-50 (the stride in the 3x3 convolution, as torchvision has it)."""
 
-    def __init__(self, width: int = WIDTH, classes: int = CLASSES) -> None:
+    def __init__(
+        self, width: int = WIDTH, counts: tuple[int, ...] = BLOCKS, classes: int = CLASSES
+    ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             convolution(3, width, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         )
         blocks: list[nn.Module] = []
         channels_in = width
-        for number, count in enumerate(BLOCKS):
+        for number, count in enumerate(counts):
             channels = width << number
             for position in range(count):
                 stride = 2 if number and not position else 1

@@ -41,7 +41,7 @@ def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", default=[], metavar="PEER", help="only these")
     parser.add_argument("--threads", type=int, help="or worker processes; 16, or all there are")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--quick", action="store_true", help="some two minutes instead of eight")
+    how.add_argument("--quick", action="store_true", help="some three minutes instead of seven")
     how.add_argument("--rehearse", action="store_true", help="on the host twin, without a GPU")
     return parser.parse_args(argv)
 
@@ -150,6 +150,7 @@ def measure(arguments: argparse.Namespace) -> int:
             except Exception:
                 results["failed"][part] = traceback.format_exc()
                 print(results["failed"][part], file=sys.stderr)
+            device.release()
             results["seconds"][part] = time.perf_counter() - begin
             write(results, written)
     print(summary(results))

@@ -29,7 +29,7 @@ class Training:
         torch.backends.cudnn.benchmark = True  # every batch has the same shape
         torch.manual_seed(0)
         self._device, self._plan, self._batches, self._lead = device, plan, batches, lead
-        model = ResNet(plan.width).to(device.torch_device, torch.bfloat16)
+        model = ResNet(plan.width, plan.blocks).to(device.torch_device, torch.bfloat16)
         self._model = model.to(memory_format=torch.channels_last).train()
         # A rate at which weights stay finite, whatever the labels.
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-4, momentum=0.9)
