@@ -21,7 +21,7 @@ from typing import Any
 from PIL import Image
 
 from fastloader._limits import available_threads
-from fastloader.bench import comparison, measure, plots, tables
+from fastloader.bench import comparison, measure, tables
 from fastloader.bench.contender import Contender, Failed, Skipped
 from fastloader.bench.scenarios import NOT_ON_DEVICE, Scenario, Settings, offered, with_threads
 from fastloader.cli import pictures
@@ -61,6 +61,8 @@ class Group:
 
 def run(options: Options) -> int:
     """Measures, writes everything to ``options.out``, prints the tables. Returns the exit status."""
+    from fastloader.bench import plots  # benchmarks/gpu measures without matplotlib
+
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="fastloader-bench-") as work:
         found = photographs(options.data or made(Path(work, "made"), options.pictures))
