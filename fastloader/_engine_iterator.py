@@ -303,6 +303,8 @@ class EngineIterator(DeliveryIterator):
         delivered = put_together(
             pending.template, outputs, lambda value: _torch.move(value, device)
         )
+        if self._ahead:
+            epoch.engine.watch_depth(credit)
         if stream != credit.stream:
             memory = (
                 [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]

@@ -130,7 +130,7 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
     if largest != "decode":
         text += f", most of it {largest}"
     processors = available_threads()
-    if threads.threads < processors:
+    if threads.threads < processors and loader._tuner is None:
         wanted = _wanted(threads, loader, processors)
         idle = processors - threads.threads
         which = "1 processor has" if idle == 1 else f"{idle} processors have"

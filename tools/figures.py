@@ -66,8 +66,19 @@ def errors(key: str, pick: Callable[..., float]) -> Callable[[Json], float]:
     )
 
 
+def cost(scenario: str) -> Callable[[Json], float]:
+    """Of watching, in per cent of the processor time."""
+    found = at("scenarios", scenario, "cpu_on_over_off", "median")
+    return lambda results: 100 * (found(results) - 1)
+
+
 # Name: file, what of it, how it is written. The names of the peers are made below.
 FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
+    "autotune.middle": ("autotune", at("median_auto_over_best"), ".2f"),
+    "autotune.worst": ("autotune", at("worst_auto_over_best"), ".2f"),
+    "observation.pictures": ("observation", cost("pictures"), "+.1f"),
+    "observation.tiny": ("observation", cost("tiny pictures"), "+.1f"),
+    "observation.python": ("observation", cost("Python"), "+.1f"),
     "arrays.ratio": (
         "arrays",
         at("ratios", "200000x64 float32, FastLoader", "times_dataloader", "median"),
