@@ -19,7 +19,7 @@ NORMALISE_PREDICTED = {
     "NCHW": {"float32": 0.92, "float16": 0.90, "bfloat16": 0.90},
     "channels_last": {"float32": 0.90, "float16": 0.88, "bfloat16": 0.88},
 }
-NEXT_PREDICTED = {"median": 18.0, "p99": 40.0}
+NEXT_PREDICTED = {"median": 45.0, "p99": 90.0}
 STEP_PREDICTED = {"memory": 1.002, "pictures": 1.005}
 FREE_PREDICTED = {"memory": 20.0, "pictures": 2.5}
 

@@ -7,6 +7,7 @@ same step on a cached batch, and what the profiler shows of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ PREDICTED = (
 Json = dict[str, Any]
 
 
-def measure(device: Device, plan: Plan, settings: Settings, only: list[str]) -> Json:
+def measure(
+    device: Device, plan: Plan, settings: Settings, only: list[str], save: Callable[[Json], None]
+) -> Json:
+    """``save`` gets what there is so far, now and then: the run may be cut off."""
     scenarios = suite.chosen(only, settings.device)
     results: Json = {
         "threads": settings.threads,
@@ -75,6 +79,7 @@ def measure(device: Device, plan: Plan, settings: Settings, only: list[str]) -> 
         # Now: whoever fails in training has been measured without it.
         results["contenders"] = {name: described(each) for name, each in contenders.items()}
         results["against"] = against(contenders)
+        save(results)
         loaders = [name for name, each in contenders.items() if each.scenario.output]
         for number in range(plan.peer_pairs):
             for name in turns(number):
@@ -83,8 +88,10 @@ def measure(device: Device, plan: Plan, settings: Settings, only: list[str]) -> 
                     answer = ask(words, name, lambda name=name: contenders[name].ask("pair"))
                     if answer is not None:
                         trained.setdefault(name, []).append(answer)
-        for name, pairs in trained.items():
-            results["contenders"][name]["step"] = step(pairs, plan)
+            for name, pairs in trained.items():
+                results["contenders"][name]["step"] = step(pairs, plan)
+            save(results)
+        for name in trained:
             if name in contenders:
                 answer = ask("trace", name, lambda name=name: contenders[name].ask("trace"))
                 results["contenders"][name]["step"]["trace"] = answer

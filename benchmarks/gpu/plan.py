@@ -30,13 +30,13 @@ class Plan:
     blocks: tuple[int, ...] = BLOCKS
     lead: int = 5  # steps before the clock: what the ring made ready meanwhile is used up
     steps: int = 15  # in a block
-    pairs: int = 16  # of blocks
+    pairs: int = 12  # of blocks
     traced_steps: int = 10
     free_batches: int = 100
     distinct_pictures: int = 500
     epoch_batches: int = 80
     peer_repeats: int = 3
-    peer_pairs: int = 5
+    peer_pairs: int = 4
 
 
 FULL = Plan("full")

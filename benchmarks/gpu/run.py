@@ -139,7 +139,9 @@ def measure(arguments: argparse.Namespace) -> int:
     written = arguments.out / f"gpu-{name}.json"
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="fastloader-gpu-") as work:
-        parts = Parts(device, plan, arguments, threads, Path(work), results)
+        parts = Parts(
+            device, plan, arguments, threads, Path(work), results, lambda: write(results, written)
+        )
         for part in PARTS:
             if part not in arguments.only:
                 continue
@@ -169,6 +171,7 @@ class Parts:
         threads: int,
         work: Path,
         results: Json,
+        save: Callable[[], None],
     ) -> None:
         import h2d
         import next_us
@@ -184,8 +187,14 @@ class Parts:
             "h2d": lambda: h2d.measure(device, plan),
             "next": lambda: next_us.measure(device, plan),
             "step": lambda: step.measure(device, plan, self.settings()),
-            "peers": lambda: peers.measure(device, plan, self.settings(), arguments.peers),
+            "peers": lambda: peers.measure(
+                device, plan, self.settings(), arguments.peers, save_peers
+            ),
         }
+
+        def save_peers(so_far: Json) -> None:
+            results["peers"] = so_far
+            save()
 
     def settings(self) -> Any:
         import step
