@@ -14,8 +14,8 @@ AT_MOST_US = 30.0
 PREDICTED = (
     "45 us in the median, which misses the goal, for a tuple as for a dict: on the twin it is 85 us of "
     "Python on a 2.1 GHz core with cold caches, of which a faster one takes half. More than half of it "
-    "is offering memory for a later batch, where torch's allocator adds 3 us for each of two outputs and "
-    "a buffer. 90 us at 99 %, when the pump wakes in the middle and wants the GIL"
+    "is offering memory for a later batch, where torch's allocator adds 3 us for each output and for a "
+    "buffer. 90 us at 99 %, when the pump wakes in the middle and wants the GIL"
 )
 
 Json = dict[str, Any]
