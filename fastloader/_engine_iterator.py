@@ -20,7 +20,7 @@ from fastloader._batch import put_together
 from fastloader._engine import Credit, Engine, Plan
 from fastloader._in_step import InStep, put_in_step
 from fastloader._iterator import DeliveryIterator
-from fastloader._position import Progress
+from fastloader._progress import Progress
 from fastloader._statistics import Statistics
 from fastloader.errors import BackendError
 

@@ -22,7 +22,7 @@ from fastloader._autotune import DepthRule, ThreadTuner, memory_budget
 from fastloader._engine_iterator import Epoch
 from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
-from fastloader._position import Progress
+from fastloader._progress import Progress
 from fastloader._randomness import mixed
 from fastloader._statistics import TIMED, Statistics
 from fastloader.errors import Error

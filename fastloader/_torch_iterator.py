@@ -15,7 +15,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from fastloader import _trace
 from fastloader._autotune import Modest
-from fastloader._position import Position, Progress, is_stateful
+from fastloader._position import Position, is_stateful
+from fastloader._progress import Progress
 from fastloader._statistics import TIMED, Statistics
 from fastloader.errors import Error
 

@@ -25,15 +25,8 @@ from torch.utils.data import (
 )
 
 from fastloader import _distributed, _extension, _torch
-from fastloader._arrays import (
-    ArrayIterator,
-    ArrayMemory,
-    Arrays,
-    array_threads,
-    holds_arrays,
-    lower_arrays,
-    warn_unpinned,
-)
+from fastloader._array_iterator import ArrayIterator, ArrayMemory, array_threads, warn_unpinned
+from fastloader._arrays import Arrays, holds_arrays, lower_arrays
 from fastloader._autotune import MOST_DEPTH, ThreadTuner, own_threads
 from fastloader._chain import Unlowered
 from fastloader._delivery import Delivery

@@ -365,3 +365,25 @@ def test_the_ablation_measures_every_cell(tmp_path):
         for name, share in each["lost"].items():
             assert 0 < share["min"] <= share["median"] <= share["max"] <= 1, name
     assert_is_a_plot(tmp_path / "ablation.png")
+
+
+def test_auto_is_compared_with_every_fixed_setting(tmp_path):
+    script = PACKAGE_ROOT / "benchmarks" / "autotune.py"
+    if not script.is_file():
+        pytest.skip("needs the source tree")
+    few = ["--pictures", "200", "--repeats", "1", "--only", "decoding;uneven, device;Python"]
+    done = subprocess.run(
+        [sys.executable, str(script), *few, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "autotune.json").read_text())
+    assert list(results["situations"]) == ["decoding", "uneven, device", "Python"]
+    for name, each in results["situations"].items():
+        assert set(each["chosen"]) == {"num_workers", "depth"}
+        assert len(each["timings"]) == (4 if name == "Python" else 7)
+        assert each["best"] in each["timings"] and each["best"] != "auto"
+    assert results["worst_auto_over_best"] >= results["median_auto_over_best"] > 0
