@@ -148,6 +148,37 @@ def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_kernel_that_leaves_something_out_is_not_timed(module):
+    normalise = module("normalise")
+    normalization = normalise.Normalization((0.5,) * 3, (0.2,) * 3, torch.bfloat16, True, None)
+    images = torch.randint(0, 256, (2, 5, 7, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+    out = normalization.output(images.shape, images.device)
+    normalise.check(lambda: normalization.apply(images, out), images, out, normalization)
+    with pytest.raises(RuntimeError, match="the kernel is wrong"):
+        normalise.check(
+            lambda: normalization.apply(images[:1], out[:1]), images, out, normalization
+        )
+
+
+def test_the_device_stage_refuses_what_the_backend_does():
+    native = _extension.load()
+    spec = native.NormalizeSpec(
+        nchw=(1, 1, 2, 8), in_nhwc=True, out_nhwc=True, dtype="float32", scale=[1.0], bias=[0.0]
+    )
+    source, out = torch.arange(16, dtype=torch.uint8), torch.empty(16)
+    call = {"backend": "host", "device": 0, "stream": 0}
+    call |= {"source": source.data_ptr(), "destination": out.data_ptr()}
+    native.normalize_on_device(spec, **call)
+    assert torch.equal(out, source.float())
+    for wrong, said in (
+        ({"destination": out.data_ptr() + 4}, "multiples of 16"),
+        ({"backend": "tpu"}, "unknown backend 'tpu'"),
+        ({"device": 99}, "no host device 99|no twin device 99|device 99"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            native.normalize_on_device(spec, **{**call, **wrong})
+
+
 def event(name, cat, at, lasts, thread=1):
     return {"ph": "X", "name": name, "cat": cat, "ts": at, "dur": lasts, "pid": 7, "tid": thread}
 
