@@ -9,6 +9,7 @@ import functools
 import logging
 import operator
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -186,7 +187,9 @@ class Submitted:
         if source.lowered.indices is not None:
             self.files = source.lowered.indices[keys].tolist()
         self.seeds = seeds
+        begun = time.perf_counter()
         source.files.prepare(self.files)
+        self.locate_s = time.perf_counter() - begun
         self.batch = source.native.DecodeBatch(
             job=source.job,
             quota=source.quota,
@@ -346,6 +349,8 @@ class ImageIterator(Iterator[Any]):
             seeds = [self.base_seed]
         self._position += len(keys)
         submitted = Submitted(self._source, keys, seeds, place)
+        if self._source.files.packed:
+            self._ready.spend("locate", submitted.locate_s)
         for i, key in enumerate(keys):
             self.seeds[key] = seeds[0] if len(seeds) == 1 else seeds[i]
             self.seeds.move_to_end(key)

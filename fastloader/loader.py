@@ -232,13 +232,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.max_errors = max_errors
         self.distributed = distributed
         self.worker_backend = worker_backend
-        if isinstance(num_workers, str):
-            if num_workers != "auto":
-                raise ValueError(f"num_workers={num_workers!r}: use a number or 'auto'")
+        self._tuner: ThreadTuner | None = None
+        if num_workers == "auto":
             num_workers = own_threads()
-            self._tuner: ThreadTuner | None = ThreadTuner(num_workers)
-        else:
-            self._tuner = None
+            self._tuner = ThreadTuner(num_workers)
         self._policy = make_policy(on_error, max_errors)
         self._source: ImageSource | None = None  # kept over the epochs
         self._rings = WorkerRings()
@@ -266,7 +263,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            num_workers,  # type: ignore[arg-type]  # torch refuses what else is no number
             collate_fn,
             pin_memory,
             drop_last,
