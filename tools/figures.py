@@ -72,6 +72,12 @@ def cost(scenario: str) -> Callable[[Json], float]:
     return lambda results: 100 * (found(results) - 1)
 
 
+def noise(results: Json) -> float:
+    """The largest difference between two sides that do the same, in per cent."""
+    each = results["scenarios"].values()
+    return max(100 * abs(one["cpu_control_over_off"]["median"] - 1) for one in each)
+
+
 # Name: file, what of it, how it is written. The names of the peers are made below.
 FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
     "autotune.middle": ("autotune", at("median_auto_over_best"), ".2f"),
@@ -79,6 +85,7 @@ FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
     "observation.pictures": ("observation", cost("pictures"), "+.1f"),
     "observation.tiny": ("observation", cost("tiny pictures"), "+.1f"),
     "observation.python": ("observation", cost("Python"), "+.1f"),
+    "observation.noise": ("observation", noise, ".1f"),
     "arrays.ratio": (
         "arrays",
         at("ratios", "200000x64 float32, FastLoader", "times_dataloader", "median"),
