@@ -239,13 +239,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.max_errors = max_errors
         self.distributed = distributed
         self.worker_backend = worker_backend
+        self._tuner: ThreadTuner | None = None
         if isinstance(num_workers, str):
-            if num_workers != "auto":
-                raise ValueError(f"num_workers={num_workers!r}: use a number or 'auto'")
-            num_workers = own_threads()
-            self._tuner: ThreadTuner | None = ThreadTuner(num_workers)
-        else:
-            self._tuner = None
+            num_workers = self._begin_tuning(num_workers)
         self._policy = make_policy(on_error, max_errors)
         self._source: ImageSource | None = None  # kept over the epochs
         self._rings = WorkerRings()
@@ -295,8 +291,18 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 f"{name} attribute should not be set after {type(self).__name__} is initialized"
             )
         if name == "num_workers" and "_position" in self.__dict__:
-            self._tuner = None  # it was "auto"
+            self._tuner = None  # it may have been "auto"
+            if isinstance(value, str):
+                value = self._begin_tuning(value)
         super().__setattr__(name, value)
+
+    def _begin_tuning(self, asked: str) -> int:
+        """The number of workers to begin with."""
+        if asked != "auto":
+            raise ValueError(f"num_workers={asked!r}: use a number or 'auto'")
+        share = own_threads()
+        self._tuner = ThreadTuner(share)
+        return share
 
     def __iter__(self) -> Any:
         with self._position.begin(self):
@@ -387,9 +393,11 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         base_seed = self._position.image_seed(self)
 
         # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
-        in_step = self.num_workers > 0 and self._delivery.path in ("torch", "cpu")
         rule = self._delivery.depth_rule
-        # Fixed in any case, or what a sampler draws from a generator that it shares would depend on it.
+        # Fixed where the depth is not, or what a sampler draws from a generator that it shares would
+        # depend on it.
+        fixed = self.num_workers > 0 or rule is not None
+        in_step = fixed and self._delivery.path in ("torch", "cpu")
         drawn = max(
             self.num_workers * (self.prefetch_factor or 0),
             MOST_DEPTH if rule is not None else self._delivery.depth or 1,
