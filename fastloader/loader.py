@@ -68,8 +68,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     while it runs: one for each processor of this rank at first, fewer when the loop does not wait, more
     when they wait for storage; see docs/tuning.md. Other datasets get one worker for each processor of
     this rank, a number that is not changed later, since what a dataset draws at random depends on it.
-    Either way they run at a lower priority than the training loop (the decode threads, which all
-    loaders share, for the rest of the process's life). ``loader.num_workers`` is the number begun with.
+    Decode threads and workers run at a lower priority than the training loop (the decode threads, which
+    all loaders share, for the rest of the process's life). ``loader.num_workers`` is the number begun
+    with.
 
     Every argument of DataLoader has its meaning, default and errors, and the order of samples is the
     same for the same seed. Without the arguments below it gives what DataLoader gives, except that known
@@ -555,7 +556,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         process share, keep from picture to picture. For arrays ``arrays``: ``threads``,
         ``torch_batches`` that had to be fetched in torch's way because their indices were no
         whole numbers, and ``buffers``. With "auto" ``auto``: ``num_workers`` and ``depth``, each with
-        the ``chosen`` number and ``why``.
+        the ``chosen`` number, None where there is nothing to choose, and ``why``.
 
         With worker processes ``workers``: ``slots_used``, batches that came in a slot; ``fallbacks``,
         batches or parts of one that took torch's way, and ``why`` (reason: how many); ``why_no_ring``;
