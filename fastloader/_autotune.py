@@ -155,8 +155,8 @@ class ThreadRule:
             self._least = self._plenty
             self._known_rate = 0.0
             self._choose(self._plenty)
-            waits = f"with fewer the loop waits {100 * seen.wait_share:.0f} % of its time"
-            self.why = _of_share(waits) if self.threads == self.share else waits
+            why = f"with fewer the loop waits {100 * seen.wait_share:.0f} % of its time"
+            self.why = _of_share(why) if self.threads == self.share else why
             return self.threads
         self._looks = [*self._looks, seen][-self.LOOKS :]
         if self._before is not None:
@@ -185,7 +185,7 @@ class ThreadRule:
         return self.threads
 
     def _middle(self, name: str) -> float:
-        return statistics.median(getattr(look, name) for look in self._looks)
+        return float(statistics.median(getattr(look, name) for look in self._looks))
 
     def _choose(self, threads: int) -> None:
         self.threads = threads
