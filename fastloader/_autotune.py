@@ -130,7 +130,7 @@ class ThreadRule:
     SATED = 0.01  # and below which it has threads to spare
     SPARE = 1.3  # threads to keep, of those at work: pictures are not all alike
     GAIN = 1.05  # of an attempt with more threads, below which it is given up,
-    PLAIN = 1.5  # and from which one look is enough
+    PLAIN = 1.25  # and from which one look is enough
 
     def __init__(self, share: int) -> None:
         self.share = self.threads = share
@@ -160,11 +160,14 @@ class ThreadRule:
             return self.threads
         self._looks = [*self._looks, seen][-self.LOOKS :]
         if self._before is not None:
-            if len(self._looks) < self.LOOKS and seen.rate < self._before[1] * self.PLAIN:
-                return self.threads
             before, rate_before = self._before
+            plain = seen.rate >= rate_before * self.PLAIN
+            if len(self._looks) < self.LOOKS and not plain:
+                return self.threads
             self._before = None
-            if self._middle("rate") < rate_before * self.GAIN:
+            if plain:
+                self._looks = [seen]
+            elif self._middle("rate") < rate_before * self.GAIN:
                 self._most, self._known_rate = before, rate_before
                 self._choose(before)
                 self.why = f"threads wait for storage, but more than {before} were no faster"
@@ -233,7 +236,7 @@ class ThreadTuner:
     """Applies a `ThreadRule` to the quota of a loader in the decode pool. Called with every batch, looks
     every half second at most, or at once when it had taken threads away and the loop waits."""
 
-    SECONDS, STEPS = 0.5, 16  # of the loop, at least
+    SECONDS, STEPS = 0.5, 8  # of the loop, at least
     WAITED = 0.25  # seconds, that are too long with threads taken away
 
     def __init__(self, share: int) -> None:

@@ -164,6 +164,7 @@ def steps(counted, number, step_s=0.0, wait_s=0.0):
 
 def test_what_an_epoch_begins_with_counts_for_nothing(seen):
     tuner, pool, counted = ThreadTuner(4), Pool(), Statistics()
+    tuner.STEPS = 16
     for _ in range(4):  # epochs of 6 steps, too short for a look each
         tuner.filling(4, counted, pool)
         pool.work(96, decode=3.0)
@@ -180,7 +181,7 @@ def test_what_an_epoch_begins_with_counts_for_nothing(seen):
     assert look.busy == look.cpu == pytest.approx(1.8)
 
 
-def test_a_loop_that_waits_does_not_wait_for_sixteen_steps():
+def test_a_loop_that_waits_does_not_wait_for_the_next_look():
     tuner, pool, counted = ThreadTuner(8), Pool(8), Statistics()
     tuner.filling(8, counted, pool)
     tuner.taken(counted, pool)
