@@ -10,13 +10,16 @@ import dataclasses
 import logging
 import math
 import os
+import statistics
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from fastloader import _distributed
 from fastloader._limits import available_memory, available_threads
-from fastloader._statistics import Statistics
+from fastloader._statistics import TIMED, Statistics
 
 _log = logging.getLogger("fastloader")
 
@@ -39,30 +42,41 @@ def memory_budget() -> int:
 
 
 class DepthRule:
-    """How many batches to hold: twice as many whenever the store was seen full, then empty, `SWINGS`
+    """How many batches to hold: twice as many whenever a store was seen full, then empty, `SWINGS`
     times. Batches then come fast enough in the mean, but not evenly, which is what holding more
     mends. Always empty is a producer too slow and always full a consumer: more would change nothing.
     tf.data's prefetch(AUTOTUNE) grows by the same sign, at its first swing."""
 
     SWINGS = 2  # one may have been a pause for something else
+    # Of the depth, in batches from swing to swing: a deeper store wins no more than its depth at each.
+    APART = 20
 
     def __init__(self, depth: int, most: int = MOST_DEPTH) -> None:
         self.depth = depth
         self.why = "batches come evenly enough"
         self._most = most
-        self._full = False
+        self._full: weakref.WeakSet[Any] = (
+            weakref.WeakSet()
+        )  # stores that were, and not empty since
         self._swings = 0
+        self._times = self._last_swing = 0  # that somebody came
 
     def begin(self) -> None:
         """An epoch begins, with nothing ready."""
-        self._full = False
+        self._full.clear()
 
-    def came(self, ready: int) -> bool:
-        """The consumer came, and so many batches were ready. True: ask for more by `deepen`."""
+    def came(self, ready: int, store: object = None) -> bool:
+        """The consumer came to ``store`` (one of several with zip(loader, loader)), and so many batches
+        were ready. True: ask for more by `deepen`. Not to be asked where nothing more is to come."""
+        of = self if store is None else store
+        self._times += 1
         if ready >= self.depth:
-            self._full = True
-        elif ready == 0 and self._full:
-            self._full = False
+            self._full.add(of)
+        elif ready == 0 and of in self._full:
+            self._full.discard(of)
+            if self._times - self._last_swing > self.APART * self.depth:
+                self._swings = 0
+            self._last_swing = self._times
             self._swings += 1
             return self._swings >= self.SWINGS and self.depth < self._most
         return False
@@ -93,75 +107,125 @@ class Interval:
     busy: float  # seconds that decode threads were at it, all together,
     cpu: float  # and of these on a processor
 
+    @property
+    def wait_share(self) -> float:
+        return self.waited / self.seconds
+
+    @property
+    def rate(self) -> float:
+        return self.pictures / self.seconds
+
 
 class ThreadRule:
     """How many threads decode: ``share``, a thread for each processor, at first. As few as keep the
     loop from waiting, which leaves processors to the thread that launches the training step; all while
     it waits; more than there are processors while threads wait for storage instead of decoding and
-    more of them are faster."""
+    more of them are faster.
 
+    It goes by the middle one of three looks, so that a pause in the training loop, or of the machine,
+    decides nothing. Only what is plain is decided at the first."""
+
+    LOOKS = 3
     HUNGRY = 0.02  # of the time waited for data, from which the loop counts as waiting,
     SATED = 0.01  # and below which it has threads to spare
     SPARE = 1.3  # threads to keep, of those at work: pictures are not all alike
-    GAIN = 1.1  # of an attempt with more threads, below which it is given up
+    GAIN = 1.05  # of an attempt with more threads, below which it is given up,
+    PLAIN = 1.25  # and from which one look is enough
 
     def __init__(self, share: int) -> None:
         self.share = self.threads = share
         self.why = _of_share("the loop has not been watched for long enough")
-        self._most = 8 * share
-        self._least = 1
-        self._calm = 0
+        self._looks: list[Interval] = []  # the last ones with so many threads
         self._before: tuple[int, float] | None = None  # threads and pictures/s before an attempt
-        self._known_rate = 0.0  # of the loop, when a limit was found
+        self._forget()
+
+    def _forget(self) -> None:
+        self._most, self._least = 8 * self.share, 1
+        self._plenty = self.share  # were enough for the loop, or are all there is
+        self._known_rate = 0.0  # of the loop, since a limit was found
+
+    @property
+    def saves(self) -> bool:
+        """Whether there are fewer than there might be, so that a loop that waits is to be told of."""
+        return self.threads < self._plenty
 
     def observe(self, seen: Interval) -> int:
-        rate = seen.pictures / seen.seconds
-        hungry = seen.waited >= self.HUNGRY * seen.seconds
-        if self._known_rate and not 0.5 < rate / self._known_rate < 2:
-            # Another loop, another storage: what was found out is no longer so.
-            self._most, self._least, self._known_rate = 8 * self.share, 1, 0.0
+        if self.saves and seen.wait_share >= self.HUNGRY:
+            # It had been enough for a while. Not to be tried again: each time costs.
+            self._least = self._plenty
+            self._known_rate = 0.0
+            self._choose(self._plenty)
+            why = f"with fewer the loop waits {100 * seen.wait_share:.0f} % of its time"
+            self.why = _of_share(why) if self.threads == self.share else why
+            return self.threads
+        self._looks = [*self._looks, seen][-self.LOOKS :]
         if self._before is not None:
             before, rate_before = self._before
+            plain = seen.rate >= rate_before * self.PLAIN
+            if len(self._looks) < self.LOOKS and not plain:
+                return self.threads
             self._before = None
-            if rate < rate_before * self.GAIN:
-                self._most = self.threads = before
-                self._known_rate = rate_before
+            if plain:
+                self._looks = [seen]
+            elif self._middle("rate") < rate_before * self.GAIN:
+                self._most, self._known_rate = before, rate_before
+                self._choose(before)
                 self.why = f"threads wait for storage, but more than {before} were no faster"
                 return self.threads
-        if hungry:
-            self._calm = 0
-            self._feed(seen, rate)
-        elif seen.waited < self.SATED * seen.seconds:
-            self._calm += 1
-            self._save(seen)
+        enough_looks = len(self._looks) == self.LOOKS
+        if enough_looks and (self._least > 1 or self._most < 8 * self.share):
+            rate = self._middle("rate")
+            if not self._known_rate:
+                self._known_rate = rate
+            elif not 0.5 * self._known_rate < rate < 2 * self._known_rate:
+                # Another loop, another storage: what was found out is no longer so.
+                self._forget()
+        waits = self._middle("wait_share")
+        if waits >= self.HUNGRY:
+            self._feed(waits, enough_looks)
+        elif waits < self.SATED and enough_looks:
+            self._save()
         return self.threads
 
-    def _feed(self, seen: Interval, rate: float) -> None:
-        waiting = f"the loop waits {100 * seen.waited / seen.seconds:.0f} % of its time"
-        if self.threads < self.share:
-            # It had been enough for a while. Not to be tried again: each time costs.
-            self._least = self.threads = self.share
-            self._known_rate = rate
-            self.why = _of_share(f"with fewer {waiting}")
-        elif seen.busy < 0.6 * self.threads * seen.seconds:
+    def _middle(self, name: str) -> float:
+        return float(statistics.median(getattr(look, name) for look in self._looks))
+
+    def _choose(self, threads: int) -> None:
+        self.threads = threads
+        self._looks = []
+
+    def _feed(self, waits: float, enough_looks: bool) -> None:
+        waiting = f"the loop waits {100 * waits:.0f} % of its time"
+        busy = statistics.median(look.busy / look.seconds for look in self._looks)
+        cpu = statistics.median(look.cpu / look.seconds for look in self._looks)
+        if busy < 0.6 * self.threads:
             # For the device, for Python, or in bursts only, which is for the depth to mend.
             self.why = f"{waiting}, but not for threads, which are idle then"
-        elif seen.cpu > 0.8 * seen.busy or seen.cpu > 0.9 * self.share * seen.seconds:
+        elif cpu > 0.95 * busy or cpu > 0.95 * self.share:
             self.why = f"{waiting}, and all of them are decoding"
-        elif self.threads < self._most:
-            self._before = self.threads, rate
-            self.threads = min(self._most, 2 * self.threads)
+        elif self.threads < self._most and (enough_looks or cpu < 0.5 * busy):
+            self._before = self.threads, self._middle("rate")
+            self._choose(min(self._most, 2 * self.threads))
             self.why = f"{waiting}, and threads wait for storage"
 
-    def _save(self, seen: Interval) -> None:
-        enough = max(self._least, math.ceil(self.SPARE * seen.busy / seen.seconds))
-        if self._calm < 2 or enough >= self.threads:
+    def _save(self) -> None:
+        busy = max(look.busy / look.seconds for look in self._looks)
+        enough = max(self._least, math.ceil(self.SPARE * busy))
+        if enough > 0.9 * self.threads:  # it would go on for ever, by one at a time
             return
-        self._calm = 0
-        self.threads = enough
+        self._plenty = max(self.share, self.threads)
+        self._choose(enough)
         self.why = (
             f"the loop does not wait with {enough}; the other processors are the training step's"
         )
+
+    def refused(self, threads: int) -> None:
+        """The system gave no more than ``threads``."""
+        self._before = None
+        self._most = self._plenty = threads
+        self._least = min(self._least, threads)
+        self._choose(threads)
+        self.why = f"the system gives this process no more than {threads}"
 
 
 def _of_share(because: str) -> str:
@@ -170,48 +234,117 @@ def _of_share(because: str) -> str:
 
 class ThreadTuner:
     """Applies a `ThreadRule` to the quota of a loader in the decode pool. Called with every batch, looks
-    every half second at most."""
+    every half second at most, or at once when it had taken threads away and the loop waits."""
 
-    SECONDS, STEPS = 0.5, 16  # of the loop, at least
+    SECONDS, STEPS = 0.5, 8  # of the loop, at least
+    WAITED = 0.25  # seconds, that are too long with threads taken away
 
     def __init__(self, share: int) -> None:
         self.rule = ThreadRule(share)
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        self._pid = os.getpid()
         # Guards all but the rule's `threads` and `why`: with zip(loader, loader) there are two callers.
         self._lock = threading.Lock()
-        self._seen = (0.0, 0.0, 0, 0, 0.0, 0.0)
+        self._seen = _Figures()  # when it last looked, or the epoch had got under way
+        self._gathered = _Figures()  # between looks, in epochs before this one
+        self._under_way = False
 
-    def filling(self, quota: Any) -> None:
-        """An epoch begins: nothing is ready, and the loop waits for its first batch."""
-        quota.threads = max(self.rule.share, self.rule.threads)
+    def filling(self, share: int, counted: Statistics, source: Any) -> None:
+        """An epoch begins: nothing is ready, and the loop waits for its first batch. ``share``: of the
+        processors, which may have become another."""
+        if (
+            self._pid != os.getpid()
+        ):  # forked off: other threads, and maybe a lock that nobody holds
+            self._begin_here()
+        with self._lock:
+            if self._under_way:
+                self._gathered += _Figures.of(counted, source) - self._seen
+                self._under_way = False
+            if share != self.rule.share:
+                self.rule = ThreadRule(share)
+        source.set_threads(max(share, self.rule.threads))
 
-    def taken(self, statistics: Statistics, source: Any) -> None:
+    def taken(self, counted: Statistics, source: Any) -> None:
         """One more batch was, and enough of them are ready or begun for the rule to decide."""
-        looped = statistics.step_s + statistics.wait_s - statistics.edge_wait_s
-        steps = statistics.steps
-        if looped - self._seen[0] < self.SECONDS or steps - self._seen[2] < self.STEPS:
-            if source.quota.threads != self.rule.threads:
-                source.quota.threads = self.rule.threads
+        if not TIMED:
             return
+        if self._under_way:
+            waited = counted.wait_s - counted.edge_wait_s - self._seen.waited
+            looped = counted.step_s + counted.wait_s - counted.edge_wait_s - self._seen.seconds
+            seconds = looped + self._gathered.seconds
+            steps = counted.steps - self._seen.steps + self._gathered.steps
+            if seconds < self.SECONDS or steps < self.STEPS:
+                late = self.rule.saves and waited > max(self.WAITED, self.rule.HUNGRY * seconds)
+                if not late:
+                    if source.threads != self.rule.threads:
+                        self._apply(source)
+                    return
         if not self._lock.acquire(blocking=False):
             return
         try:
-            self._look(looped, statistics, source)
+            now = _Figures.of(counted, source)
+            if self._under_way:
+                self._look(self._gathered + (now - self._seen), source)
+                self._gathered = _Figures()
+            # What was decoded while the epoch got under way was for no time of the loop.
+            self._seen, self._under_way = now, True
         finally:
             self._lock.release()
 
-    def _look(self, looped: float, statistics: Statistics, source: Any) -> None:
-        times = source.times()
-        waited = statistics.wait_s - statistics.edge_wait_s
-        busy = times.get("read", 0.0) + times.get("decode", 0.0) + times.get("finish", 0.0)
-        pictures = int(times.get("pictures", 0))
-        now = (looped, waited, statistics.steps, pictures, busy, source.native.decode_cpu_seconds())
-        then, self._seen = self._seen, now
-        seconds, waited, _steps, pictures, busy, cpu = (a - b for a, b in zip(now, then))
+    def _look(self, seen: _Figures, source: Any) -> None:
+        if seen.seconds <= 0:
+            return
         threads = self.rule.threads
-        chosen = self.rule.observe(Interval(seconds, waited, int(pictures), busy, cpu))
-        source.quota.threads = chosen
+        chosen = self.rule.observe(
+            Interval(seen.seconds, seen.waited, seen.pictures, seen.busy, seen.cpu)
+        )
+        self._apply(source)
         if chosen != threads:
-            _log.info("fastloader: %d decode threads now: %s", chosen, self.rule.why)
+            _log.info("fastloader: %d decode threads now: %s", self.rule.threads, self.rule.why)
+
+    def _apply(self, source: Any) -> None:
+        try:
+            source.set_threads(self.rule.threads)
+        except Exception as error:
+            # The batch has been taken; to lose it for a thread that is not to be had would be wrong.
+            _log.warning("fastloader: %d decode threads: %s", self.rule.threads, error)
+            self.rule.refused(source.threads)
+
+
+@dataclasses.dataclass
+class _Figures:
+    """What was counted until now, or in a while."""
+
+    seconds: float = 0.0
+    waited: float = 0.0
+    steps: int = 0
+    pictures: int = 0
+    busy: float = 0.0
+    cpu: float = 0.0
+
+    @classmethod
+    def of(cls, counted: Statistics, source: Any) -> _Figures:
+        times = source.times()
+        waited = counted.wait_s - counted.edge_wait_s
+        return cls(
+            counted.step_s + waited,
+            waited,
+            counted.steps,
+            int(times.get("pictures", 0)),
+            times.get("read", 0.0) + times.get("decode", 0.0) + times.get("finish", 0.0),
+            source.native.decode_cpu_seconds(),
+        )
+
+    def __add__(self, other: _Figures) -> _Figures:
+        return _Figures(*(a + b for a, b in zip(self._all(), other._all())))
+
+    def __sub__(self, other: _Figures) -> _Figures:
+        return _Figures(*(a - b for a, b in zip(self._all(), other._all())))
+
+    def _all(self) -> tuple[Any, ...]:
+        return self.seconds, self.waited, self.steps, self.pictures, self.busy, self.cpu
 
 
 class Modest:
@@ -228,9 +361,14 @@ class Modest:
 
 
 def lower_own_priority() -> None:
-    """Of the calling thread, which on Linux is what has a priority, as the native threads do."""
-    if not hasattr(os, "setpriority"):
+    """Of the calling thread, as the native threads do. On Linux a thread has a priority of its own;
+    elsewhere its number might be another process's."""
+    if sys.platform != "linux":
         return
     thread = threading.get_native_id()
-    before = os.getpriority(os.PRIO_PROCESS, thread)
-    os.setpriority(os.PRIO_PROCESS, thread, min(before + 5, 19))
+    try:
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, min(before + 5, 19))
+    except OSError as error:
+        # A sandbox may forbid even this. A worker that yields to nobody works all the same.
+        _log.info("fastloader: a worker keeps its priority: %s", error)

@@ -52,6 +52,7 @@ class Delivery:
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
         self.depth_rule = DepthRule(AHEAD) if depth == "auto" else None
+        self.watches_depth = False  # by the engine of the last epoch
         self.statistics = Statistics()
         native = _extension.load()
         if native is not None and self.normalization is not None:
@@ -196,12 +197,17 @@ class Delivery:
             self._streams = None
 
     def _take_engine(self, ahead: bool, normalization: Normalization | None) -> Engine:
+        rule = self.depth_rule if ahead else None
+        self.watches_depth = rule is not None
         with self._lock:
-            if self._idle and self._idle[-1].normalization == normalization:
-                return self._idle.pop()
+            idle = self._idle.pop() if self._idle else None
+        if idle is not None:
+            if idle.normalization == normalization and idle.rule is rule:
+                return idle
+            idle.close()
         assert self.device is not None
-        if ahead and self.depth_rule is not None:
-            return Engine(self.device, normalization, self.depth_rule.depth, self.depth_rule)
+        if rule is not None:
+            return Engine(self.device, normalization, rule.depth, rule)
         # Without look-ahead a second slot lets the next batch be packed while the last is copied.
         return Engine(self.device, normalization, self.depth or (AHEAD if ahead else 2))
 

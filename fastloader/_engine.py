@@ -173,12 +173,12 @@ class Engine:
             staging = torch.empty(plan.native.packed_bytes, dtype=torch.uint8, device=self.device)
         return Credit(plan, outputs, staging, _torch.consumer_stream(self.device))
 
-    def watch_depth(self, credit: Credit) -> None:
-        """After each batch that came, which ``credit`` was for."""
+    def watch_depth(self, credit: Credit, epoch: object) -> None:
+        """After each batch of ``epoch`` that came, which ``credit`` was for."""
         rule, prefetcher = self.rule, self.prefetcher
         if rule is None or prefetcher is None:
             return
-        if rule.came(prefetcher.found_last()):
+        if rule.came(prefetcher.found_last(), epoch):
             room = memory_budget() // max(1, credit.plan.native.packed_bytes)
             free = _torch.free_memory(self.device)
             if free is not None:

@@ -304,7 +304,7 @@ class EngineIterator(DeliveryIterator):
             pending.template, outputs, lambda value: _torch.move(value, device)
         )
         if self._ahead:
-            epoch.engine.watch_depth(credit)
+            epoch.engine.watch_depth(credit, epoch)
         if stream != credit.stream:
             memory = (
                 [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]

@@ -19,7 +19,7 @@ import torch
 
 from fastloader import _extension, _geometry
 from fastloader._augmentation import EpochDraws
-from fastloader._autotune import DepthRule, ThreadTuner, memory_budget
+from fastloader._autotune import DepthRule, ThreadTuner, memory_budget, own_threads
 from fastloader._engine_iterator import Epoch
 from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
@@ -116,6 +116,7 @@ class ImageSource:
         self.lowered = lowered
         self.memory = native.BufferPool()
         self.quota = native.DecodeQuota(wish.threads)
+        self.threads = wish.threads  # of the quota, which takes a lock to be asked
         if wish.tuner is not None:
             native.lower_decode_priority()
         transform = lowered.chain.native(native)
@@ -166,6 +167,12 @@ class ImageSource:
         mine: dict[str, float] = self.quota.times() if self._pid == os.getpid() else {}
         before = self._done_before
         return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
+
+    def set_threads(self, threads: int) -> None:
+        """How many decode from now on. Raises what the system gives no thread for."""
+        if threads != self.threads:
+            self.quota.threads = threads
+            self.threads = threads
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -251,7 +258,7 @@ class ImageIterator(Iterator[Any]):
             depth.begin()
         self._taken = 0
         if source.wish.tuner is not None:
-            source.wish.tuner.filling(source.quota)
+            source.wish.tuner.filling(own_threads(), ready, source)
         self._length = length
         self._statistics = statistics
         self._ready = ready
@@ -367,8 +374,10 @@ class ImageIterator(Iterator[Any]):
         if self._epoch is None and (TIMED or self._depth_rule is not None):
             ready = sum(type(each) is Submitted and each.batch.ready() for each in self._flight)
             self._ready.came(ready)
-            if self._depth_rule is not None and self._depth_rule.came(ready):
-                self._deepen(self._depth_rule)
+            rule = self._depth_rule
+            # At the end of an epoch it runs empty in any case.
+            if rule is not None and self._index_batches is not None and rule.came(ready, self):
+                self._deepen(rule)
         with self._statistics.waiting(self.progress):
             delivered = self._next()
         self._statistics.batches += 1

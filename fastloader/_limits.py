@@ -35,18 +35,13 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 def memory_limit(root: Path = Path("/")) -> int | None:
     """Bytes this process and its children may use; None: no limit, or none to be read."""
-    limits = []
-    for folder in _folders(root, "memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            limits += [limit for limit in _numbers(folder / name) if 0 < limit < _NO_LIMIT]
-    return min(limits, default=None)
+    return min((limit for _, limit in _memory_limits(root)), default=None)
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that the machine has free or can free without swapping, or the limit where that is less;
-    1 GiB if neither can be read. What the group has used of its limit is not taken off: that counts
-    its files in the page cache, too."""
-    rooms = [limit for limit in [memory_limit(root)] if limit is not None]
+    """Bytes that can be had without swapping, of the machine and of every group that has a limit; 1 GiB
+    if nothing can be read."""
+    rooms = [max(0, limit - _held(folder)) for folder, limit in _memory_limits(root)]
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -54,6 +49,30 @@ def available_memory(root: Path = Path("/")) -> int:
     except (OSError, ValueError, IndexError):
         pass
     return min(rooms, default=1 << 30)
+
+
+def _memory_limits(root: Path) -> Iterator[tuple[Path, int]]:
+    for folder in _folders(root, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            for limit in _numbers(folder / name):
+                if 0 < limit < _NO_LIMIT:
+                    yield folder, limit
+
+
+def _held(folder: Path) -> int:
+    """Bytes that a group uses, but for files in the page cache, which go when others need the room."""
+    used = _numbers(folder / "memory.current") + _numbers(folder / "memory.usage_in_bytes")
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        lines = []
+    stat = dict(line.split()[:2] for line in lines if len(line.split()) == 2)
+    # Version 1 has the groups below in the totals; shared memory is in neither list of files.
+    files = 0
+    for name in ("active_file", "inactive_file"):
+        words = stat.get(f"total_{name}", stat.get(name, "0"))
+        files += int(words) if words.isdigit() else 0
+    return max(0, used[0] - files) if used else 0
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:

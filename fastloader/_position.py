@@ -404,8 +404,10 @@ class Position:
             # Each worker has its part of the data.
             for name in ("num_workers", "batch_size"):
                 if state[name] != getattr(loader, name):
+                    automatic = name == "num_workers" and loader._tuner is not None
                     raise ValueError(
                         f"the state was saved with {name}={state[name]}, this loader has "
-                        f"{getattr(loader, name)}: where workers read the dataset themselves it must "
-                        "be the same"
+                        f"{getattr(loader, name)}{' (by auto)' if automatic else ''}: where workers "
+                        "read the dataset themselves it must be the same"
+                        + (f"; give num_workers={state[name]} here" if automatic else "")
                     )

@@ -13,7 +13,7 @@ from fastloader._verdict import judge
 class Choice:
     """What "auto" has come to, and why."""
 
-    chosen: int
+    chosen: int | None  # None: there is nothing to choose
     why: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,7 +103,8 @@ class Report:
                 "through the ring"
             )
         for name, choice in self.auto.items():
-            lines.append(f'{name}="auto": {choice.chosen}, {choice.why}')
+            chosen = "nothing" if choice.chosen is None else choice.chosen
+            lines.append(f'{name}="auto": {chosen}, {choice.why}')
         if self.headspace_steps_per_s is not None:
             lines.append(_headspace(self))
         lines.append(f"{self.verdict}. {self.advice[:1].upper()}{self.advice[1:]}.")
@@ -123,15 +124,30 @@ def _headspace(report: Report) -> str:
 def find_choices(loader: Any) -> dict[str, Choice]:
     """By the name of the argument that was "auto"."""
     choices = {}
-    tuner, rule = loader._tuner, loader._delivery.depth_rule
-    if tuner is not None:
-        if loader._source is not None:
-            choices["num_workers"] = Choice(tuner.rule.threads, tuner.rule.why)
+    delivery = loader._delivery
+    begun = loader._position.current is not None
+    if loader._tuner is not None:
+        rule = loader._tuner.rule
+        number, why = loader.num_workers, "one for each processor of this process"
+        if not begun:
+            why += ": nothing was iterated yet"
+        elif loader._source is not None:
+            number, why = rule.threads, rule.why
+        elif loader._arrays is not None:
+            number, why = loader._arrays.threads, f"{why}; threads that gather are not watched"
         else:
-            why = "one for each processor of this process; not changed while workers run"
-            choices["num_workers"] = Choice(loader.num_workers, why)
-    if rule is not None:
-        choices["depth"] = Choice(rule.depth, rule.why)
+            why += "; not changed while workers run"
+        choices["num_workers"] = Choice(number, why)
+    if delivery.depth_rule is not None:
+        depth, why = delivery.depth_rule.depth, delivery.depth_rule.why
+        if not begun:
+            why = "to begin with: nothing was iterated yet"
+        elif not delivery.watches_depth and loader._source is None:
+            depth = delivery.ring_stats().get("depth")
+            why = "there are no batches made ahead, whose number would be to choose"
+            if loader.num_workers > 0:
+                why = "num_workers and prefetch_factor say how many batches are made ahead"
+        choices["depth"] = Choice(depth, why)
     return choices
 
 

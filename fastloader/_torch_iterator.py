@@ -34,6 +34,17 @@ class _FromPosition:
         return getattr(self._seen, name)
 
 
+class _Initialised:
+    """The loader with another worker_init_fn, which a subclass may not let us set."""
+
+    def __init__(self, loader: Any, worker_init_fn: Callable[[int], None]) -> None:
+        self._seen = loader
+        self.worker_init_fn = worker_init_fn
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seen, name)
+
+
 class CountingIterator(dataloader._BaseDataLoaderIter):
     """Comes between torch's iterators and their base in the order of resolution, so that the epoch's
     seed can be exchanged before worker processes are started with it."""
@@ -142,15 +153,12 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
         self._reporting = position.iterable or is_stateful(position.dataset)
         states, resuming = position.worker_states()
         self._first_worker = position.first_worker() % loader.num_workers
-        given = loader.worker_init_fn
         if self._reporting:
-            loader.worker_init_fn = _StatefulWorker(given, states, resuming)
+            begin = _StatefulWorker(loader.worker_init_fn, states, resuming)
+            loader = _Initialised(loader, begin)
         if loader._tuner is not None:  # num_workers="auto"
-            loader.worker_init_fn = Modest(loader.worker_init_fn)
-        try:
-            super().__init__(loader)
-        finally:
-            loader.worker_init_fn = given
+            loader = _Initialised(loader, Modest(loader.worker_init_fn))
+        super().__init__(loader)
         if position.iterable and resuming and not states:
             self._fast_forward()
 

@@ -173,7 +173,7 @@ def _python_advice(loader: Any, workers: _Resource | None) -> str:
         return (
             f"set num_workers={max(1, processors - 1)}: the dataset runs on the loop's own thread"
         )
-    if loader.num_workers < processors:
+    if loader.num_workers < processors and loader._tuner is None:
         wanted = processors if workers is None else _wanted(workers, loader, processors)
         return f"raise num_workers from {loader.num_workers} to {wanted}"
     if loader.worker_backend == "thread":
@@ -183,7 +183,8 @@ def _python_advice(loader: Any, workers: _Resource | None) -> str:
 
 
 def _copy_advice(loader: Any, resource: _Resource) -> str:
-    if resource.stages[0].where == "gather threads" and loader.num_workers < available_threads():
+    gathers = resource.stages[0].where == "gather threads" and loader._tuner is None
+    if gathers and loader.num_workers < available_threads():
         return (
             f"raise num_workers from {loader.num_workers} to {available_threads()}: threads gather"
         )

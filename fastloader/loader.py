@@ -61,8 +61,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     while it runs: one for each processor of this rank at first, fewer when the loop does not wait, more
     when they wait for storage; see docs/tuning.md. Other datasets get one worker for each processor of
     this rank, a number that is not changed later, since what a dataset draws at random depends on it.
-    Either way they run at a lower priority than the training loop (the decode threads, which all
-    loaders share, for the rest of the process's life). ``loader.num_workers`` is the number begun with.
+    Decode threads and workers run at a lower priority than the training loop (the decode threads, which
+    all loaders share, for the rest of the process's life). ``loader.num_workers`` is the number begun
+    with.
 
     Every argument of DataLoader has its meaning, default and errors, and the order of samples is the
     same for the same seed. Without the arguments below it gives what DataLoader gives, except that known
@@ -234,8 +235,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.worker_backend = worker_backend
         self._tuner: ThreadTuner | None = None
         if num_workers == "auto":
-            num_workers = own_threads()
-            self._tuner = ThreadTuner(num_workers)
+            num_workers = self._begin_tuning("auto")
         self._policy = make_policy(on_error, max_errors)
         self._source: ImageSource | None = None  # kept over the epochs
         self._rings = WorkerRings()
@@ -285,8 +285,18 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 f"{name} attribute should not be set after {type(self).__name__} is initialized"
             )
         if name == "num_workers" and "_position" in self.__dict__:
-            self._tuner = None  # it was "auto"
+            self._tuner = None  # it may have been "auto"
+            if isinstance(value, str):
+                value = self._begin_tuning(value)
         super().__setattr__(name, value)
+
+    def _begin_tuning(self, asked: str) -> int:
+        """The number of workers to begin with."""
+        if asked != "auto":
+            raise ValueError(f"num_workers={asked!r}: use a number or 'auto'")
+        share = own_threads()
+        self._tuner = ThreadTuner(share)
+        return share
 
     def __iter__(self) -> Any:
         with self._position.begin(self):
@@ -377,9 +387,11 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         base_seed = self._position.image_seed(self)
 
         # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
-        in_step = self.num_workers > 0 and self._delivery.path in ("torch", "cpu")
         rule = self._delivery.depth_rule
-        # Fixed in any case, or what a sampler draws from a generator that it shares would depend on it.
+        # Fixed where the depth is not, or what a sampler draws from a generator that it shares would
+        # depend on it.
+        fixed = self.num_workers > 0 or rule is not None
+        in_step = fixed and self._delivery.path in ("torch", "cpu")
         drawn = max(
             self.num_workers * (self.prefetch_factor or 0),
             MOST_DEPTH if rule is not None else self._delivery.depth or 1,
@@ -537,7 +549,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         process share, keep from picture to picture. For arrays ``arrays``: ``threads``,
         ``torch_batches`` that had to be fetched in torch's way because their indices were no
         whole numbers, and ``buffers``. With "auto" ``auto``: ``num_workers`` and ``depth``, each with
-        the ``chosen`` number and ``why``.
+        the ``chosen`` number, None where there is nothing to choose, and ``why``.
 
         With worker processes ``workers``: ``slots_used``, batches that came in a slot; ``fallbacks``,
         batches or parts of one that took torch's way, and ``why`` (reason: how many); ``why_no_ring``;

@@ -178,7 +178,7 @@ BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
                                     [&](size_t bytes) { return memory_in(memory, bytes); });
   DecodePool& pool = DecodePool::shared();
   pool.grow(pool.threads(*quota));
-  DecodePool::shared().submit(batch->decode);
+  pool.submit(batch->decode);
   batch->done = false;
   return BatchPtr(batch.release());
 }
@@ -408,7 +408,11 @@ void register_decode_pool(py::module_& module) {
       },
       "Processor time that the decode threads of this process have used.");
   module.def(
-      "lower_decode_priority", [] { DecodePool::shared().lower_priority(); },
+      "lower_decode_priority",
+      [] {
+        const WithoutGil unlocked;
+        DecodePool::shared().lower_priority();
+      },
       "The decode threads of this process yield to its others from now on.");
   module.def(
       "decode_scratch_bytes", [] { return DecodePool::shared().scratch_bytes(); },

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -125,6 +126,35 @@ TEST(a_quota_that_changes_all_the_time_loses_no_wake_up) {
     expect_done(pool, batch);
   }
   EXPECT_EQ(pool.threads(), 5u);
+}
+
+TEST(quotas_times_and_priority_are_anybodys_to_ask_while_threads_decode) {
+  DecodePool pool;
+  const Loader one(16, 1);
+  const Loader two(16, 2);
+  std::atomic<bool> over{false};
+  const auto meddle = [&](const Loader& loader) {
+    for (uint64_t i = 0; !over; ++i) {
+      pool.set_threads(*loader.quota, 1 + i % 4);
+      EXPECT(pool.threads(*loader.quota) >= 1u);
+      EXPECT(pool.cpu_ns() >= 0);
+      pool.times(*loader.quota);
+      if (i == 5) pool.lower_priority();
+    }
+  };
+  Actor first([&] { meddle(one); }, [&] { over = true; });
+  Actor second([&] { meddle(one); }, [&] { over = true; });  // zip(loader, loader)
+  for (uint64_t i = 0; i < 20; ++i) {
+    const Batch left = submitted(pool, one.batch(range(0, 16)));
+    const Batch right = submitted(pool, two.batch(range(0, 16)));
+    if (i % 3 == 0) pool.cancel(*left);  // an epoch that ends early
+    if (i % 3 != 0) expect_done(pool, left);
+    expect_done(pool, right);
+  }
+  over = true;
+  first.join();
+  second.join();
+  EXPECT(pool.threads() <= 4u);
 }
 
 TEST(threads_that_yield_to_others_are_nicer_and_so_are_later_ones) {

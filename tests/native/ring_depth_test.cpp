@@ -1,6 +1,8 @@
 // A ring whose depth grows while it runs: slots, credits and the memory they share.
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -103,6 +105,107 @@ TEST(slots_in_the_making_keep_their_memory_to_themselves) {
   bench.ring.abandon(all[1]);
   bench.ring.abandon(all[2]);
   bench.ring.abandon(late);
+}
+
+TEST(a_late_producer_keeps_its_memory_while_others_are_handed_over) {
+  RingBench bench(2, 1 << 20, 5);
+  const SharedPlan plan = plan_of(64);
+  bench.ring.open_epoch();
+  for (uint64_t seq = 0; seq < 2; ++seq) bench.round(1, seq, plan, 1);
+  std::vector<Ring::Filling> late(2);
+  for (Ring::Filling& each : late) {
+    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), Wait::kOk);
+  }
+  std::memset(late[1].data, 42, 64);
+  const uint64_t epoch = bench.ring.open_epoch().number;
+  bench.ring.deepen(3);
+  bench.ring.abandon(late[0]);
+  // The slot of the first is free; the second is still being written, whatever others do.
+  Ring::Filling next;
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &next), Wait::kOk);
+  EXPECT(next.data != late[1].data);
+  std::memset(next.data, 7, 64);
+  EXPECT_EQ(std::to_integer<int>(late[1].data[63]), 42);
+  Ring::Filling behind;
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &behind), Wait::kTimeout);  // its turn
+  bench.ring.abandon(late[1]);
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &behind), Wait::kOk);
+  bench.ring.abandon(next);
+  bench.ring.abandon(behind);
+}
+
+TEST(slots_of_cancelled_epochs_are_counted_once) {
+  RingBench bench(2, 1 << 20, 6);
+  const SharedPlan plan = plan_of(64);
+  for (size_t depth = 2; depth <= 6; ++depth) {
+    bench.ring.deepen(depth);
+    // In the making, filled, an error, issued and not delivered: every way to be in use at the end.
+    const Ring::Epoch begun = bench.ring.open_epoch();
+    EXPECT_EQ(bench.fill(begun.number, plan, 1), Wait::kOk);
+    bench.credit(begun.first_seq, plan);
+    EXPECT_EQ(bench.issue(), 1);
+    Ring::Filling late;
+    if (depth == 2) {
+      EXPECT_EQ(bench.ring.begin_fill(begun.number, 64, kNow, &late), Wait::kOk);
+    } else {
+      EXPECT_EQ(bench.ring.put(begun.number, EntryKind::kError, kNow), Wait::kOk);
+      EXPECT_EQ(bench.ring.begin_fill(begun.number, 64, kNow, &late), Wait::kOk);
+    }
+    bench.ring.cancel();
+    bench.reap();
+    bench.ring.abandon(late);
+    // All are free again, and no more than there are.
+    const uint64_t epoch = bench.ring.open_epoch().number;
+    for (size_t i = 0; i < depth; ++i) EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kOk);
+    EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kTimeout);
+  }
+}
+
+TEST(epochs_that_end_early_while_it_grows) {
+  RingBench bench(1, 1 << 20, 8);
+  const SharedPlan plan = plan_of(256);
+  Actor prefetch(
+      [&] {
+        Ring::Issue work;
+        while (bench.ring.wait_issue(&work)) {
+          EXPECT(work.data[0] == work.data[255]);  // nobody writes into what is on its way
+          bench.ring.issued(work, Ticket{&bench.event, work.seq + 1});
+        }
+      },
+      bench.closer());
+  Actor reaper(
+      [&] {
+        Ring::Reap reap;
+        while (bench.ring.wait_reap(&reap)) bench.ring.reaped(reap);
+      },
+      bench.closer());
+  std::vector<std::unique_ptr<Actor>> producers;
+  for (int round = 0; round < 60; ++round) {
+    const Ring::Epoch epoch = bench.ring.open_epoch();
+    producers.push_back(std::make_unique<Actor>(
+        [&bench, plan, number = epoch.number, round] {
+          while (bench.fill(number, plan, round, kForever) == Wait::kOk) {
+          }
+        },
+        bench.closer()));
+    Ticket ticket;
+    for (uint64_t seq = epoch.first_seq; seq < epoch.first_seq + round % 7; ++seq) {
+      for (const Ring::Uncredited& missing : bench.ring.uncredited(true)) {
+        bench.credit(missing.seq, plan);
+      }
+      EXPECT_EQ(bench.ring.wait_arrival(kForever, &ticket), Arrival::kBatch);
+      bench.ring.delivered();
+      if (round % 8 == 7) bench.ring.deepen(std::min<size_t>(8, bench.ring.depth() + 1));
+    }
+    if (round % 2 == 0) bench.ring.cancel();  // else the next one does
+  }
+  bench.ring.cancel();
+  for (auto& producer : producers) producer->join();
+  bench.ring.close();
+  prefetch.join();
+  reaper.join();
+  EXPECT_EQ(bench.ring.depth(), 8u);
+  EXPECT(bench.ring.stats().slot_bytes <= 8 * 256);
 }
 
 TEST(everything_at_once_while_it_grows) {

@@ -49,6 +49,33 @@ def test_cgroup_1_in_a_container_that_does_not_see_its_own_path(tmp_path):
     assert _limits.memory_limit(tmp_path) == 1 << 29
 
 
+def test_memory_that_a_group_holds_is_not_to_be_had(tmp_path):
+    files = {
+        "job/step/memory.max": "max",
+        "job/memory.max": "1000000",
+        "job/memory.current": "800000",
+        "job/memory.stat": "anon 350000\ninactive_file 300000\nactive_file 100000\nodd line here",
+    }
+    group(tmp_path, "0::/job/step\n", files)
+    assert _limits.available_memory(tmp_path) == 600_000
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 500 kB\n")
+    assert _limits.available_memory(tmp_path) == 500 * 1024
+
+
+def test_memory_of_version_1_in_use(tmp_path):
+    files = {
+        "memory/memory.limit_in_bytes": "1000",
+        "memory/memory.usage_in_bytes": "1200",  # more than the limit for a moment
+        "memory/memory.stat": "active_file 1\ntotal_active_file 100\ntotal_inactive_file 0",
+    }
+    group(tmp_path, "4:memory:/docker/abc\n", files)
+    assert _limits.available_memory(tmp_path) == 0
+
+
+def test_memory_is_guessed_where_nothing_tells(tmp_path):
+    assert _limits.available_memory(tmp_path) == 1 << 30
+
+
 def test_no_limit_in_either_version(tmp_path):
     files = {
         "cpu/cpu.cfs_quota_us": "-1",

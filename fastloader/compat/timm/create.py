@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DistributedSampler, IterableDataset, RandomSampler
 
 from fastloader._augmentation import Augmentation, RandomErasing
+from fastloader._autotune import own_threads
 from fastloader.compat.timm.collate import WorkerSeeding, fast_collate
 from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader
 from fastloader.compat.timm.original import import_timm
@@ -50,7 +51,7 @@ def create_loader(
     interpolation: str = "bilinear",
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,
     std: Sequence[float] = IMAGENET_DEFAULT_STD,
-    num_workers: int = 1,
+    num_workers: int | str = 1,
     distributed: bool = False,
     crop_pct: float | None = None,
     crop_mode: str | None = None,
@@ -99,7 +100,8 @@ def create_loader(
         num_aug_splits: for timm's AugMixDataset.
         interpolation: "bilinear", "bicubic", or for random crops "random"; timm knows more.
         mean, std: in 0..1, per channel.
-        num_workers: worker processes; decode threads on the native path, 0 for one per processor.
+        num_workers: worker processes; decode threads on the native path, 0 for one per processor; or
+            "auto", as in `FastLoader`.
         distributed: DistributedSampler in training, `OrderedDistributedSampler` else.
         crop_pct: for evaluation, the crop's share of the resized picture's edge; 0.875 if None.
         crop_mode: "center" (None), "squash" (resize out of shape) or "border" (fit in, mean colour
@@ -178,7 +180,7 @@ def create_loader(
             transform_options,
         )
     if hasattr(dataset, "set_loader_cfg"):  # timm's iterable datasets estimate their length by it
-        dataset.set_loader_cfg(num_workers=num_workers)
+        dataset.set_loader_cfg(num_workers=own_threads() if num_workers == "auto" else num_workers)
 
     sampler = _sampler(dataset, is_training, distributed and not iterable, num_aug_repeats)
     options: dict[str, Any] = {
@@ -186,7 +188,7 @@ def create_loader(
         "collate_fn": collate_fn or (fast_collate if use_prefetcher else None),
         "pin_memory": pin_memory,
         "worker_init_fn": WorkerSeeding(worker_seeding),
-        "persistent_workers": persistent_workers and num_workers > 0,
+        "persistent_workers": persistent_workers and num_workers != 0,
     }
     if input_size_choices is None:
         options["batch_size"] = batch_size
