@@ -11,10 +11,11 @@ mean ("uneven"); a storage that takes 4 ms for a picture whatever is asked for b
 ("slow storage") and with one that sleeps ("slow storage, step"). A dataset in Python, where workers are
 all there is to choose ("Python").
 
-Each measurement is one epoch, its first batch included. Every loader has had two epochs before, in which
-"auto" settles; the first of them is told on its own, against the first of the same fixed setting. Rounds
-are interleaved. The best fixed setting is the one with the smallest median: the luckiest of six, which
-flatters it by some of the spread of a single one.
+Each measurement is one epoch, its first batch included. Every loader has had two epochs before, and
+"auto" as many, 12 at most, as it takes until three in a row end with the same choice; how many, and what
+the first took against the first of the best fixed setting, is told. Rounds are interleaved. The best
+fixed setting is the one with the smallest median: the luckiest of six, which flatters it by some of the
+spread of a single one.
 
 Predicted: within 5 % of the best everywhere. All processors win where decoding is what takes the time;
 fewer threads change nothing where the step is; only "slow storage" gains by more threads than
@@ -143,6 +144,16 @@ def run(loader: Any, step: Callable[[int], None], batches: int | None = None) ->
     return time.perf_counter() - begun
 
 
+def settle(loader: Any, step: Callable[[int], None]) -> int:
+    """Epochs, after the first, until three in a row have ended with the same choice."""
+    ended: list[dict[str, int]] = []
+    while len(ended) < 12 and not (len(ended) >= 3 and ended[-1] == ended[-2] == ended[-3]):
+        run(loader, step)
+        choices = loader.stats()["auto"]
+        ended.append({name: choice["chosen"] for name, choice in choices.items()})
+    return len(ended)
+
+
 def batch_seconds(dataset: Any) -> float:
     """Of two threads that decode."""
     loader: FastLoader[Any] = FastLoader(
@@ -160,6 +171,7 @@ def compare(name: str, dataset: Any, batch_s: float, repeats: int) -> dict[str, 
         named = f"{threads} threads, depth {depth}"
         loaders[named] = make_loader(name, dataset, num_workers=threads, depth=depth)
     first = {each: run(loader, step) for each, loader in loaders.items()}
+    settled = settle(loaders["auto"], step)
     timings = interleaved(
         {each: lambda loader=loader: run(loader, step) for each, loader in loaders.items()},  # type: ignore[misc]
         repeats,
@@ -174,6 +186,7 @@ def compare(name: str, dataset: Any, batch_s: float, repeats: int) -> dict[str, 
         "auto_over_best": ratio(timings["auto"], fixed[best]),
         "medians_ratio": timings["auto"].median / fixed[best].median,
         "first_epoch_over_best": first["auto"] / first[best],
+        "epochs_to_settle": settled,
         "best": best,
         "worst_over_best": max(each.median for each in fixed.values()) / fixed[best].median,
         "chosen": chosen,
@@ -210,7 +223,8 @@ def main() -> None:
             print(
                 f"{name:<20} {against['median']:.3f} of the best's time "
                 f"({against['min']:.3f} to {against['max']:.3f}), first epoch "
-                f"{found['first_epoch_over_best']:.2f}; chose {picked}; best: {found['best']}; "
+                f"{found['first_epoch_over_best']:.2f}, settled after {found['epochs_to_settle']}; "
+                f"chose {picked}; best: {found['best']}; "
                 f"the worst takes {found['worst_over_best']:.2f}",
                 flush=True,
             )
