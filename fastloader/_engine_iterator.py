@@ -118,7 +118,10 @@ class Epoch:
         if self.over or self.pid != os.getpid():
             return
         self.over = True
-        self.prefetcher.cancel(self.stream)
+        # Each stream on which memory was made waits for what may still be written there: a consumer
+        # that has changed its stream has credits of both, and each goes back to where it was made.
+        streams = {self.stream, *(credit.stream for credit in [*self.credits.values()])}
+        self.prefetcher.cancel([*streams])
         self.prefetcher = None
         if self.stop_source is not None:
             self.stop_source()
@@ -177,7 +180,9 @@ class EngineIterator(DeliveryIterator):
         self._closing = weakref.finalize(self, _finish, epoch, on_end)
         live.add(epoch)
         if ahead:
-            self._top_up(required=False)
+            # Memory made during a capture belongs to its graph; next() will make its own.
+            if not _torch.is_capturing(epoch.engine.device):
+                self._top_up(required=False)
             # A daemon, because it may sit in a worker's queue; the exit hook below ends it in order.
             epoch.pumped = source
             self._in_step = put_in_step(source)
@@ -292,6 +297,12 @@ class EngineIterator(DeliveryIterator):
         credit = epoch.credits.pop(epoch.next_seq)
         pending = epoch.pending.popleft()
         epoch.next_seq += 1
+        if stream != credit.stream:
+            # First of all, since what follows may raise and give the memory back.
+            memory = (
+                [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
+            )
+            _torch.record_stream(memory, device)
         outputs = credit.outputs
         if credit.plan.mixed is not None:
             outputs = [*outputs]
@@ -300,15 +311,7 @@ class EngineIterator(DeliveryIterator):
             outputs[target] = epoch.draws.augmentation.mixing.target(
                 outputs[target], outputs[weights]
             )
-        delivered = put_together(
-            pending.template, outputs, lambda value: _torch.move(value, device)
-        )
-        if stream != credit.stream:
-            memory = (
-                [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
-            )
-            _torch.record_stream(memory, device)
-        return delivered
+        return put_together(pending.template, outputs, lambda value: _torch.move(value, device))
 
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""

@@ -285,11 +285,12 @@ void register_prefetcher(py::module_& module) {
           "Moves on from an 'error'.")
       .def(
           "cancel",
-          [](Engine& engine, uintptr_t stream) {
+          [](Engine& engine, const std::vector<uintptr_t>& streams) {
             const WithoutGil unlocked;
-            engine.prefetcher->cancel(stream);
+            engine.prefetcher->cancel(streams);
           },
-          py::arg("stream"))
+          py::arg("streams"),
+          "Ends the epoch; the streams, those of the credits, wait for what is under way.")
       .def("close",
            [](Engine& engine) {
              const WithoutGil unlocked;

@@ -47,12 +47,43 @@ WAYS = {
 }
 
 
+# What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
+# which look at batches on the CPU, see them brought back.
+TEST_DEVICE = os.environ.get("FASTLOADER_TEST_DEVICE", "")
+
+
 def _enter(way, monkeypatch):
     for name in ("FASTLOADER_BACKEND", "FASTLOADER_NATIVE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in way.env.items():
         monkeypatch.setenv(name, value)
+    if TEST_DEVICE and way.path != "cpu":
+        _deliver_to(TEST_DEVICE, monkeypatch)
     return way
+
+
+def _deliver_to(device, monkeypatch):
+    from fastloader import _torch
+    from fastloader._batch import put_together, take_apart
+    from fastloader._engine_iterator import EngineIterator
+    from fastloader._streams import StreamIterator
+
+    resolve = _torch.resolve_device
+    place = resolve(device)
+
+    def resolve_there(asked):
+        resolved = resolve(asked)
+        return place if resolved is not None and resolved.type == "cpu" else resolved
+
+    monkeypatch.setattr(_torch, "resolve_device", resolve_there)
+    for kind in (EngineIterator, StreamIterator):
+
+        def bring_back(iterator, advance=kind.__next__):
+            parts = take_apart(advance(iterator))
+            leaves = [leaf.cpu() for leaf in parts.leaves]
+            return put_together(parts.template, leaves, lambda value: value.to("cpu"))
+
+        monkeypatch.setattr(kind, "__next__", bring_back)
 
 
 @pytest.fixture(params=list(WAYS))
