@@ -155,8 +155,8 @@ BACKEND_TEST(slots_grow_under_a_running_epoch) {
   for (size_t bytes = 100; bytes < size_t{1} << 20; bytes = bytes * 5 / 2) {
     batches.push_back(plain_batch({bytes, bytes / 3, 1}, static_cast<unsigned>(bytes)));
   }
-  run_epoch(backend, prefetcher, batches, streams, [](size_t) { return size_t{1}; },
-            batches.size() + 1);
+  run_epoch(
+      backend, prefetcher, batches, streams, [](size_t) { return size_t{1}; }, batches.size() + 1);
   const Ring::Stats stats = prefetcher.ring().stats();
   EXPECT(stats.slot_growths > 0);
   EXPECT_EQ(stats.pinned, stats.why_not_pinned.empty());
