@@ -33,7 +33,9 @@ def missing():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "cuda_only: not for the rehearsal on the twin")
-    config.addinivalue_line("markers", "two_devices: needs a second GPU; left out where there is one")
+    config.addinivalue_line(
+        "markers", "two_devices: needs a second GPU; left out where there is one"
+    )
     asked_for = [Path(argument.partition("::")[0]).resolve() for argument in config.args]
     if all(path.is_relative_to(HERE) for path in asked_for) and required() and not rehearsing():
         if missing():  # said once, not by every test
