@@ -233,9 +233,13 @@ class EngineIterator(DeliveryIterator):
                 self._top_up(required=True)
                 continue
             if arrival == "batch":
-                delivered = self._deliver()
-                if self._in_step is not None:
-                    self._in_step.take()
+                try:
+                    delivered = self._deliver()
+                finally:
+                    # Also of a batch that could not be put together: its place at the workers is
+                    # free, and without another one in it the epoch would never end.
+                    if self._in_step is not None:
+                        self._in_step.take()
                 if self._ahead:
                     # Now, not at the next call: the memory is then writable before this batch's
                     # training step has even begun.

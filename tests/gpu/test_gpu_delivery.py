@@ -154,13 +154,14 @@ def test_an_epoch_that_ends_on_another_stream_than_it_began_on(gpu, way, make, r
         del iterator
         for stream in streams:  # takes what has just gone back, at once
             with gpu.using(stream):
-                busy.append([torch.full((4, 3, 65, 63), float(number), device=gpu.name)] * 2)
-        del kept[:-4], busy[:-4]
+                for _ in range(2):
+                    block = torch.full((4, 3, 65, 63), float(number), device=gpu.name)
+                    busy.append((number, block))
+        del kept[:-4], busy[:-8]
     gpu.synchronize()
     right(data, kept)
-    for number, blocks in enumerate(busy, 16):
-        for block in blocks:
-            assert torch.equal(block.cpu(), torch.full((4, 3, 65, 63), float(number)))
+    for number, block in busy:
+        assert torch.equal(block.cpu(), torch.full((4, 3, 65, 63), float(number)))
 
 
 @WORKERS
