@@ -240,7 +240,11 @@ def build(options: Options) -> Commands:
             BUILD.mkdir(parents=True)
             record.write_text(json.dumps(configure))
     yield configure
-    yield [cmake, "--build", str(BUILD), "--parallel", str(len(os.sched_getaffinity(0)))]
+    jobs = str(len(os.sched_getaffinity(0)))
+    yield [
+        *[cmake, "--build", str(BUILD), "--parallel", jobs],
+        *["--target", "_native", *CUDA_TESTS, *HOST_TESTS],
+    ]
     yield [cmake, "--install", str(BUILD), "--prefix", str(ROOT), "--strip"]
     yield [sys.executable, "-c", IMPORTS]
 
@@ -353,7 +357,7 @@ NAMES = [step.name for step in STEPS]
 
 def run_command(command: list[str], environment: dict[str, str], seconds: float, log: Any) -> int:
     """Its exit status; 124 when the time was up, and all of its processes were ended."""
-    log.write(f"$ {' '.join(command)}\n".encode())
+    log.write(f"$ {' '.join(shown(command))}\n".encode())
     log.flush()
     process = subprocess.Popen(
         command,
@@ -374,6 +378,11 @@ def run_command(command: list[str], environment: dict[str, str], seconds: float,
         except ProcessLookupError:
             pass
         process.wait()
+
+
+def shown(command: list[str]) -> list[str]:
+    """Without the text of the little programs."""
+    return [word if "\n" not in word else "..." for word in command]
 
 
 def run_step(
@@ -497,6 +506,9 @@ def main() -> int:
     running.add_argument("--part", type=int, choices=(1, 2, 3))
     running.add_argument("--only", metavar="STEP,...", help=", ".join(NAMES))
     running.add_argument("--limit", type=float, metavar="SECONDS", help="for all of it together")
+    running.add_argument(
+        "--patience", type=float, default=1, metavar="N", help="times the limits, on slow machines"
+    )
     running.add_argument("--list", action="store_true", help="the steps and their limits")
     running.add_argument("--dry-run", action="store_true", help="the commands, in order")
     arguments = parser.parse_args()
@@ -520,13 +532,14 @@ def main() -> int:
             variables = [f"{name}={value}" for name, value in step.environment.items()]
             try:
                 for command in step.commands(options):
-                    words = [word if "\n" not in word else "..." for word in command]
-                    print(f"{step.name}:", *variables, *words)
+                    print(f"{step.name}:", *variables, *shown(command))
             except StepFailed as failed:
                 print(f"{step.name}: {failed}")
         return 0
-    seconds = arguments.limit or (PART_SECONDS if arguments.part else 3 * PART_SECONDS)
-    return run(options, chosen, time.monotonic() + seconds)
+    for step in chosen:
+        step.limit = int(step.limit * arguments.patience)
+    seconds = PART_SECONDS * (1 if arguments.part else 3) * arguments.patience
+    return run(options, chosen, time.monotonic() + (arguments.limit or seconds))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def test_damaged_files(gpu, way, tmp_path, monkeypatch):
     torch.manual_seed(5)
     loader = FastLoader(data, device=gpu.name, **options)
     delivered = [[each.cpu() for each in batch] for batch in loader]
-    assert loader.stats()["errors"] == 4
+    assert sum(len(label) for _image, label in delivered) == 20
     monkeypatch.delenv("FASTLOADER_BACKEND", raising=False)
     torch.manual_seed(5)
     reference = list(FastLoader(data, device="cpu", **options))
