@@ -14,6 +14,11 @@ from support import MEAN, STD, nothing_left_running, running
 # Less than the time a whole run may take, more than any single test needs.
 HANG_SECONDS = 100
 
+# What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
+# which look at batches on the CPU, see them brought back.
+TEST_VARIABLE = "FASTLOADER_TEST_DEVICE"
+TEST_DEVICE = os.environ.get(TEST_VARIABLE, "")
+
 _uncaptured = sys.__stderr__
 _FAILED = pytest.StashKey[bool]()
 
@@ -21,6 +26,8 @@ _FAILED = pytest.StashKey[bool]()
 def pytest_configure():
     global _uncaptured
     _uncaptured = os.fdopen(os.dup(2), "w")
+    if TEST_DEVICE.startswith("cuda") and not torch.cuda.is_available():
+        pytest.exit(f"no CUDA device: torch finds none ({TEST_VARIABLE}={TEST_DEVICE})", 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +52,6 @@ WAYS = {
     "streams": Way("streams", {"FASTLOADER_BACKEND": "torch"}, "streams"),
     "pure": Way("pure", {"FASTLOADER_NATIVE": "0"}, "cpu"),
 }
-
-
-# What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
-# which look at batches on the CPU, see them brought back.
-TEST_DEVICE = os.environ.get("FASTLOADER_TEST_DEVICE", "")
 
 
 def _enter(way, monkeypatch):
