@@ -36,7 +36,8 @@ CARRIED = ROOT / ".gpu-carry" / "jpeg"
 PART_SECONDS = 590
 
 # Those with a CUDA half, and those about what the kernels and the pipeline share with the twin.
-CUDA_TESTS = ["backend_conformance_test", "backend_memory_test", "prefetcher_backend_test"]
+# First the kernels, last what holds streams at gates, where a tool that serialises might hang.
+CUDA_TESTS = ["backend_memory_test", "prefetcher_backend_test", "backend_conformance_test"]
 HOST_TESTS = [
     *["normalize_test", "augment_test", "device_times_test", "ring_test", "ring_end_test"],
     *["ring_growth_test", "prefetcher_test", "prefetcher_stream_test"],
