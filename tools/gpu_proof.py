@@ -326,29 +326,29 @@ def benchmarks(options: Options) -> Commands:
 
 REQUIRED = {"FASTLOADER_REQUIRE_CUDA": "1"}
 STEPS = [
-    Step("build", 1, 200, "the module and the native tests, for the GPUs here", build),
+    Step("build", 1, 120, "the module and the native tests, for the GPUs here", build),
     Step("device", 1, 40, "torch can use a GPU", device),
     Step("native", 1, 80, "backend conformance and the pipeline on CUDA", native, REQUIRED),
     Step(
         "tests",
         1,
-        270,
+        340,
         "tests/gpu, with a soak of 30 s each; skips are failures",
         gpu_tests,
         {**REQUIRED, "FASTLOADER_SOAK_SECONDS": "30"},
     ),
-    Step("memcheck", 2, 110, "compute-sanitizer: addresses", sanitizer("memcheck"), REQUIRED),
+    Step("memcheck", 2, 150, "compute-sanitizer: addresses", sanitizer("memcheck"), REQUIRED),
     Step("racecheck", 2, 60, "compute-sanitizer: shared memory", sanitizer("racecheck"), REQUIRED),
     Step("synccheck", 2, 60, "compute-sanitizer: barriers", sanitizer("synccheck"), REQUIRED),
     Step(
         "parity",
         2,
-        150,
+        190,
         "tests of the Python layer, delivered to the GPU",
         reused,
         {"FASTLOADER_TEST_DEVICE": "cuda"},
     ),
-    Step("bench", 3, 380, "speed against ceilings and peers", benchmarks),
+    Step("bench", 3, 470, "speed against ceilings and peers", benchmarks),
 ]
 NAMES = [step.name for step in STEPS]
 
