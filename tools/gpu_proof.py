@@ -17,6 +17,7 @@ leave. Exits with 1 if anything failed. The three parts take less than ten minut
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -268,6 +269,13 @@ print(torch.cuda.get_device_name())
 """
 
 
+@functools.cache
+def has_device() -> bool:
+    # Asked beforehand: the sanitizer itself would only say that the program ended too soon.
+    said = said_by(sys.executable, "-c", "import torch; print(torch.cuda.is_available())")
+    return said == "True"
+
+
 def device(options: Options) -> Commands:
     yield [sys.executable, "-c", DEVICE]
 
@@ -299,6 +307,8 @@ def reused(options: Options) -> Commands:
 
 def sanitizer(tool: str) -> Callable[[Options], Commands]:
     def commands(options: Options) -> Commands:
+        if not options.dry and not has_device():
+            raise StepFailed("no CUDA device: torch finds none")
         program = find("compute-sanitizer", "/usr/local/cuda/compute-sanitizer")
         if program is None and not options.dry:
             raise StepFailed("compute-sanitizer was not found on PATH or in CUDA's folders")
