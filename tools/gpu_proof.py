@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Everything that touches CUDA, built, tested and measured on the machine this runs on.
 
-    python tools/gpu_proof.py pack [--jpeg DIR]         here: what the other machine may lack
-    python tools/gpu_proof.py run [--out DIR] [--part 1|2|3 | --only STEP,...]     there
+    python tools/gpu_proof.py pack                  here: headers that the other machine may lack
+    python tools/gpu_proof.py run [--out DIR] [--part 1|2|3 | --only STEP,...]      there
     python tools/gpu_proof.py run --list
 
 Needs a GPU, nvcc, CMake, Ninja, pybind11, pytest and torch, and no internet. Run it with the Python that
-has torch. `pack` puts libjpeg-turbo's headers and library into a folder (.gpu-carry/jpeg unless told
-otherwise), which travels with the checkout; `run` takes them from there where the system has none.
+has torch. `pack` puts libjpeg-turbo's headers and library, and the headers of the Python that runs
+it, into .gpu-carry, which travels with the checkout; `run` takes from there what the system lacks.
 
 Each step has a time limit and writes into one log; a step that fails stops nobody. DIR then holds
 `summary.json` (every step's exit status, seconds and last words), `steps.log` and what the benchmarks
@@ -25,6 +25,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "gpu-proof"
-CARRIED = ROOT / ".gpu-carry" / "jpeg"
+CARRIED = ROOT / ".gpu-carry"
 PART_SECONDS = 590
 
 # Those with a CUDA half, and those about what the kernels and the pipeline share with the twin.
@@ -71,7 +72,7 @@ class Step:
 @dataclass
 class Options:
     out: Path
-    jpeg: Path | None
+    carry: Path | None
     data: Path | None
     quick: bool
     dry: bool = False
@@ -138,10 +139,11 @@ def machine() -> dict[str, Any]:
     return {**facts, **(json.loads(torch) if torch else {"torch": None, "devices": []})}
 
 
-# --- libjpeg-turbo ------------------------------------------------------------------------------
+# --- headers that travel ------------------------------------------------------------------------
 
 HEADERS = ["jpeglib.h", "jmorecfg.h", "jerror.h", "jconfig.h"]
 LIBRARY = "libjpeg.so.62"
+PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def system_jpeg() -> tuple[list[Path], Path] | None:
@@ -165,13 +167,12 @@ def system_jpeg() -> tuple[list[Path], Path] | None:
     return [headers[name] for name in HEADERS if name in headers], Path(library).resolve()
 
 
-def jpeg_options(folder: Path | None) -> list[str]:
+def jpeg_options(carry: Path | None) -> list[str]:
     """What CMake must be told of libjpeg-turbo: nothing where the system has it. A folder given by name
     is taken in any case."""
-    if folder is None:
-        if system_jpeg() is not None:
-            return []
-        folder = CARRIED
+    if carry is None and system_jpeg() is not None:
+        return []
+    folder = (carry or CARRIED) / "jpeg"
     headers, library = folder / "include", folder / "lib" / LIBRARY
     missing = [path for path in (headers / "jpeglib.h", headers / "jconfig.h", library)]
     missing = [path for path in missing if not path.exists()]
@@ -187,7 +188,20 @@ def jpeg_options(folder: Path | None) -> list[str]:
     ]
 
 
-def pack(folder: Path) -> int:
+def python_options(carry: Path | None) -> list[str]:
+    """The same of Python's headers, which the packages of some systems leave out."""
+    if Path(sysconfig.get_path("include"), "Python.h").exists():
+        return []
+    folder = (carry or CARRIED) / PYTHON
+    if not (folder / "Python.h").exists():
+        raise StepFailed(
+            f"Python's headers are not on this machine, and {folder} does not exist: run "
+            f"`{PYTHON} tools/gpu_proof.py pack` where they are, and let the folder travel along"
+        )
+    return [f"-DPython_INCLUDE_DIR={folder}"]
+
+
+def pack(carry: Path) -> int:
     found = system_jpeg()
     if found is None:
         print("gpu_proof: libjpeg-turbo's headers are not on this machine either", file=sys.stderr)
@@ -200,15 +214,21 @@ def pack(folder: Path) -> int:
     if LIBRARY not in library.name:
         print(f"gpu_proof: {library} is not {LIBRARY}", file=sys.stderr)
         return 1
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = carry / "jpeg"
+    shutil.rmtree(carry, ignore_errors=True)
     (folder / "include").mkdir(parents=True)
     (folder / "lib").mkdir()
     for path in headers:
         shutil.copy(path, folder / "include")
     # Under the name that the loader asks for. No link: those need not survive the journey.
     shutil.copy(library, folder / "lib" / LIBRARY)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    print(f"{folder}: {', '.join(HEADERS)}, {LIBRARY}; {size / 1024:.0f} KiB")
+    packed = [*HEADERS, LIBRARY]
+    python = Path(sysconfig.get_path("include"))
+    if (python / "Python.h").exists():
+        shutil.copytree(python, carry / PYTHON)
+        packed.append(f"the headers of {PYTHON}")
+    size = sum(path.stat().st_size for path in carry.rglob("*") if path.is_file())
+    print(f"{carry}: {', '.join(packed)}; {size / 1024:.0f} KiB")
     return 0
 
 
@@ -232,7 +252,8 @@ def build(options: Options) -> Commands:
         *[f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DCMAKE_CUDA_COMPILER={nvcc}"],
         *[f"-DCMAKE_CUDA_ARCHITECTURES={architectures()}", "-DCMAKE_CUDA_FLAGS=-lineinfo"],
         *[f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"],
-        *jpeg_options(options.jpeg),
+        *python_options(options.carry),
+        *jpeg_options(options.carry),
     ]
     if not options.dry:
         # CMake's cache would keep what an earlier run was told of Python, libjpeg and the GPU.
@@ -504,13 +525,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    packing = commands.add_parser("pack", help="collect libjpeg-turbo for a machine without it")
-    packing.add_argument("--jpeg", type=Path, default=CARRIED, metavar="DIR")
+    packing = commands.add_parser("pack", help="collect headers for a machine without them")
+    packing.add_argument("--carry", type=Path, default=CARRIED, metavar="DIR")
     running = commands.add_parser("run", help="do the steps")
     out = Path(os.environ.get("OUT") or ROOT / "build" / "gpu")
     running.add_argument("--out", type=Path, default=out, metavar="DIR")
     running.add_argument(
-        "--jpeg", type=Path, metavar="DIR", help="what `pack` made; else: if needed"
+        "--carry", type=Path, metavar="DIR", help="what `pack` made; its libjpeg-turbo is then used"
     )
     running.add_argument("--data", type=Path, metavar="DIR", help="pictures, for the benchmarks")
     running.add_argument("--quick", action="store_true", help="benchmarks that only show they run")
@@ -524,7 +545,7 @@ def main() -> int:
     running.add_argument("--dry-run", action="store_true", help="the commands, in order")
     arguments = parser.parse_args()
     if arguments.command == "pack":
-        return pack(arguments.jpeg.resolve())
+        return pack(arguments.carry.resolve())
 
     chosen = choose(arguments.part, arguments.only)
     if arguments.list:
@@ -533,7 +554,7 @@ def main() -> int:
         return 0
     options = Options(
         arguments.out.resolve(),
-        arguments.jpeg and arguments.jpeg.resolve(),
+        arguments.carry and arguments.carry.resolve(),
         arguments.data and arguments.data.resolve(),
         arguments.quick,
         arguments.dry_run,

@@ -96,19 +96,26 @@ def test_time_that_is_up(tmp_path, proof):
     assert "still running after 1 s" in result["failures"][0]
 
 
-def test_libjpeg_travels_along(tmp_path, proof):
+def test_headers_travel_along(tmp_path, proof, monkeypatch):
     if proof.system_jpeg() is None:
         pytest.skip("libjpeg-turbo's headers are not installed here")
-    folder = tmp_path / "jpeg"
-    done = run("pack", "--jpeg", folder)
+    done = run("pack", "--carry", tmp_path / "carry")
+    folder = tmp_path / "carry" / "jpeg"
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (folder / "include").iterdir()} == set(proof.HEADERS)
-    options = proof.jpeg_options(folder)
+    options = proof.jpeg_options(tmp_path / "carry")
     assert f"-DJPEG_LIBRARY={folder}/lib/{proof.LIBRARY}" in options
     assert f"-DCMAKE_INSTALL_RPATH={folder}/lib" in options
+    monkeypatch.setattr(proof.sysconfig, "get_path", lambda name: "/nowhere")
+    if (tmp_path / "carry" / proof.PYTHON).exists():
+        options = proof.python_options(tmp_path / "carry")
+        assert options == [f"-DPython_INCLUDE_DIR={tmp_path}/carry/{proof.PYTHON}"]
+    shutil.rmtree(tmp_path / "carry" / proof.PYTHON, ignore_errors=True)
+    with pytest.raises(proof.StepFailed, match=rf"{proof.PYTHON} tools/gpu_proof\.py pack"):
+        proof.python_options(tmp_path / "carry")
     shutil.rmtree(folder / "include")
     with pytest.raises(proof.StepFailed, match=r"gpu_proof\.py pack"):
-        proof.jpeg_options(folder)
+        proof.jpeg_options(tmp_path / "carry")
 
 
 def test_required_gpu_tests_fail_in_a_sentence_without_one():
