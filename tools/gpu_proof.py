@@ -389,7 +389,8 @@ NAMES = [step.name for step in STEPS]
 
 
 def run_command(command: list[str], environment: dict[str, str], seconds: float, log: Any) -> int:
-    """Its exit status; 127 when it cannot be run, 124 when the time was up. None of its processes is left."""
+    """Its exit status; 127 when it cannot be run, 124 when the time was up. None of its processes is
+    left."""
     log.write(f"$ {' '.join(shown(command))}\n".encode())
     log.flush()
     try:
