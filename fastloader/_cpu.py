@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from fastloader import _extension, _trace
-from fastloader._augmentation import EpochDraws, Records, apply
+from fastloader._augment_torch import apply
+from fastloader._augmentation import EpochDraws, Records
 from fastloader._batch import Image, find_images, put_together, take_apart
 from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
-from fastloader._position import Progress
+from fastloader._progress import Progress
 from fastloader._statistics import Statistics
 
 

@@ -15,10 +15,11 @@ import torch
 
 from fastloader import _engine, _engine_iterator, _extension, _torch
 from fastloader._augmentation import Augmentation, EpochDraws
+from fastloader._autotune import DepthRule
 from fastloader._cpu import CpuDelivery
 from fastloader._engine import Engine
 from fastloader._engine_iterator import EngineIterator, Epoch
-from fastloader._images import ImageIterator
+from fastloader._images import AHEAD, ImageIterator
 from fastloader._normalization import Normalization, make_normalization
 from fastloader._statistics import Statistics
 from fastloader._streams import StreamDelivery
@@ -44,12 +45,13 @@ class Delivery:
         dtype: torch.dtype | None,
         channels_last: bool,
         image_key: int | str | None,
-        depth: int | None,
+        depth: int | str | None,
     ) -> None:
         self.arguments = (device, mean, std, dtype, channels_last, image_key, depth)
         self.device = _torch.resolve_device(device)
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
+        self.depth_rule = DepthRule(AHEAD) if depth == "auto" else None
         self.statistics = Statistics()
         native = _extension.load()
         if native is not None and self.normalization is not None:
@@ -176,6 +178,8 @@ class Delivery:
         self, ahead: bool, normalization: Normalization | None, draws: EpochDraws | None
     ) -> Epoch:
         _register_exit_hook()
+        if self.depth_rule is not None:
+            self.depth_rule.begin()
         epoch = Epoch(self._take_engine(ahead, normalization), draws)
         self._epochs.add(epoch)
         return epoch
@@ -196,8 +200,10 @@ class Delivery:
             if self._idle and self._idle[-1].normalization == normalization:
                 return self._idle.pop()
         assert self.device is not None
+        if ahead and self.depth_rule is not None:
+            return Engine(self.device, normalization, self.depth_rule.depth, self.depth_rule)
         # Without look-ahead a second slot lets the next batch be packed while the last is copied.
-        return Engine(self.device, normalization, self.depth or (3 if ahead else 2))
+        return Engine(self.device, normalization, self.depth or (AHEAD if ahead else 2))
 
     def _give_back(self, engine: Engine) -> None:
         if engine.prefetcher is None:  # closed by the exit hook
@@ -263,11 +269,11 @@ class Delivery:
         return running[0].stats() if running else self._last_engine_stats
 
 
-def _checked_depth(depth: int | None) -> int | None:
-    if depth is None:
+def _checked_depth(depth: int | str | None) -> int | None:
+    if depth is None or depth == "auto":
         return None
     if isinstance(depth, bool) or not isinstance(depth, int):
-        raise TypeError(f"depth must be a whole number of batches or None, got {depth!r}")
+        raise TypeError(f"depth must be a whole number of batches, 'auto' or None, got {depth!r}")
     if not 1 <= depth <= _MAX_DEPTH:
         raise ValueError(f"depth={depth}: the ring holds 1 to {_MAX_DEPTH} batches")
     return depth

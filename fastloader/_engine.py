@@ -7,6 +7,7 @@ outputs, which are torch's memory, offered to the native thread as credits.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import weakref
 from typing import Any
@@ -15,10 +16,16 @@ import torch
 
 from fastloader import _extension, _torch
 from fastloader._augmentation import EpochDraws, Records
+from fastloader._autotune import MOST_DEPTH, DepthRule, memory_budget
 from fastloader._batch import find_images, is_dense, take_apart
 from fastloader._cpu import make_augment_spec, make_spec
 from fastloader._normalization import Normalization
 from fastloader.errors import Error
+
+_log = logging.getLogger("fastloader")
+
+# Of the device's free memory, for batches that depth="auto" adds: the rest is the model's.
+DEVICE_SHARE = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,13 +49,22 @@ class Credit:
     staging: torch.Tensor | None
     stream: int
 
+    @property
+    def nbytes(self) -> int:
+        own = self.outputs if self.staging is None else [*self.outputs, self.staging]
+        return sum(tensor.nbytes for tensor in own)
+
 
 class Engine:
     """One native prefetcher on one device, used by one iterator at a time and by the next one after
     it: threads, pinned slots and side stream are made once."""
 
     def __init__(
-        self, device: torch.device, normalization: Normalization | None, depth: int
+        self,
+        device: torch.device,
+        normalization: Normalization | None,
+        depth: int,
+        rule: DepthRule | None = None,
     ) -> None:
         native = _extension.load()
         if native is None:
@@ -57,6 +73,9 @@ class Engine:
         self.device = device
         self.normalization = normalization
         self.depth = depth
+        # Of depth="auto", and shared by the loader's engines.
+        self.rule = rule
+        most = depth if rule is None else MOST_DEPTH
         self.pid = os.getpid()
         backend, options = ("host", _twin_options) if device.type == "cpu" else ("cuda", {})
         self.prefetcher: Any = native.Prefetcher(
@@ -64,6 +83,7 @@ class Engine:
             device=device.index or 0,
             depth=depth,
             max_slot_bytes=max_slot_bytes(depth),
+            most=most,
             **options,
         )
         self.healthy = True  # False after a device failure, which is sticky
@@ -152,6 +172,22 @@ class Engine:
         if plan.native.needs_staging:
             staging = torch.empty(plan.native.packed_bytes, dtype=torch.uint8, device=self.device)
         return Credit(plan, outputs, staging, _torch.consumer_stream(self.device))
+
+    def watch_depth(self, credit: Credit) -> None:
+        """After each batch that came, which ``credit`` was for."""
+        rule, prefetcher = self.rule, self.prefetcher
+        if rule is None or prefetcher is None:
+            return
+        if rule.came(prefetcher.found_last()):
+            room = memory_budget() // max(1, credit.plan.native.packed_bytes)
+            free = _torch.free_memory(self.device)
+            if free is not None:
+                room = min(room, free // DEVICE_SHARE // max(1, credit.nbytes) + rule.depth)
+            if rule.deepen(room):
+                _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
+        if self.depth < rule.depth:
+            prefetcher.deepen(rule.depth)
+            self.depth = rule.depth
 
     def close(self) -> None:
         """Idempotent. Frees the ring although somebody may hold a finished iterator."""

@@ -20,7 +20,7 @@ from fastloader._batch import put_together
 from fastloader._engine import Credit, Engine, Plan
 from fastloader._in_step import InStep, put_in_step
 from fastloader._iterator import DeliveryIterator
-from fastloader._position import Progress
+from fastloader._progress import Progress
 from fastloader._statistics import Statistics
 from fastloader.errors import BackendError
 
@@ -315,7 +315,12 @@ class EngineIterator(DeliveryIterator):
             outputs[target] = epoch.draws.augmentation.mixing.target(
                 outputs[target], outputs[weights]
             )
-        return put_together(pending.template, outputs, lambda value: _torch.move(value, device))
+        delivered = put_together(
+            pending.template, outputs, lambda value: _torch.move(value, device)
+        )
+        if self._ahead:
+            epoch.engine.watch_depth(credit)
+        return delivered
 
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""

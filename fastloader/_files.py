@@ -40,6 +40,8 @@ class FolderFiles:
     """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever lowers a
     dataset gives the same arrays again while nothing changes."""
 
+    packed = False
+
     source: Any  # the native module's, of opened files
 
     def __init__(self, paths: Any, ends: Any) -> None:
@@ -78,6 +80,8 @@ class _Table(np.ndarray):
 class PackedFiles:
     """Records of `LMDBDataset`s, one after the other. Addresses in the mapped files are looked up when a
     record is first wanted: opening stays cheap, and touches no page of the tree that is not used."""
+
+    packed = True
 
     source: Any  # the native module's, of opened files
     _addresses: Any

@@ -9,6 +9,7 @@ import functools
 import logging
 import operator
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,10 +19,11 @@ import torch
 
 from fastloader import _extension, _geometry
 from fastloader._augmentation import EpochDraws
+from fastloader._autotune import DepthRule, ThreadTuner, memory_budget
 from fastloader._engine_iterator import Epoch
 from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
-from fastloader._position import Progress
+from fastloader._progress import Progress
 from fastloader._randomness import mixed
 from fastloader._statistics import TIMED, Statistics
 from fastloader.errors import Error
@@ -92,6 +94,7 @@ class Wish:
     planar: bool
     decode: str
     truncated: str
+    tuner: ThreadTuner | None = None  # with num_workers="auto"
 
 
 class ImageSource:
@@ -113,6 +116,8 @@ class ImageSource:
         self.lowered = lowered
         self.memory = native.BufferPool()
         self.quota = native.DecodeQuota(wish.threads)
+        if wish.tuner is not None:
+            native.lower_decode_priority()
         transform = lowered.chain.native(native)
         spec = None
         if normalization is not None:
@@ -182,7 +187,9 @@ class Submitted:
         if source.lowered.indices is not None:
             self.files = source.lowered.indices[keys].tolist()
         self.seeds = seeds
+        begun = time.perf_counter()
         source.files.prepare(self.files)
+        self.locate_s = time.perf_counter() - begun
         self.batch = source.native.DecodeBatch(
             job=source.job,
             quota=source.quota,
@@ -210,6 +217,8 @@ class ImageIterator(Iterator[Any]):
     the beginning and another one whenever a batch is taken, as torch does for its workers; None: as the
     pool needs them.
 
+    ``depth``: batches in the pool, where there is no ring to say how many.
+
     With an ``epoch`` the pictures are decoded straight into its slots, and a batch is only for that
     epoch's `put_batch`, before the next one is asked for.
     """
@@ -229,10 +238,20 @@ class ImageIterator(Iterator[Any]):
         pin: bool,
         epoch: Epoch | None,
         drawn_ahead: int | None = None,
+        depth: int | DepthRule = AHEAD,
     ) -> None:
         self._source = source
         self._epoch = epoch
-        self.ahead = AHEAD if epoch is None else epoch.engine.depth
+        self._depth_rule: DepthRule | None = None
+        self._fixed_depth = AHEAD
+        if not isinstance(depth, DepthRule):
+            self._fixed_depth = depth
+        elif epoch is None:  # else the ring watches
+            self._depth_rule = depth
+            depth.begin()
+        self._taken = 0
+        if source.wish.tuner is not None:
+            source.wish.tuner.filling(source.quota)
         self._length = length
         self._statistics = statistics
         self._ready = ready
@@ -253,6 +272,13 @@ class ImageIterator(Iterator[Any]):
         for _ in range(drawn_ahead or 0):
             self._draw(index_batches)
         self._top_up()
+
+    @property
+    def ahead(self) -> int:
+        """Batches in the pool; on the engine path as many as there are slots."""
+        if self._epoch is not None:
+            return self._epoch.engine.depth
+        return self._fixed_depth if self._depth_rule is None else self._depth_rule.depth
 
     def _draw(self, index_batches: Iterator[Any]) -> None:
         """One index batch or, in its place, what the sampler raises."""
@@ -323,6 +349,8 @@ class ImageIterator(Iterator[Any]):
             seeds = [self.base_seed]
         self._position += len(keys)
         submitted = Submitted(self._source, keys, seeds, place)
+        if self._source.files.packed:
+            self._ready.spend("locate", submitted.locate_s)
         for i, key in enumerate(keys):
             self.seeds[key] = seeds[0] if len(seeds) == 1 else seeds[i]
             self.seeds.move_to_end(key)
@@ -336,14 +364,26 @@ class ImageIterator(Iterator[Any]):
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
                 "the loader to get one here"
             )
-        if self._epoch is None and TIMED:
-            self._ready.came(
-                sum(type(each) is Submitted and each.batch.ready() for each in self._flight)
-            )
+        if self._epoch is None and (TIMED or self._depth_rule is not None):
+            ready = sum(type(each) is Submitted and each.batch.ready() for each in self._flight)
+            self._ready.came(ready)
+            if self._depth_rule is not None and self._depth_rule.came(ready):
+                self._deepen(self._depth_rule)
         with self._statistics.waiting(self.progress):
             delivered = self._next()
         self._statistics.batches += 1
+        self._taken += 1
+        # Before, an epoch is getting under way: that the loop waits then says nothing.
+        tuner = self._source.wish.tuner
+        if tuner is not None and self._taken > self.ahead:
+            tuner.taken(self._ready, self._source)
         return delivered
+
+    def _deepen(self, rule: DepthRule) -> None:
+        first = next(iter(self._flight), None)
+        samples = len(first.keys) if isinstance(first, Submitted) else 1
+        if rule.deepen(memory_budget() // max(1, samples * self._source.job.sample_bytes)):
+            _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
 
     def _next(self) -> Any:
         self._top_up()

@@ -17,7 +17,8 @@ from fastloader._randomness import Randomness
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
-    from fastloader._position import Position, Progress
+    from fastloader._position import Position
+    from fastloader._progress import Progress
 
 
 class Indices(Iterator[Any]):

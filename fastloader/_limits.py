@@ -42,6 +42,20 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     return min(limits, default=None)
 
 
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that the machine has free or can free without swapping, or the limit where that is less;
+    1 GiB if neither can be read. What the group has used of its limit is not taken off: that counts
+    its files in the page cache, too."""
+    rooms = [limit for limit in [memory_limit(root)] if limit is not None]
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                rooms.append(1024 * int(line.split()[1]))
+    except (OSError, ValueError, IndexError):
+        pass
+    return min(rooms, default=1 << 30)
+
+
 def _folders(root: Path, controller: str) -> Iterator[Path]:
     """Where the limits of ``controller`` may be written, from this process's group up to the root:
     every one of them binds. In a container the path that /proc names may not be visible; the mount

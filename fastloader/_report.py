@@ -10,6 +10,17 @@ from fastloader._verdict import judge
 
 
 @dataclasses.dataclass(frozen=True)
+class Choice:
+    """What "auto" has come to, and why."""
+
+    chosen: int
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """Since the loader was made. ``print`` it for a table that ends in the verdict.
 
@@ -22,7 +33,8 @@ class Report:
     where nothing runs ahead. ``threads``: that make batches, processes too. ``bytes``: encoded
     pictures read, and ``copied_bytes`` through the ring. ``steps_per_s``: of the loop with this
     loader; ``headspace_steps_per_s``: if data were free, None unless ``loader.headspace()`` was
-    run."""
+    run. ``auto``: for ``num_workers`` and ``depth``, where they are "auto", what was ``chosen`` and
+    ``why``."""
 
     verdict: str
     advice: str
@@ -44,11 +56,13 @@ class Report:
     copied_bytes: int
     steps_per_s: float | None
     headspace_steps_per_s: float | None
+    auto: dict[str, Choice]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts."""
         flat = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         flat["stages"] = {name: stage.as_dict() for name, stage in self.stages.items()}
+        flat["auto"] = {name: choice.as_dict() for name, choice in self.auto.items()}
         return flat
 
     @property
@@ -88,6 +102,8 @@ class Report:
                 f"read {self.bytes / 1e6:.1f} MB of pictures, copied {self.copied_bytes / 1e6:.1f} MB "
                 "through the ring"
             )
+        for name, choice in self.auto.items():
+            lines.append(f'{name}="auto": {choice.chosen}, {choice.why}')
         if self.headspace_steps_per_s is not None:
             lines.append(_headspace(self))
         lines.append(f"{self.verdict}. {self.advice[:1].upper()}{self.advice[1:]}.")
@@ -102,6 +118,21 @@ def _headspace(report: Report) -> str:
         f"{alone}; with this loader {report.steps_per_s:.1f} steps/s; "
         f"{100 * report.to_win:.0f} % to win"
     )
+
+
+def find_choices(loader: Any) -> dict[str, Choice]:
+    """By the name of the argument that was "auto"."""
+    choices = {}
+    tuner, rule = loader._tuner, loader._delivery.depth_rule
+    if tuner is not None:
+        if loader._source is not None:
+            choices["num_workers"] = Choice(tuner.rule.threads, tuner.rule.why)
+        else:
+            why = "one for each processor of this process; not changed while workers run"
+            choices["num_workers"] = Choice(loader.num_workers, why)
+    if rule is not None:
+        choices["depth"] = Choice(rule.depth, rule.why)
+    return choices
 
 
 def make_report(loader: Any) -> Report:
@@ -148,4 +179,5 @@ def make_report(loader: Any) -> Report:
         copied_bytes=int(ring["bytes"]) if ring else 0,
         steps_per_s=statistics.steps / looped if looped > 0 and statistics.steps else None,
         headspace_steps_per_s=None if headspace is None else headspace.steps_per_s,
+        auto=find_choices(loader),
     )

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+LOOP = "the training loop's thread"
+
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
@@ -43,6 +45,10 @@ def _pictures(loader: Any) -> Iterator[Stage]:
     source = loader._source
     if source is None:
         return
+    located, batches = loader._delivery.statistics.total("locate")
+    if batches:
+        who = "the pump" if loader._delivery.path == "engine" else LOOP
+        yield Stage("locate", located, batches, "batch", who)
     times = source.times()
     count = int(times.get("pictures", 0))
     if not count:
@@ -82,7 +88,7 @@ def _python(loader: Any) -> Iterator[Stage]:
         return
     seconds, count = loader._delivery.statistics.total("fetch")
     if count:
-        where = "worker threads" if workers else "the training loop's thread"
+        where = "worker threads" if workers else LOOP
         yield Stage("fetch", seconds, count, "batch", where, max(1, workers))
 
 
@@ -92,10 +98,10 @@ def _delivered(loader: Any) -> Iterator[Stage]:
     if ring:
         count = int(ring["filled"])
         if ring["copied_bytes"]:
-            thread = "the pump" if loader.num_workers else "the training loop's thread"
+            thread = "the pump" if loader.num_workers else LOOP
             yield Stage("pack", ring["pack_s"], count, "batch", thread)
         yield Stage("copy", ring["device_s"], count, "batch", "the device, normalising too", 0)
     for name in ("copy", "normalise"):
         seconds, count = delivery.statistics.total(name)
         if count:
-            yield Stage(name, seconds, count, "batch", "the training loop's thread")
+            yield Stage(name, seconds, count, "batch", LOOP)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fastloader import _torch, _trace
 
 if TYPE_CHECKING:
-    from fastloader._position import Progress
+    from fastloader._progress import Progress
 
 # Off only to measure what it costs: benchmarks/observation.py. The native module reads it, too.
 TIMED = os.environ.get("FASTLOADER_STAGE_TIMES") != "0"

@@ -18,12 +18,13 @@ from typing import Any
 import torch
 
 from fastloader import _torch, _trace
-from fastloader._augmentation import EpochDraws, apply
+from fastloader._augment_torch import apply
+from fastloader._augmentation import EpochDraws
 from fastloader._batch import find_images, put_together, take_apart, tensors_in
 from fastloader._in_step import put_in_step
 from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
-from fastloader._position import Progress
+from fastloader._progress import Progress
 from fastloader._statistics import Statistics
 
 

@@ -25,6 +25,7 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import collate, signal_handling, worker
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from fastloader._autotune import Modest
 from fastloader._statistics import Statistics
 from fastloader._torch_iterator import CountingIterator, count_ready
 
@@ -213,6 +214,9 @@ class _Threaded:
     def __init__(self, loader: Any) -> None:
         self._loader = loader
         self.multiprocessing_context = _Context(loader._delivery.statistics)
+        self.worker_init_fn = loader.worker_init_fn
+        if loader._tuner is not None:  # num_workers="auto"
+            self.worker_init_fn = Modest(loader.worker_init_fn)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

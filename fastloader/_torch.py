@@ -198,6 +198,13 @@ def open_range(name: str) -> Any | None:
     return None
 
 
+def free_memory(device: torch.device) -> int | None:
+    """Bytes free on ``device``; None where it is the machine's memory, or nobody can tell."""
+    if device.type != "cuda":
+        return None
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
 def synchronize(device: torch.device | None) -> bool:
     """Waits for what was queued on ``device``, or, for None and the CPU, on the GPU that the process
     uses all the same. Returns whether there was anything to wait for."""

@@ -14,7 +14,9 @@ from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from fastloader import _trace
-from fastloader._position import Position, Progress, is_stateful
+from fastloader._autotune import Modest
+from fastloader._position import Position, is_stateful
+from fastloader._progress import Progress
 from fastloader._statistics import TIMED, Statistics
 from fastloader.errors import Error
 
@@ -140,15 +142,15 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
         self._reporting = position.iterable or is_stateful(position.dataset)
         states, resuming = position.worker_states()
         self._first_worker = position.first_worker() % loader.num_workers
+        given = loader.worker_init_fn
         if self._reporting:
-            given = loader.worker_init_fn
             loader.worker_init_fn = _StatefulWorker(given, states, resuming)
-            try:
-                super().__init__(loader)
-            finally:
-                loader.worker_init_fn = given
-        else:
+        if loader._tuner is not None:  # num_workers="auto"
+            loader.worker_init_fn = Modest(loader.worker_init_fn)
+        try:
             super().__init__(loader)
+        finally:
+            loader.worker_init_fn = given
         if position.iterable and resuming and not states:
             self._fast_forward()
 

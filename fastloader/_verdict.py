@@ -71,6 +71,13 @@ def judge(loader: Any, stages: list[Stage], share: float | None, seconds: float)
             f"Python-bound: {waits}, and nothing but Python can be what it waits for",
             _python_advice(loader, None),
         )
+    if busiest.bound == "storage":
+        return Verdict(
+            "storage",
+            f"storage-bound: {waits}, finding records in the packed file takes "
+            f"{_percent(busiest.busy)} of the loop's",
+            _storage_advice(loader),
+        )
     if busiest.bound == "decode":
         return _pictures(loader, busiest, waits)
     if busiest.bound == "Python":
@@ -100,7 +107,9 @@ def _resources(stages: list[Stage], seconds: float) -> list[_Resource]:
     for stage in stages:
         if stage.name == "wait":
             continue
-        if stage.where == "decode threads":
+        if stage.name == "locate":
+            bound = "storage"
+        elif stage.where == "decode threads":
             bound = "decode"
         elif "worker" in stage.where or stage.name == "fetch":
             bound = "Python"
@@ -121,8 +130,7 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
         return Verdict(
             "storage",
             f"storage-bound: {waits}, reading takes {_percent(read)} of the threads' time",
-            "pack the folder into one file on a fast disk: fastloader pack SRC DST, then "
-            "fastloader.datasets.LMDBDataset(DST)",
+            _storage_advice(loader),
         )
     largest = max(threads.stages, key=lambda stage: stage.seconds).name
     share = _percent(1 - read)
@@ -130,7 +138,7 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
     if largest != "decode":
         text += f", most of it {largest}"
     processors = available_threads()
-    if threads.threads < processors:
+    if threads.threads < processors and loader._tuner is None:
         wanted = _wanted(threads, loader, processors)
         idle = processors - threads.threads
         which = "1 processor has" if idle == 1 else f"{idle} processors have"
@@ -144,6 +152,18 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
         text,
         f"make the pictures smaller, once: fastloader pack SRC DST --max-side PIXELS (all "
         f"{processors} processors decode already)",
+    )
+
+
+def _storage_advice(loader: Any) -> str:
+    if loader._source.files.packed:
+        return (
+            "put the packed file on a faster disk, or make its pictures smaller: fastloader pack SRC "
+            "DST --max-side PIXELS"
+        )
+    return (
+        "pack the folder into one file on a fast disk: fastloader pack SRC DST, then "
+        "fastloader.datasets.LMDBDataset(DST)"
     )
 
 

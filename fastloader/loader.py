@@ -25,24 +25,17 @@ from torch.utils.data import (
 )
 
 from fastloader import _distributed, _extension, _torch
-from fastloader._arrays import (
-    ArrayIterator,
-    ArrayMemory,
-    Arrays,
-    array_threads,
-    holds_arrays,
-    lower_arrays,
-    warn_unpinned,
-)
+from fastloader._array_iterator import ArrayIterator, ArrayMemory, array_threads, warn_unpinned
+from fastloader._arrays import Arrays, holds_arrays, lower_arrays
+from fastloader._autotune import MOST_DEPTH, ThreadTuner, own_threads
 from fastloader._chain import Unlowered
 from fastloader._delivery import Delivery
 from fastloader._engine_iterator import Epoch
 from fastloader._headspace import Headspace, Measured
-from fastloader._images import ImageIterator, ImageSource, Wish, make_policy
-from fastloader._limits import available_threads
+from fastloader._images import AHEAD, ImageIterator, ImageSource, Wish, make_policy
 from fastloader._lowering import Lowered, lower
 from fastloader._position import Position
-from fastloader._report import Report, make_report
+from fastloader._report import Report, find_choices, make_report
 from fastloader._stages import find_stages
 from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
@@ -63,6 +56,13 @@ _TORCH_HAS_IN_ORDER = "in_order" in inspect.signature(DataLoader.__init__).param
 
 class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     """A drop-in ``torch.utils.data.DataLoader`` whose batches arrive on the device, normalised.
+
+    ``num_workers`` may also be ``"auto"``. On the native path decode threads are then fitted to the loop
+    while it runs: one for each processor of this rank at first, fewer when the loop does not wait, more
+    when they wait for storage; see docs/tuning.md. Other datasets get one worker for each processor of
+    this rank, a number that is not changed later, since what a dataset draws at random depends on it.
+    Either way they run at a lower priority than the training loop (the decode threads, which all
+    loaders share, for the rest of the process's life). ``loader.num_workers`` is the number begun with.
 
     Every argument of DataLoader has its meaning, default and errors, and the order of samples is the
     same for the same seed. Without the arguments below it gives what DataLoader gives, except that known
@@ -119,9 +119,12 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             "auto" does), ``"drop"`` leaves a few out, ``"exact"`` gives each once, for evaluation: some
             ranks then get one more. Ranks that disagree get an Error at their first ``iter()``. See
             docs/distributed.md.
-        depth: batches in the pinned ring and, at the same time, on the device; more smooths over
-            uneven batches and costs memory. None (default): 3, or 2 with ``num_workers=0``.
-
+        depth: batches in the pinned ring and, at the same time, on the device; for known image folders
+            on the CPU, batches that are ready or being decoded. More smooths over uneven batches and
+            costs memory. None (default): 3, or 2 with ``num_workers=0``. ``"auto"``: 3 at first, and
+            more, 16 at most, once batches come fast enough in the mean but not evenly. At most an
+            eighth of the free memory is used for that, and of a GPU's a sixteenth. Where there is
+            neither ring nor pictures it changes nothing.
         worker_backend: "process" (default), or "thread": ``num_workers`` Python threads in the place of
             torch's processes, for datasets that release the GIL. Order,
             look-ahead, ``timeout``, ``persistent_workers``, ``in_order`` and ``worker_init_fn`` are
@@ -173,7 +176,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | str = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -192,7 +195,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         dtype: torch.dtype | None = None,
         channels_last: bool = False,
         image_key: int | str | None = None,
-        depth: int | None = None,
+        depth: int | str | None = None,
         native: bool = True,
         decode: str = "exact",
         truncated: str = "error",
@@ -229,6 +232,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.max_errors = max_errors
         self.distributed = distributed
         self.worker_backend = worker_backend
+        self._tuner: ThreadTuner | None = None
+        if num_workers == "auto":
+            num_workers = own_threads()
+            self._tuner = ThreadTuner(num_workers)
         self._policy = make_policy(on_error, max_errors)
         self._source: ImageSource | None = None  # kept over the epochs
         self._rings = WorkerRings()
@@ -256,7 +263,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            num_workers,  # type: ignore[arg-type]  # torch refuses what else is no number
             collate_fn,
             pin_memory,
             drop_last,
@@ -277,6 +284,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             raise ValueError(
                 f"{name} attribute should not be set after {type(self).__name__} is initialized"
             )
+        if name == "num_workers" and "_position" in self.__dict__:
+            self._tuner = None  # it was "auto"
         super().__setattr__(name, value)
 
     def __iter__(self) -> Any:
@@ -352,12 +361,13 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         # What is erased or mixed is normalised then, a whole batch at a time.
         raw = on_device or self._delivery.augmentation is not None
         wish = Wish(
-            self.num_workers or _own_threads(),
+            self.num_workers or own_threads(),
             # On a device the kernel there normalises; here it is done while the sample is in cache.
             None if raw else normalization,
             planar=not (raw and normalization is not None),
             decode=self.decode,
             truncated=self.truncated,
+            tuner=self._tuner,
         )
         if self._source is None or not self._source.serves(lowered, wish):
             self._source = ImageSource(lowered, wish, self._policy, self._source)
@@ -368,6 +378,12 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
         in_step = self.num_workers > 0 and self._delivery.path in ("torch", "cpu")
+        rule = self._delivery.depth_rule
+        # Fixed in any case, or what a sampler draws from a generator that it shares would depend on it.
+        drawn = max(
+            self.num_workers * (self.prefetch_factor or 0),
+            MOST_DEPTH if rule is not None else self._delivery.depth or 1,
+        )
 
         def begin(epoch: Epoch | None) -> ImageIterator:
             self._images = ImageIterator(
@@ -382,9 +398,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 ready=self._delivery.statistics,
                 pin=self.pin_memory and not raw and _torch.accelerator_type() is not None,
                 epoch=epoch,
-                drawn_ahead=(
-                    max(1, self.num_workers * (self.prefetch_factor or 0)) if in_step else None
-                ),
+                drawn_ahead=drawn if in_step else None,
+                depth=rule or self._delivery.depth or AHEAD,
             )
             return self._images
 
@@ -453,9 +468,11 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             when = "ahead" if self.num_workers else "when asked for"
             how = "by torch" if _extension.load() is None else f"by {threads} threads"
             return f"arrays: {lowered.name}, gathered {when} {how}; batches are {where}"
-        threads = self.num_workers or _own_threads()
+        decoding = f"{self.num_workers or own_threads()} decode threads"
+        if self._tuner is not None:
+            decoding = f"{self._tuner.rule.threads} decode threads (auto)"
         return (
-            f"native images: {lowered.name}, {len(lowered)} samples, {threads} decode threads; "
+            f"native images: {lowered.name}, {len(lowered)} samples, {decoding}; "
             f"{lowered.chain}; batches are {where}"
         )
 
@@ -519,7 +536,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``read_bytes``; ``scratch_bytes``: what the decode threads, which all loaders of the
         process share, keep from picture to picture. For arrays ``arrays``: ``threads``,
         ``torch_batches`` that had to be fetched in torch's way because their indices were no
-        whole numbers, and ``buffers``.
+        whole numbers, and ``buffers``. With "auto" ``auto``: ``num_workers`` and ``depth``, each with
+        the ``chosen`` number and ``why``.
 
         With worker processes ``workers``: ``slots_used``, batches that came in a slot; ``fallbacks``,
         batches or parts of one that took torch's way, and ``why`` (reason: how many); ``why_no_ring``;
@@ -540,6 +558,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             }
         if self._arrays is not None:
             counted["arrays"] = {"threads": self._arrays.threads, **self._array_memory.stats()}
+        chosen = find_choices(self)
+        if chosen:
+            counted["auto"] = {name: choice.as_dict() for name, choice in chosen.items()}
         return counted
 
     def report(self) -> Report:
@@ -642,8 +663,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         state = self.__dict__.copy()
         # Threads and pinned memory stay where they are.
         state["_delivery"] = self._delivery.arguments, self._delivery.augmentation
+        state["_automatic"] = self._tuner is not None
         for name in (
             "_source",
+            "_tuner",
             "_images",
             "_policy",
             "_arrays",
@@ -657,7 +680,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        automatic = state.pop("_automatic", False)
         self.__dict__.update(state)
+        self._tuner = ThreadTuner(self.num_workers) if automatic else None
         arguments, augmentation = state["_delivery"]
         self._delivery = Delivery(*arguments)
         if augmentation is not None:
@@ -671,8 +696,3 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self._headspace = None
         self._thread_iterators = weakref.WeakSet()
         self._position = Position(self)
-
-
-def _own_threads() -> int:
-    """This rank's part of the processors."""
-    return max(1, available_threads() // _distributed.ranks_here())

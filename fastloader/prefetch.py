@@ -32,7 +32,7 @@ class DevicePrefetcher(Generic[T_co]):
             arrive in 0..1.
         channels_last: memory format of the normalised images.
         image_key: index or key of the image in the batch; None finds it.
-        depth: batches in the ring and under way on the device; None chooses.
+        depth: batches in the ring and under way on the device; None chooses, "auto" as in `FastLoader`.
 
     Iterating again calls ``iter(iterable)`` again. ``len()`` is the iterable's.
 
@@ -52,7 +52,7 @@ class DevicePrefetcher(Generic[T_co]):
         dtype: torch.dtype | None = None,
         channels_last: bool = False,
         image_key: int | str | None = None,
-        depth: int | None = None,
+        depth: int | str | None = None,
     ) -> None:
         if not hasattr(iterable, "__iter__"):
             raise TypeError(f"iterable must yield batches, got {type(iterable).__name__}")

@@ -8,8 +8,9 @@ A number stands between two marks that Markdown does not show:
 
 This script fills in what benchmarks/results/*.json holds, or with --check exits with 1 after naming
 what disagrees. Below, FIGURES says what each name stands for; ``FILE.machine`` is the machine, the
-versions and the date of benchmarks/results/FILE.json, and goes with the numbers of that file. A mark
-must not begin a line: Markdown would take the line for HTML.
+versions and the date of benchmarks/results/FILE.json, and goes with the numbers of that file;
+``gpu.results`` is all of benchmarks/results/gpu-*.json as tables, or the sentence that there is none. A
+mark must not begin a line: Markdown would take the line for HTML.
 """
 
 from __future__ import annotations
@@ -65,8 +66,26 @@ def errors(key: str, pick: Callable[..., float]) -> Callable[[Json], float]:
     )
 
 
+def cost(scenario: str) -> Callable[[Json], float]:
+    """Of watching, in per cent of the processor time."""
+    found = at("scenarios", scenario, "cpu_on_over_off", "median")
+    return lambda results: 100 * (found(results) - 1)
+
+
+def noise(results: Json) -> float:
+    """The largest difference between two sides that do the same, in per cent."""
+    each = results["scenarios"].values()
+    return max(100 * abs(one["cpu_control_over_off"]["median"] - 1) for one in each)
+
+
 # Name: file, what of it, how it is written. The names of the peers are made below.
 FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
+    "autotune.middle": ("autotune", at("median_auto_over_best"), ".2f"),
+    "autotune.worst": ("autotune", at("worst_auto_over_best"), ".2f"),
+    "observation.pictures": ("observation", cost("pictures"), "+.1f"),
+    "observation.tiny": ("observation", cost("tiny pictures"), "+.1f"),
+    "observation.python": ("observation", cost("Python"), "+.1f"),
+    "observation.noise": ("observation", noise, ".1f"),
     "arrays.ratio": (
         "arrays",
         at("ratios", "200000x64 float32, FastLoader", "times_dataloader", "median"),
@@ -97,6 +116,76 @@ FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
 }
 
 
+NO_GPU = "**Nothing of this has been measured on a GPU yet.**"
+
+
+def gpu_results(folder: Path) -> str:
+    """Of every GPU that benchmarks/gpu ran on; a rehearsal is none."""
+    runs = [json.loads(path.read_text()) for path in sorted(folder.glob("gpu-*.json"))]
+    texts = [gpu_run(run) for run in runs if run["plan"]["name"] != "rehearsal"]
+    return "\n\n".join(["", *texts, ""]) if texts else NO_GPU
+
+
+def gpu_run(run: Json) -> str:
+    about = run["machine"]
+    head = (
+        f"### {run['device']}\n\n{about['date']}, driver {run['driver']}, torch {run['torch']}, Python "
+        f"{about['python']}, fastloader {about['fastloader']}; {about['cpu']}, {about['cores']} cores, "
+        f"{run['threads']} threads or workers; the {run['plan']['name']} run."
+    )
+    if run["failed"]:
+        head += f" Failed: {', '.join(run['failed'])}."
+    goals = [
+        [
+            row["what"],
+            number(row["predicted"]),
+            number(row["value"]) + (f" ({row['remark']})" if row["remark"] else ""),
+            "" if row["goal"] is None else f"{row['goal']} {number(row['limit'])}",
+            {True: "met", False: "**not met**", None: ""}[row["met"]],
+        ]
+        for row in run["goals"]
+    ]
+    parts = [head, table(["what", "predicted", "measured", "goal", ""], goals)]
+    contenders = run.get("peers", {}).get("contenders", {})
+    if contenders:
+        columns = [
+            "into the GPU's memory",
+            "pictures/s",
+            "CPU s per 1000",
+            "FastLoader is faster by",
+        ]
+        columns += ["step, of the cached batch's", "GPU idle"]
+        parts.append(table(columns, [gpu_peer(run, *each) for each in contenders.items()]))
+    return "\n\n".join(parts)
+
+
+def gpu_peer(run: Json, name: str, each: Json) -> list[str]:
+    beaten = run["peers"]["against"].get(name)
+    step = each["step"]
+    idle = None if step is None else (step["trace"] or {}).get("gpu_idle_share")
+    return [
+        each["label"],
+        number(each["pictures_per_s"]["median"]),
+        number(each["cpu_s_per_1000"]["median"]),
+        "" if beaten is None else f"{beaten['speed']['median']:.2f} x",
+        "" if step is None else number(step["of_cached"]["median"]),
+        "" if idle is None else f"{100 * idle:.1f} %",
+    ]
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
 class Disagreement(Exception):
     """A mark that cannot be filled; the message says where and why."""
 
@@ -108,6 +197,8 @@ class Results:
 
     def text(self, name: str) -> str:
         try:
+            if name == "gpu.results":
+                return gpu_results(self.folder)
             if name.endswith(".machine"):
                 return machine(self._file(name.removesuffix(".machine")))
             if name.startswith("peers.ratio."):
@@ -120,7 +211,10 @@ class Results:
             return format(value(self._file(file)), written)
         except (KeyError, StopIteration) as error:
             known = ", ".join(
-                [*FIGURES, "FILE.machine", "peers.ratio.SLOW", "peers.speed.SCENARIO"]
+                [
+                    *FIGURES,
+                    *("FILE.machine", "gpu.results", "peers.ratio.SLOW", "peers.speed.SCENARIO"),
+                ]
             )
             raise Disagreement(f"no figure {name!r} ({error!r}); there are {known}") from None
 

@@ -176,7 +176,8 @@ BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
   batch->decode =
       std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds),
                                     [&](size_t bytes) { return memory_in(memory, bytes); });
-  DecodePool::shared().grow(quota->threads);
+  DecodePool& pool = DecodePool::shared();
+  pool.grow(pool.threads(*quota));
   DecodePool::shared().submit(batch->decode);
   batch->done = false;
   return BatchPtr(batch.release());
@@ -332,7 +333,17 @@ void register_decode_pool(py::module_& module) {
   py::class_<DecodeQuota, std::shared_ptr<DecodeQuota>>(
       module, "DecodeQuota", "How many threads of the pool may work for one loader at a time.")
       .def(py::init<size_t>(), py::arg("threads"))
-      .def_readonly("threads", &DecodeQuota::threads)
+      .def_property(
+          "threads",
+          [](const DecodeQuota& quota) {
+            const WithoutGil unlocked;
+            return DecodePool::shared().threads(quota);
+          },
+          [](DecodeQuota& quota, size_t threads) {
+            const WithoutGil unlocked;
+            DecodePool::shared().set_threads(quota, threads);
+          },
+          "May be changed at any time; at least 1.")
       .def(
           "times", &times,
           "What the threads have done for it: pictures, encoded bytes, and thread seconds at read, "
@@ -389,6 +400,16 @@ void register_decode_pool(py::module_& module) {
           "Puts another sample in the place of a failed one.");
 
   module.def("decode_threads", [] { return DecodePool::shared().threads(); });
+  module.def(
+      "decode_cpu_seconds",
+      [] {
+        const WithoutGil unlocked;
+        return static_cast<double>(DecodePool::shared().cpu_ns()) * 1e-9;
+      },
+      "Processor time that the decode threads of this process have used.");
+  module.def(
+      "lower_decode_priority", [] { DecodePool::shared().lower_priority(); },
+      "The decode threads of this process yield to its others from now on.");
   module.def(
       "decode_scratch_bytes", [] { return DecodePool::shared().scratch_bytes(); },
       "Memory that the decode threads of this process keep from picture to picture.");

@@ -63,8 +63,8 @@ Result interruptible(Result again, Attempt attempt,
 }
 
 EnginePtr make_engine(const std::string& backend, int device, size_t depth, size_t max_slot_bytes,
-                      uint64_t twin_delay_seed, uint64_t twin_fail_on_call, bool twin_unpinned,
-                      double twin_copy_seconds) {
+                      size_t most, uint64_t twin_delay_seed, uint64_t twin_fail_on_call,
+                      bool twin_unpinned, double twin_copy_seconds) {
   // Not an EnginePtr yet: if this throws, the engine dies while the GIL is already released.
   auto engine = std::make_unique<Engine>();
   const WithoutGil unlocked;
@@ -81,7 +81,7 @@ EnginePtr make_engine(const std::string& backend, int device, size_t depth, size
   } else {
     chosen = &open_backend(backend);
   }
-  engine->prefetcher = std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes);
+  engine->prefetcher = std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes, most);
   return EnginePtr(engine.release());
 }
 
@@ -226,7 +226,11 @@ void register_prefetcher(py::module_& module) {
             const WithoutGil unlocked;
             return place.commit(EntryKind::kError);
           },
-          "The same with an error in the batch's place.");
+          "The same with an error in the batch's place.")
+      .def_property_readonly(
+          "address",
+          [](const Reservation& place) { return reinterpret_cast<uintptr_t>(place.data()); },
+          "Where the slot's memory begins; it may be written until the commit.");
 
   py::class_<Engine, EnginePtr>(
       module, "Prefetcher",
@@ -237,9 +241,9 @@ void register_prefetcher(py::module_& module) {
       "until the batch has been delivered or the epoch cancelled). `stream` is the handle of the "
       "consumer's current stream; 0 is the legacy default stream.")
       .def(py::init(&make_engine), py::kw_only(), py::arg("backend"), py::arg("device"),
-           py::arg("depth"), py::arg("max_slot_bytes"), py::arg("twin_delay_seed") = 0,
-           py::arg("twin_fail_on_call") = 0, py::arg("twin_unpinned") = false,
-           py::arg("twin_copy_seconds") = 0.0)
+           py::arg("depth"), py::arg("max_slot_bytes"), py::arg("most") = 0,
+           py::arg("twin_delay_seed") = 0, py::arg("twin_fail_on_call") = 0,
+           py::arg("twin_unpinned") = false, py::arg("twin_copy_seconds") = 0.0)
       .def(
           "open_epoch",
           [](Engine& engine) {
@@ -291,6 +295,12 @@ void register_prefetcher(py::module_& module) {
           },
           py::arg("streams"),
           "Ends the epoch; the streams, those of the credits, wait for what is under way.")
+      .def(
+          "deepen", [](Engine& engine, size_t depth) { engine.prefetcher->ring().deepen(depth); },
+          py::arg("depth"), "More slots from now on, up to `most`; never fewer.")
+      .def(
+          "found_last", [](Engine& engine) { return engine.prefetcher->ring().stats().found_last; },
+          "Batches that were in the ring when the consumer came for its last one.")
       .def("close",
            [](Engine& engine) {
              const WithoutGil unlocked;

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_native, module) {
   bindings::register_errors(module);
   bindings::register_image(module);
   bindings::register_image_stages(module);
+  bindings::register_device_stages(module);
   bindings::register_buffer_pool(module);
   bindings::register_prefetcher(module);
   bindings::register_decode_pool(module);

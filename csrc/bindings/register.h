@@ -13,6 +13,7 @@ pybind11::str path_text(const std::string& text);
 void register_errors(pybind11::module_& module);
 void register_image(pybind11::module_& module);
 void register_image_stages(pybind11::module_& module);
+void register_device_stages(pybind11::module_& module);
 void register_buffer_pool(pybind11::module_& module);
 void register_prefetcher(pybind11::module_& module);
 void register_gather(pybind11::module_& module);

@@ -13,8 +13,8 @@
 
 namespace fastloader {
 
-DecodeQuota::DecodeQuota(size_t most) : threads(most), counted_in_(fork_generation()) {
-  if (most == 0) throw InvalidArgument("a quota of no threads would never decode anything");
+DecodeQuota::DecodeQuota(size_t threads) : threads_(threads), counted_in_(fork_generation()) {
+  if (threads == 0) throw InvalidArgument("a quota of no threads would never decode anything");
 }
 
 DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
@@ -66,6 +66,32 @@ void DecodePool::grow(size_t threads) {
 size_t DecodePool::threads() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return threads_.size();
+}
+
+size_t DecodePool::threads(const DecodeQuota& quota) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return quota.threads_;
+}
+
+void DecodePool::set_threads(DecodeQuota& quota, size_t threads) {
+  if (threads == 0) throw InvalidArgument("a quota of no threads would never decode anything");
+  grow(threads);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  quota.threads_ = threads;
+  work_.notify_all();  // those who found the quota taken
+}
+
+void DecodePool::lower_priority() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  low_priority_ = true;
+  work_.notify_all();
+}
+
+int64_t DecodePool::cpu_ns() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  int64_t sum = 0;
+  for (const auto& thread : threads_) sum += thread->cpu_ns();
+  return sum;
 }
 
 void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
@@ -131,7 +157,7 @@ void DecodePool::stop_locked(DecodeBatch& batch) {
 bool DecodePool::claim_locked(Claim* claim) {
   for (auto batch = queue_.begin(); batch != queue_.end(); ++batch) {
     DecodeBatch& next = **batch;
-    if (next.quota_->working_ >= next.quota_->threads) continue;
+    if (next.quota_->working_ >= next.quota_->threads_) continue;
     ++next.quota_->working_;
     claim->batch = *batch;
     claim->position = next.claimed_++;
@@ -160,8 +186,13 @@ void DecodePool::work() {
   SampleDecoder decoder;
   size_t scratch = 0;                 // its share of scratch_bytes_
   std::shared_ptr<DecodeBatch> left;  // perhaps the last reference; dropped without the mutex
+  bool lowered = false;
   std::unique_lock<std::mutex> lock(mutex_);
   while (!closed_) {
+    if (low_priority_ && !lowered) {
+      lowered = true;
+      lower_own_priority();  // a system call; once in a thread's life
+    }
     // No thread sleeps while there is a sample that it may claim: submit() wakes all, and what a
     // finished sample makes room for in its quota, its thread looks for itself before it lets go of
     // the mutex. So nobody is woken in between, which would cost more than the rest of this.

@@ -23,14 +23,13 @@ namespace fastloader {
 class DecodeQuota {
  public:
   /// Throws InvalidArgument for 0.
-  explicit DecodeQuota(size_t most);
-
-  const size_t threads;
+  explicit DecodeQuota(size_t threads);
 
  private:
   friend class DecodePool;
 
   // Guarded by the pool's mutex.
+  size_t threads_;
   size_t working_ = 0;
   StageTimes times_;
   uint64_t counted_in_;  // the fork generation whose threads `working_` counts
@@ -109,6 +108,15 @@ class DecodePool {
   /// std::system_error when the system gives no thread.
   void grow(size_t threads);
   size_t threads() const;
+  /// How many may work for a quota.
+  size_t threads(const DecodeQuota& quota) const;
+  /// From now on that many, whatever is in the pool; where they are fewer, the others go when they
+  /// are done with their sample. Throws what grow() throws, and InvalidArgument for 0.
+  void set_threads(DecodeQuota& quota, size_t threads);
+  /// All threads, also those to come, yield to the process's others from now on.
+  void lower_priority();
+  /// Processor time that all threads have used.
+  int64_t cpu_ns() const;
 
   /// Once per batch.
   void submit(std::shared_ptr<DecodeBatch> batch);
@@ -145,6 +153,7 @@ class DecodePool {
   std::condition_variable finished_;                // wait() and cancel() wait
   std::deque<std::shared_ptr<DecodeBatch>> queue_;  // batches with unclaimed samples
   bool closed_ = false;
+  bool low_priority_ = false;
   size_t scratch_bytes_ = 0;  // of all threads
   std::vector<std::unique_ptr<Thread>> threads_;
 };

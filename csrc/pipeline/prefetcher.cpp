@@ -24,20 +24,21 @@ int checked_device(const Backend& backend, int device) {
 
 }  // namespace
 
-Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes)
+Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes,
+                       size_t most)
     : backend_(backend),
       device_(checked_device(backend, device)),
       born_in_(fork_generation()),
       ring_(std::make_shared<Ring>(
           depth, max_slot_bytes,
-          [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); })),
+          [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); }, most)),
       side_(backend.create_stream(device)) {
-  for (size_t i = 0; i < depth; ++i) {
+  for (size_t i = 0; i < ring_->most(); ++i) {
     copied_.push_back(backend_.create_event(device_));
     started_.push_back(backend_.create_event(device_));
     writable_.push_back(Writable{backend_.create_event(device_), 0, Ticket{}});
   }
-  starts_.resize(depth);
+  starts_.resize(ring_->most());
   consumer_ = backend_.wrap_external(device_, 0);
   reaper_ = std::make_unique<Thread>("fl-reaper", [this] { reap_loop(); });
   try {

@@ -26,9 +26,9 @@ class Prefetcher {
  public:
   using Clock = Ring::Clock;
 
-  /// `backend` outlives the prefetcher and its reservations. Starts both threads. Throws
-  /// InvalidArgument for a device that does not exist, BackendError when the device refuses.
-  Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes);
+  /// `backend` outlives the prefetcher and its reservations. Starts both threads. `most`: see Ring.
+  /// Throws InvalidArgument for a device that does not exist, BackendError when the device refuses.
+  Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes, size_t most = 0);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;

@@ -14,13 +14,35 @@ double seconds_since(Ring::Clock::time_point start) {
 
 }  // namespace
 
-Ring::Ring(size_t depth, size_t max_slot_bytes, Allocate allocate)
+Ring::Ring(size_t depth, size_t max_slot_bytes, Allocate allocate, size_t most)
     : max_slot_bytes_(max_slot_bytes),
       allocate_(std::move(allocate)),
-      slots_(depth),
-      windows_(depth) {
+      slots_(most == 0 ? depth : most),
+      windows_(slots_.size()),
+      depth_(depth) {
   if (depth == 0) throw InvalidArgument("depth must be at least 1, got 0");
-  reap_queue_.reserve(depth);
+  if (depth > slots_.size()) {
+    throw InvalidArgument("depth " + std::to_string(depth) + " is above the most it may become, " +
+                          std::to_string(slots_.size()));
+  }
+  reap_queue_.reserve(slots_.size());
+}
+
+size_t Ring::depth() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return depth_;
+}
+
+void Ring::deepen(size_t depth) {
+  if (depth > slots_.size()) {
+    throw InvalidArgument("the ring was made for a depth of up to " +
+                          std::to_string(slots_.size()) + ", not " + std::to_string(depth));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (depth <= depth_) return;
+  depth_ = depth;
+  slot_freed_.notify_all();
+  issuable_.notify_all();
 }
 
 Ring::Epoch Ring::open_epoch() {
@@ -32,13 +54,16 @@ Ring::Epoch Ring::open_epoch() {
 Ring::Wait Ring::reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
                                 Clock::time_point deadline, Filling* filling) {
   const auto start = Clock::now();
-  const bool woke = slot_freed_.wait_until(
-      lock, deadline, [&] { return over(epoch) || slot(reserved_).state == SlotState::kFree; });
+  // The next slot in turn may still be in the making for a cancelled epoch.
+  const bool woke = slot_freed_.wait_until(lock, deadline, [&] {
+    return over(epoch) || (used_ < depth_ && slot(reserved_).state == SlotState::kFree);
+  });
   stats_.producer_wait_s += seconds_since(start);
   if (over(epoch)) return Wait::kOver;
   if (!woke) return Wait::kTimeout;
   *filling = Filling{epoch, reserved_, nullptr, 0};
   slot(reserved_).state = SlotState::kFilling;
+  ++used_;
   ++reserved_;
   return Wait::kOk;
 }
@@ -56,6 +81,7 @@ Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point dead
   const Wait waited = reserve_locked(lock, epoch, deadline, &mine);
   if (waited != Wait::kOk) return waited;
   Slot& next = slot(mine.seq);
+  take_memory_locked(next, bytes);
   if (next.memory == nullptr || next.memory->bytes() < bytes) {
     // Mapping and pinning take milliseconds; the FILLING state alone protects the slot meanwhile.
     lock.unlock();
@@ -76,6 +102,22 @@ Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point dead
   mine.bytes = bytes;
   *filling = mine;
   return Wait::kOk;
+}
+
+void Ring::take_memory_locked(Slot& slot, size_t bytes) {
+  if (slot.memory != nullptr) return;
+  size_t holding = 0;
+  Slot* best = nullptr;
+  for (Slot& each : slots_) {
+    if (&each == &slot) continue;
+    // Whose memory a late producer of a cancelled epoch may be exchanging at the moment.
+    const bool filling = each.state == SlotState::kFilling;
+    if (filling || each.memory != nullptr) ++holding;
+    if (each.state != SlotState::kFree || each.memory == nullptr) continue;
+    const bool fits = each.memory->bytes() >= bytes;
+    if (best == nullptr || (fits && best->memory->bytes() < bytes)) best = &each;
+  }
+  if (holding >= depth_ && best != nullptr) slot.memory = std::move(best->memory);
 }
 
 void Ring::grow(Slot& slot, size_t bytes) {
@@ -163,7 +205,7 @@ Ring::Wait Ring::put(uint64_t epoch, EntryKind kind, Clock::time_point deadline)
 }
 
 bool Ring::credit_fits(uint64_t seq) const {
-  return seq < delivered_ + windows_.size() && window(seq).credit.plan != nullptr &&
+  return seq < delivered_ + depth_ && window(seq).credit.plan != nullptr &&
          window(seq).credit.plan == slot(seq).plan;
 }
 
@@ -175,7 +217,7 @@ bool Ring::wait_issue(Issue* issue) {
       if (!failure_.empty() || cancelling_ > 0 || issued_ == filled_) return false;
       // An error needs no credit, but its place in the window must be free.
       return slot(issued_).kind == EntryKind::kBatch ? credit_fits(issued_)
-                                                     : issued_ < delivered_ + windows_.size();
+                                                     : issued_ < delivered_ + depth_;
     });
     if (closed_) return false;
     Slot& next = slot(issued_);
@@ -229,7 +271,7 @@ void Ring::reaped(const Reap& reap, double device_s, double device_wait_s) {
 std::vector<Ring::Uncredited> Ring::uncredited(bool ahead) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Uncredited> missing;
-  for (uint64_t seq = issued_ + (issuing_ ? 1 : 0); seq < delivered_ + windows_.size(); ++seq) {
+  for (uint64_t seq = issued_ + (issuing_ ? 1 : 0); seq < delivered_ + depth_; ++seq) {
     if (seq < filled_) {
       if (slot(seq).kind == EntryKind::kBatch && !credit_fits(seq)) {
         missing.push_back({seq, true});
@@ -242,7 +284,7 @@ std::vector<Ring::Uncredited> Ring::uncredited(bool ahead) const {
 }
 
 bool Ring::wants_credit(uint64_t seq) const {
-  const bool in_window = seq >= delivered_ && seq < delivered_ + windows_.size();
+  const bool in_window = seq >= delivered_ && seq < delivered_ + depth_;
   if (in_window && seq < issued_ && window(seq).kind != EntryKind::kBatch) return false;
   if (!in_window || seq < issued_ + (issuing_ ? 1 : 0)) {
     throw InvalidArgument("no credit is wanted for batch " + std::to_string(seq));
@@ -282,7 +324,8 @@ Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket) {
   if (!asking_) {  // it comes again after a timeout, and with a credit
     asking_ = true;
     ++stats_.asked;
-    stats_.found += filled_ - delivered_;
+    stats_.found_last = filled_ - delivered_;
+    stats_.found += stats_.found_last;
   }
   const auto needs_credit = [&] {
     return issued_ == delivered_ && !issuing_ && issued_ < filled_ &&
@@ -354,6 +397,7 @@ Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
 }
 
 void Ring::free_locked(Slot& slot) {
+  if (slot.state != SlotState::kFree) --used_;
   slot.state = SlotState::kFree;
   slot.plan = nullptr;
   slot_freed_.notify_all();

@@ -19,11 +19,15 @@ namespace fastloader {
 /// of events can be forced in a test.
 ///
 /// Batches are numbered by 64-bit sequence numbers that never restart; batch `seq` lives in slot
-/// `seq % depth` and uses credit `seq % depth`. At any time
+/// `seq % most` and uses credit `seq % most`, where `most` is what the depth may become. At any
+/// time
 ///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
 /// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
 /// is also why one event per slot is enough: it is recorded for `seq` only after the reaper has
-/// freed the slot of `seq - depth` and the consumer's stream has captured its ticket.
+/// freed the slot of `seq - most` and the consumer's stream has captured its ticket.
+///
+/// Where `most` exceeds the depth, a slot that is reserved takes over the memory of a free one, so
+/// that no more than `depth` slots hold any.
 ///
 /// A producer may have several slots in the making, [filled, reserved), and commits them in order.
 /// The memory of a FILLING slot is whoever's `begin_fill` it was, until that one commits or
@@ -42,7 +46,7 @@ class Ring {
   /// One batch in the hands of the prefetch thread; nobody else touches slot or credit meanwhile.
   struct Issue {
     uint64_t seq = 0;
-    size_t index = 0;  ///< seq % depth
+    size_t index = 0;  ///< seq % most
     const std::byte* data = nullptr;
     std::shared_ptr<const BatchPlan> plan;
     Credit* credit = nullptr;
@@ -75,12 +79,19 @@ class Ring {
     double device_wait_s = 0;    ///< the side stream at waiting for the consumer's stream
     uint64_t asked = 0;          ///< times the consumer came for a batch,
     uint64_t found = 0;          ///< and how many it found in the ring then, in all
+    uint64_t found_last = 0;     ///< the last time
   };
 
-  /// `max_slot_bytes` is the most that one batch may take. Throws InvalidArgument for depth 0.
-  Ring(size_t depth, size_t max_slot_bytes, Allocate allocate);
+  /// `max_slot_bytes` is the most that one batch may take; `most`, unless 0, the depth that
+  /// `deepen` may come to. Throws InvalidArgument for depth 0, or one above `most`.
+  Ring(size_t depth, size_t max_slot_bytes, Allocate allocate, size_t most = 0);
 
-  size_t depth() const { return slots_.size(); }
+  size_t depth() const;
+  /// What the depth may become.
+  size_t most() const { return slots_.size(); }
+  /// From now on there are `depth` slots and credits. Never fewer than before: memory that somebody
+  /// writes into cannot be taken away. Any thread. Throws InvalidArgument above `most`.
+  void deepen(size_t depth);
 
   struct Epoch {
     uint64_t number = 0;     ///< from 1
@@ -184,6 +195,7 @@ class Ring {
                      size_t copied);
   void abandon_locked(const Filling& filling);
   void grow(Slot& slot, size_t bytes);
+  void take_memory_locked(Slot& slot, size_t bytes);
   Ticket cancel_locked(std::unique_lock<std::mutex>& lock);
   void free_locked(Slot& slot);
 
@@ -197,7 +209,9 @@ class Ring {
   std::condition_variable arrived_;     // consumer waits, and cancel() for the end of an issue
   std::vector<Slot> slots_;
   std::vector<Window> windows_;
-  std::vector<Reap> reap_queue_;  // first in, first out; reserved for depth entries
+  std::vector<Reap> reap_queue_;  // first in, first out; reserved for `most` entries
+  size_t depth_;
+  size_t used_ = 0;  // slots that are not free
   uint64_t epoch_ = 0;
   uint64_t reserved_ = 0;   // next sequence number to be filled
   uint64_t filled_ = 0;     // next to commit

@@ -22,6 +22,7 @@ from typing import Any
 
 from fastloader.bench.contender import Contender
 from fastloader.bench.measure import Timing, ratio, spread
+from fastloader.bench.scenarios import ON_DEVICE
 
 Timings = Mapping[str, Timing]
 Json = dict[str, Any]
@@ -48,6 +49,7 @@ LOADERS = [
     Target("timm", "fastloader-float32"),
     Target("bare-decode", "fastloader-uint8", 1.08, 1.25),
     Target("bare-roi", "fastloader-uint8"),
+    *(Target(name, "fastloader-device") for name in ON_DEVICE if name != "fastloader-device"),
 ]
 FIRST_BATCH_AT_MOST = 2.0  # steady batches
 RESIZE_AT_MOST = 1.3  # of Pillow-SIMD's time

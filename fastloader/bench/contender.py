@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ class Failed(Exception):
 
 
 class Contender:
-    """Lives from its construction, which takes as long as its first epoch, until close().
+    """Lives from its construction, which takes as long as its first epoch, until close(). ``program``
+    is what the interpreter runs.
 
     ``timing`` and ``cpu``: seconds for each picture, one value per round, passed and spent by all its
     threads and workers. ``memory``: bytes that it and its workers
@@ -33,7 +35,12 @@ class Contender:
     """
 
     def __init__(
-        self, name: str, scenario: Scenario, settings: Settings, interpreter: str | None
+        self,
+        name: str,
+        scenario: Scenario,
+        settings: Settings,
+        interpreter: str | None,
+        program: Sequence[str] = ("-m", "fastloader.bench.process"),
     ) -> None:
         self.name, self.scenario = name, scenario
         self.threads = scenario.threads or settings.threads
@@ -41,7 +48,7 @@ class Contender:
         self._said = Path(settings.work, f"{name}.stderr")
         with self._said.open("w") as said:
             self._process = subprocess.Popen(
-                [interpreter or sys.executable, "-m", "fastloader.bench.process"],
+                [interpreter or sys.executable, *program],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -59,7 +66,7 @@ class Contender:
                 "scenario": dataclasses.asdict(scenario),
                 "settings": dataclasses.asdict(settings),
             }
-            answer = self._ask(json.dumps(told))
+            answer = self.ask(json.dumps(told))
         except Failed:
             self.close()
             raise
@@ -71,7 +78,7 @@ class Contender:
         self._note_memory()
 
     def round(self) -> None:
-        epoch = self._ask("epoch")
+        epoch = self.ask("epoch")
         self.timing.seconds.append(epoch["seconds"] / epoch["pictures"])
         self.cpu.seconds.append(epoch["cpu_s_per_picture"])
         self._note_memory()
@@ -81,7 +88,7 @@ class Contender:
     def begin_anew(self) -> None:
         """Another loader up to its first batch. After all rounds: it would show in the memory."""
         if self._is_shown:
-            self.first_batches.append(self._ask("first")["seconds"])
+            self.first_batches.append(self.ask("first")["seconds"])
 
     @property
     def _is_shown(self) -> bool:
@@ -101,7 +108,8 @@ class Contender:
             self._process.wait()
         self._process.stdout.close()
 
-    def _ask(self, line: str) -> dict[str, Any]:
+    def ask(self, line: str) -> dict[str, Any]:
+        """The answer of its process to one command."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(line + "\n")

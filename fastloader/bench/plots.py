@@ -77,10 +77,12 @@ def throughput(results: Json) -> Figure | None:
     axes.set_yticks(range(len(loaders)), [_label(each) for _, each in loaders])
     axes.set_xlim(0, fastest * 1.12)
     axes.set_xlabel("pictures per second (median of the rounds; the line spans all rounds)")
-    axes.barh(
-        [0], [0], color="#999999", hatch="///", edgecolor="white", label="float32, normalised"
-    )
-    axes.legend(loc="lower right", framealpha=1)
+    if any(_hatch(each) for _, each in loaders):
+        axes.barh(
+            [0], [0], color="#999999", hatch="///", edgecolor="white", label="float32, normalised"
+        )
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="lower right", framealpha=1)
     _title(figure, results, f"Throughput with {_threads(results)}")
     return figure
 
@@ -245,8 +247,10 @@ def _threads(results: Json) -> str:
 def _title(figure: Figure, results: Json, what: str) -> None:
     machine, settings = results["machine"], results["settings"]
     busy = ", machine busy: preliminary" if results["busy"] else ""
+    device = settings.get("device")
+    where = "" if device is None else f" into the memory of {machine['gpu'] or device}"
     figure.suptitle(
-        f"{what}: JPEG to 224x224, batches of {settings['batch_size']}\n"
+        f"{what}: JPEG to 224x224{where}, batches of {settings['batch_size']}\n"
         f"{machine['cpu']}, {machine['cores']} cores, {machine['date']}{busy}",
         fontsize=10,
     )

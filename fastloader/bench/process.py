@@ -4,7 +4,8 @@ standard input and output, one JSON object per line.
 It is told the scenario and the settings, and answers with {"ready": ...} once the first epoch is over
 (imports, compilation, page cache), or with {"skip": reason} when its peer cannot be imported. Then, to
 "epoch": {"pictures", "seconds", "cpu_s_per_picture", "waits": seconds for each batch}; to "first":
-{"seconds"} from constructing another dataset and loader to its first batch.
+{"seconds"} from constructing another dataset and loader to its first batch. With a device, the clock
+stops when what was queued on it is done.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from typing import Any
 from fastloader.bench.scenarios import Scenario, Settings
 
 Epoch = Callable[[], Iterator[int]]
+Commands = dict[str, Callable[[], dict[str, Any]]]
+# What `serve` is to answer besides, made of what starts an epoch of batches, and the settings.
+Further = Callable[[Callable[[], Iterator[Any]], Settings], Commands]
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def main() -> None:
+def main(further: Further | None = None) -> None:
     # What libraries print must not get between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -46,35 +50,57 @@ def main() -> None:
     try:
         make = getattr(module, scenario.function)
         versions = {"python": platform.python_version(), **module.versions()}
-        serve(scenario, lambda: make(settings), versions, answer)
+        serve(scenario, settings, lambda: make(settings), versions, answer, further)
     except Exception:
         answer(failed=traceback.format_exc())
 
 
 def serve(
     scenario: Scenario,
-    make: Callable[[], Epoch],
+    settings: Settings,
+    make: Callable[[], Callable[[], Iterator[Any]]],
     versions: dict[str, str],
     answer: Callable[..., None],
+    further: Further | None = None,
 ) -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)  # as in worker processes
+    # The stages, which make no batch, run beside the loaders and have no device.
+    device = settings.device if scenario.output else None
+    settle = (lambda: _synchronize(device)) if device else (lambda: None)
     start = time.perf_counter()
-    epoch = make()
+    loader = make()
+    epoch = counted(loader) if device else loader
     batches = epoch()
     next(batches)
+    settle()
     cold = time.perf_counter() - start
     for _ in batches:
         pass
+    commands: Commands = {
+        "epoch": lambda: run(epoch, scenario.lead, settle),
+        "first": lambda: {"seconds": first_batch(make, settle)},
+    }
+    if further is not None:
+        commands |= further(loader, settings)
     answer(ready=versions, cold_first_batch_s=cold)
-    for command in sys.stdin:
-        if command == "epoch\n":
-            answer(**run(epoch, scenario.lead))
-        elif command == "first\n":
-            answer(seconds=first_batch(make))
+    for line in sys.stdin:
+        answer(**commands[line.strip()]())
 
 
-def run(epoch: Epoch, lead: int) -> dict[str, Any]:
+def counted(batches: Callable[[], Iterator[Any]]) -> Epoch:
+    return lambda: (len(labels) for _images, labels in batches())
+
+
+def _synchronize(device: str) -> None:
+    import torch
+
+    from fastloader import _torch
+
+    _torch.synchronize(torch.device(device))
+
+
+def run(epoch: Epoch, lead: int, settle: Callable[[], None]) -> dict[str, Any]:
     cpu = cpu_seconds()
     batches = epoch()
     ahead = sum(next(batches) for _ in range(lead))
@@ -83,6 +109,7 @@ def run(epoch: Epoch, lead: int) -> dict[str, Any]:
     for count in batches:
         arrivals.append(time.perf_counter())
         pictures += count
+    settle()
     seconds = time.perf_counter() - start
     cpu = (cpu_seconds() - cpu) / (ahead + pictures)
     waits = [later - sooner for sooner, later in itertools.pairwise(arrivals)]
@@ -114,11 +141,14 @@ def _children(process: str) -> list[str]:
     return found
 
 
-def first_batch(make: Callable[[], Epoch]) -> float:
+def first_batch(
+    make: Callable[[], Callable[[], Iterator[Any]]], settle: Callable[[], None]
+) -> float:
     start = time.perf_counter()
     epoch = make()
     batches = epoch()
     next(batches)
+    settle()
     seconds = time.perf_counter() - start
     # What it has begun beyond that batch must end before anything else is measured.
     batches.close()  # type: ignore[attr-defined]

@@ -4,7 +4,8 @@ Every scenario (scenarios/) has a process of its own, which stays alive over the
 worker processes; one runs at a time, the order turns round from round to round, and ratios are taken
 round by round. What is not installed is skipped, and the reason stands in the results. Peers whose
 packages exclude each other, such as Pillow and Pillow-SIMD, run with the interpreter of another
-environment. comparison.py makes ratios of what is measured, tables.py and plots.py show it.
+environment. With a device, the loaders deliver into its memory, and an epoch ends when the device has
+the last batch. comparison.py makes ratios of what is measured, tables.py and plots.py show it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import Any
 from PIL import Image
 
 from fastloader._limits import available_threads
-from fastloader.bench import comparison, measure, plots, tables
+from fastloader.bench import comparison, measure, tables
 from fastloader.bench.contender import Contender, Failed, Skipped
-from fastloader.bench.scenarios import SCENARIOS, Scenario, Settings, with_threads
+from fastloader.bench.scenarios import NOT_ON_DEVICE, Scenario, Settings, offered, with_threads
 from fastloader.cli import pictures
 
 MOST_MADE = 500  # pictures, where no folder is named
@@ -46,6 +47,7 @@ class Options:
     only: list[str]
     python: dict[str, str]
     out: Path
+    device: str | None = None
 
 
 @dataclasses.dataclass
@@ -59,14 +61,17 @@ class Group:
 
 def run(options: Options) -> int:
     """Measures, writes everything to ``options.out``, prints the tables. Returns the exit status."""
+    from fastloader.bench import plots  # benchmarks/gpu measures without matplotlib
+
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="fastloader-bench-") as work:
         found = photographs(options.data or made(Path(work, "made"), options.pictures))
         epoch = Path(work, "epoch")
         distinct = link(found, epoch, options.pictures)
         threads = options.threads[-1]
-        settings = Settings(str(epoch), work, threads, options.batch_size)
-        main = measured(chosen(options.only), options, settings)
+        settings = Settings(str(epoch), work, threads, options.batch_size, options.device)
+        main = measured(chosen(options.only, options.device), options, settings)
+        main.skipped |= left_out(options.only, options.device)
         others = [
             measured(scaling(main, count), options, settings) for count in options.threads[:-1]
         ]
@@ -79,6 +84,7 @@ def run(options: Options) -> int:
             "pictures": options.pictures,
             "batch_size": options.batch_size,
             "threads": threads,
+            "device": options.device,
             "repeats": options.repeats,
             "load_before": load,
         },
@@ -129,13 +135,20 @@ def link(found: list[Path], epoch: Path, count: int) -> int:
     return len(chosen)
 
 
-def chosen(only: list[str]) -> dict[str, Scenario]:
+def chosen(only: list[str], device: str | None) -> dict[str, Scenario]:
     """The scenarios of the comparison; ``only`` names peers or scenarios."""
     return {
         name: scenario
-        for name, scenario in SCENARIOS.items()
+        for name, scenario in offered(device).items()
         if not only or {name, scenario.peer} & set(only)
     }
+
+
+def left_out(only: list[str], device: str | None) -> dict[str, str]:
+    """Peers that have no scenario for a device, with the reason."""
+    if device is None:
+        return {}
+    return {name: why for name, why in NOT_ON_DEVICE.items() if not only or name in only}
 
 
 def scaling(main: Group, count: int) -> dict[str, Scenario]:

@@ -34,8 +34,8 @@ def _head(results: Json) -> str:
         f"{machine['isa']}. {settings['data']}: {settings['distinct_pictures']} photographs, "
         f"{settings['pictures']} in an epoch, batch {settings['batch_size']}, "
         f"RandomResizedCrop-224 and flip, {settings['threads']} threads or worker processes, "
-        f"{settings['repeats']} rounds, page cache warm. Ratios are medians over the rounds, in "
-        "brackets the smallest and the largest."
+        f"{settings['repeats']} rounds, page cache warm{_where(settings)}. "
+        "Ratios are medians over the rounds, in brackets the smallest and the largest."
     )
     if results["busy"]:
         text += (
@@ -43,6 +43,11 @@ def _head(results: Json) -> str:
             f"{settings['load_before']:.1f} before the first round)."
         )
     return text
+
+
+def _where(settings: Json) -> str:
+    device = settings.get("device")
+    return "" if device is None else f", into the memory of {device}"
 
 
 def _speeds(results: Json) -> str:

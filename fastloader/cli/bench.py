@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastloader._limits import available_threads
-from fastloader.bench.scenarios import PEERS, SCENARIOS
+from fastloader.bench.scenarios import ON_DEVICE, PEERS, SCENARIOS
 
 
 def add_command(commands: Any) -> None:
@@ -52,10 +52,15 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--only",
         nargs="+",
-        choices=[*PEERS, *SCENARIOS],
+        choices=list(dict.fromkeys([*PEERS, *SCENARIOS, *ON_DEVICE])),
         default=[],
         metavar="PEER",
         help="these peers or scenarios and no others",
+    )
+    parser.add_argument(
+        "--device",
+        help="have the loaders deliver into this device's memory, such as cuda, normalised in "
+        "bfloat16 and channels_last; peers that cannot are listed with the reason",
     )
     parser.add_argument(
         "--python",
@@ -79,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if missing:
         print(f"fastloader bench: {missing}", file=sys.stderr)
         return 1
+    from fastloader import _torch
     from fastloader.bench import suite
 
     options = suite.Options(
@@ -90,7 +96,13 @@ def run(arguments: argparse.Namespace) -> int:
         only=arguments.only,
         python=dict(arguments.python),
         out=arguments.out,
+        device=arguments.device,
     )
+    try:
+        _torch.resolve_device(options.device)
+    except (TypeError, ValueError) as error:
+        print(f"fastloader bench: {error}", file=sys.stderr)
+        return 1
     try:
         return suite.run(options)
     except suite.NoPictures as error:

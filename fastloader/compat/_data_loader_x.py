@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastloader._position import Progress
+from fastloader._progress import Progress
 from fastloader.compat.prefetch_generator import BackgroundGenerator
 from fastloader.loader import FastLoader
 

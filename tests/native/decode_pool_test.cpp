@@ -1,6 +1,10 @@
 #include "decode_pool_test.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -86,6 +90,70 @@ TEST(a_quota_is_never_exceeded_and_holds_up_nobody_else) {
   expect_done(pool, second);
   EXPECT_EQ(two.source->most_inside(), 2u);
   EXPECT_EQ(one.source->most_inside(), 1u);
+}
+
+TEST(a_quota_that_grows_wakes_threads_and_one_that_shrinks_lets_them_finish) {
+  DecodePool pool;
+  const Loader loader(12, 1);
+  loader.source->hold_all();
+  pool.grow(3);
+  const Batch batch = submitted(pool, loader.batch(range(0, 12)));
+  loader.source->wait_begun(1);
+  pool.set_threads(*loader.quota, 4);  // one more than there are
+  EXPECT_EQ(pool.threads(), 4u);
+  EXPECT_EQ(pool.threads(*loader.quota), 4u);
+  loader.source->wait_begun(4);
+  pool.set_threads(*loader.quota, 2);
+  // Four are at it: two may be done with theirs before anybody begins another.
+  loader.source->open(loader.source->begun()[0]);
+  loader.source->open(loader.source->begun()[1]);
+  loader.source->open(loader.source->begun()[2]);
+  loader.source->wait_begun(5);
+  EXPECT_EQ(loader.source->begun().size(), 5u);
+  loader.source->open_all();
+  expect_done(pool, batch);
+  EXPECT_EQ(loader.source->most_inside(), 4u);
+  EXPECT_THROW(pool.set_threads(*loader.quota, 0), InvalidArgument, "quota");
+}
+
+TEST(a_quota_that_changes_all_the_time_loses_no_wake_up) {
+  DecodePool pool;
+  const Loader loader(16, 1);
+  for (uint64_t i = 0; i < 60; ++i) {
+    const Batch batch = submitted(pool, loader.batch(range(0, 1 + i % 9)));
+    pool.set_threads(*loader.quota, 1 + i % 5);
+    expect_done(pool, batch);
+  }
+  EXPECT_EQ(pool.threads(), 5u);
+}
+
+TEST(threads_that_yield_to_others_are_nicer_and_so_are_later_ones) {
+  DecodePool pool;
+  const Loader loader(8, 2);
+  pool.grow(1);
+  pool.lower_priority();
+  pool.grow(2);
+  expect_done(pool, submitted(pool, loader.batch(range(0, 8))));
+  const int mine = getpriority(PRIO_PROCESS, 0);
+  size_t nicer = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    const int thread = std::stoi(entry.path().filename());
+    std::ifstream name(entry.path() / "comm");
+    std::string text;
+    if (!std::getline(name, text) || text != "fl-decode") continue;
+    if (getpriority(PRIO_PROCESS, static_cast<id_t>(thread)) == std::min(mine + 5, 19)) ++nicer;
+  }
+  EXPECT_EQ(nicer, 2u);
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), mine);
+}
+
+TEST(the_time_on_a_processor_is_counted) {
+  DecodePool pool;
+  const Loader loader(8, 1);
+  EXPECT_EQ(pool.cpu_ns(), 0);
+  pool.grow(1);
+  expect_done(pool, submitted(pool, loader.batch(range(0, 8))));
+  EXPECT(pool.cpu_ns() > 0);
 }
 
 TEST(no_wake_up_is_lost_when_quotas_are_full) {

@@ -1,5 +1,6 @@
 // The slot state machine, the order of batches and the credits, with every role played by the test.
-// What ends an epoch or a ring is in ring_end_test.cpp, memory in ring_growth_test.cpp.
+// What ends an epoch or a ring is in ring_end_test.cpp, memory in ring_growth_test.cpp, a depth
+// that grows in ring_depth_test.cpp.
 
 #include "ring_test.h"
 

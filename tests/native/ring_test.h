@@ -58,11 +58,14 @@ inline SharedPlan plan_of(size_t bytes) {
 
 /// A ring on fake memory, with all four roles in the hands of the test.
 struct RingBench {
-  explicit RingBench(size_t depth, size_t limit = 1 << 20)
-      : ring(depth, limit, [this](size_t bytes) {
-          if (before_allocation) before_allocation(bytes);
-          return std::make_unique<FakeBlock>(bytes, why_not_pinned);
-        }) {}
+  explicit RingBench(size_t depth, size_t limit = 1 << 20, size_t most = 0)
+      : ring(
+            depth, limit,
+            [this](size_t bytes) {
+              if (before_allocation) before_allocation(bytes);
+              return std::make_unique<FakeBlock>(bytes, why_not_pinned);
+            },
+            most) {}
 
   /// Fills the next slot with `value`; the answer of whichever call ended it.
   Wait fill(uint64_t epoch, const SharedPlan& plan, int value,

@@ -10,7 +10,7 @@ from augmenting import CLASSES, ERASINGS, KINDS, MIXINGS, batches_of, delivered,
 from pictures import plain_folder
 
 from exact import same_bits
-from fastloader import DevicePrefetcher, FastLoader, _augmentation
+from fastloader import DevicePrefetcher, FastLoader, _augment_torch
 from fastloader import transforms as T
 from fastloader._augmentation import Augmentation, Mixing, RandomErasing
 from fastloader.datasets import ImageFolder
@@ -86,14 +86,14 @@ def test_the_table_and_the_random_bits_are_the_native_ones():
     script = runpy.run_path(str(root / "tools" / "make_normal_table.py"))
     assert script["text"]() == committed
     numbers = [int(word) for word in committed.partition("\n")[2].split(",") if word.strip()]
-    table = _augmentation._normal_table()
+    table = _augment_torch._normal_table()
     assert (table * 2**16).tolist() == numbers
     quantiles = 0.5 + (torch.arange(2048, dtype=torch.float64) + 0.5) / 4096
     exact = torch.special.ndtri(quantiles)
     assert (torch.from_numpy(table).double() - exact).abs().max() <= 2**-17 * 1.0001
     # Random123's kat_vectors.
     ones = np.full(1, 0xFFFFFFFF, dtype=np.uint64)
-    words = _augmentation._philox((ones,) * 4, 2**64 - 1)
+    words = _augment_torch._philox((ones,) * 4, 2**64 - 1)
     assert [int(word[0]) for word in words] == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 

@@ -120,6 +120,26 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
         assert_is_a_plot(tmp_path / "out" / f"peers-{name}.png")
 
 
+@pytest.mark.slow
+def test_into_the_memory_of_a_device(tmp_path):
+    """Of this one, since every machine has it."""
+    results, table, status = run_bench(
+        tmp_path / "out",
+        *("--device", "cpu", "--only", "fastloader-device", "dataloader-pillow-device", "ffcv"),
+        *("--pictures", 10, "--batch-size", 4, "--repeats", 1, "--threads", 2),
+    )
+    assert status == 0
+    assert list(results["scenarios"]) == ["fastloader-device", "dataloader-pillow-device"]
+    for each in results["scenarios"].values():
+        assert each["output"] == "bfloat16, channels_last"
+        assert each["seconds_per_picture"][0] > 0 and len(each["first_batch_s"]) == 1
+    (compared,) = results["ratios"]
+    assert (compared["slow"], compared["met"]) == ("dataloader-pillow-device", None)
+    assert results["settings"]["device"] == "cpu" and "into the memory of cpu" in table
+    assert list(results["skipped"]) == ["ffcv"] and "ffcv: has no scenario" in table
+    assert_is_a_plot(tmp_path / "out" / "peers-throughput.png")
+
+
 def test_it_says_what_is_wrong_with_its_arguments(tmp_path, capsys, monkeypatch):
     (tmp_path / "empty").mkdir()
     out = tmp_path / "out"
@@ -135,6 +155,8 @@ def test_it_says_what_is_wrong_with_its_arguments(tmp_path, capsys, monkeypatch)
             main(["bench", *arguments])
         assert raised.value.code == 2
         assert said in capsys.readouterr().err
+    assert main(["bench", "--device", "mtia:99", "--out", str(out)]) == 1
+    assert "fastloader bench: device='mtia:99'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["bench", "--out", str(out)]) == 1
     assert "needs matplotlib: pip install 'fastloader[bench]'" in capsys.readouterr().err
@@ -343,3 +365,25 @@ def test_the_ablation_measures_every_cell(tmp_path):
         for name, share in each["lost"].items():
             assert 0 < share["min"] <= share["median"] <= share["max"] <= 1, name
     assert_is_a_plot(tmp_path / "ablation.png")
+
+
+def test_auto_is_compared_with_every_fixed_setting(tmp_path):
+    script = PACKAGE_ROOT / "benchmarks" / "autotune.py"
+    if not script.is_file():
+        pytest.skip("needs the source tree")
+    few = ["--pictures", "200", "--repeats", "1", "--only", "decoding;uneven, device;Python"]
+    done = subprocess.run(
+        [sys.executable, str(script), *few, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "autotune.json").read_text())
+    assert list(results["situations"]) == ["decoding", "uneven, device", "Python"]
+    for name, each in results["situations"].items():
+        assert set(each["chosen"]) == {"num_workers", "depth"}
+        assert len(each["timings"]) == (4 if name == "Python" else 7)
+        assert each["best"] in each["timings"] and each["best"] != "auto"
+    assert results["worst_auto_over_best"] >= results["median_auto_over_best"] > 0

@@ -286,13 +286,13 @@ def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
 
 def test_threads_are_divided_between_the_ranks_of_a_machine(tmp_path):
     source = """
-    from fastloader import loader as module
+    from fastloader import _autotune as module
     module.available_threads = lambda: 8
-    by_launcher = module._own_threads()
+    by_launcher = module.own_threads()
     del os.environ["LOCAL_WORLD_SIZE"]
-    unknown = module._own_threads()
+    unknown = module.own_threads()
     list(FastLoader(Pictures(8), 2, distributed="pad"))
-    counted = module._own_threads()
+    counted = module.own_threads()
     report([by_launcher, unknown, counted])
     """
     assert torchrun(tmp_path, 2, source) == [[4, 8, 4]] * 2

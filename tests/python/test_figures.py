@@ -68,6 +68,36 @@ def test_fills_in_and_is_content_then(project, capsys):
     assert figures.main(["--check"], root) == 0
 
 
+def test_results_of_a_gpu_are_said_to_be_missing_until_there_are_some(project):
+    root = project("nothing")
+    page = root / "docs" / "gpu.md"
+    page.write_text(mark("gpu.results", ""))
+    results = root / "benchmarks" / "results"
+    rehearsal = {"plan": {"name": "rehearsal"}}
+    (results / "gpu-rehearsal.json").write_text(json.dumps(rehearsal))
+    assert figures.main([], root) == 0
+    assert page.read_text() == mark("gpu.results", figures.NO_GPU)
+    about = json.loads((results / "peers.json").read_text())["machine"]
+    run = {
+        "machine": about,
+        **{"device": "Z80", "driver": "1.0", "torch": "2.13", "threads": 2},
+        "plan": {"name": "full"},
+        "failed": {"peers": "Traceback"},
+        "goals": [
+            {
+                **{"what": "normalise", "value": 0.876, "predicted": 0.9, "remark": ""},
+                **{"goal": "at least", "limit": 0.9, "met": False},
+            }
+        ],
+    }
+    (results / "gpu-z80.json").write_text(json.dumps(run))
+    assert figures.main(["--check"], root) == 1
+    assert figures.main([], root) == 0
+    assert "| normalise | 0.9 | 0.876 | at least 0.9 | **not met** |" in page.read_text()
+    assert "Failed: peers." in page.read_text() and figures.NO_GPU not in page.read_text()
+    assert figures.main(["--check"], root) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

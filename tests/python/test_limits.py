@@ -5,7 +5,7 @@ import os
 import pytest
 from pictures import plain_folder
 
-from fastloader import FastLoader, _limits, loader
+from fastloader import FastLoader, _autotune, _limits
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 
@@ -109,7 +109,7 @@ def test_threads_are_the_smaller_of_affinity_and_quota(tmp_path, eight, membersh
 
 
 def test_a_loader_takes_as_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(loader, "available_threads", lambda: 5)
+    monkeypatch.setattr(_autotune, "available_threads", lambda: 5)
     dataset = ImageFolder(plain_folder(tmp_path, 3), T.Resize((8, 8)))
     made = FastLoader(dataset, 2)
     if not made.plan().startswith("native images"):

@@ -10,7 +10,8 @@ from pictures import plain_folder
 
 import fastloader
 from fastloader import FastLoader, _engine, _extension, _files, _verdict
-from fastloader.datasets import ImageFolder
+from fastloader.cli.__main__ import main
+from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.transforms import CenterCrop, Compose, Resize
 from support import MEAN, STD, Pictures, Stream, run_script
 
@@ -106,6 +107,36 @@ def test_slow_disk(enter_way, slow_disk, processors, small, name):
     said(report, "storage", "storage-bound", "fastloader pack")
     assert report.stages["read"].seconds > 32 * 0.02
     assert report.wait_share > 0.5
+
+
+@needs_native
+@pytest.mark.parametrize("name", ["cpu", "twin"])
+@pytest.mark.parametrize("slow", ["finding", "pages"])
+def test_slow_packed_file(enter_way, monkeypatch, processors, small, tmp_path, name, slow):
+    pytest.importorskip("lmdb")
+    enter_way(name)
+    assert main(["pack", str(small), str(tmp_path / "packed.lmdb")]) == 0
+    dataset = LMDBDataset(tmp_path / "packed.lmdb", Compose([Resize(16), CenterCrop(16)]))
+    if slow == "finding":
+        record = LMDBDataset.record
+
+        def slowly(self, index):
+            time.sleep(0.02)
+            return record(self, index)
+
+        monkeypatch.setattr(LMDBDataset, "record", slowly)
+    else:
+        opened = _files.PackedFiles.opened
+
+        def throttled(self, native):
+            files = opened(self, native)
+            files.source = native.DelayedSource(files.source, 0.02)
+            return files
+
+        monkeypatch.setattr(_files.PackedFiles, "opened", throttled)
+    report = run(make(dataset, num_workers=1))
+    said(report, "storage", "storage-bound", "faster disk")
+    assert report.stages["locate" if slow == "finding" else "read"].seconds > 32 * 0.02
 
 
 @needs_native

@@ -2,6 +2,7 @@
 
 A scenario is a function ``make(settings)`` in a module of its peer's name. It constructs the loader
 and returns a function that starts an epoch: an iterator that yields each batch's number of pictures.
+With a device, loaders yield the batches, (images, labels), as they lie in its memory.
 Importing the module imports the peer, so what is missing shows there and nowhere else.
 """
 
@@ -37,6 +38,7 @@ class Settings:
     work: str  # an empty folder that the scenario may fill
     threads: int  # or worker processes
     batch_size: int
+    device: str | None = None  # None: batches stay where the loader makes them
 
     def samples(self) -> list[tuple[str, int]]:
         """(path, class) in torchvision's order."""
@@ -151,4 +153,46 @@ def _scenarios() -> dict[str, Scenario]:
 
 
 SCENARIOS = _scenarios()
+
+
+def _on_device() -> dict[str, Scenario]:
+    fast, loader, output = "fastloader", "DataLoader", "bfloat16, channels_last"
+    moved = "pin_memory, .to(non_blocking), normalised there"
+
+    def scenario(label: str, peer: str, module: str) -> Scenario:
+        return Scenario(label, peer, module, "on_device", output)
+
+    return {
+        "fastloader-device": scenario("FastLoader", fast, "fast"),
+        "dataloader-pillow-device": scenario(f"{loader} + Pillow, {moved}", "pillow", "pillow"),
+        "dataloader-torchvision-device": scenario(
+            f"{loader} + torchvision on PIL, ToTensor, Normalize, pin_memory, .to(non_blocking)",
+            "torchvision",
+            "torchvision_pil",
+        ),
+        "dataloader-torchvision-v2-device": scenario(
+            f"{loader} + torchvision v2, {moved}", "torchvision-v2", "torchvision_v2"
+        ),
+        "dataloader-pillow-simd-device": scenario(
+            f"{loader} + Pillow-SIMD, {moved}", "pillow-simd", "pillow_simd"
+        ),
+        "timm-device": dataclasses.replace(
+            scenario("timm create_loader with its PrefetchLoader", "timm", "timm"),
+            remark="leaves out the incomplete batch, which is not counted",
+        ),
+        **{name: SCENARIOS[name] for name in ("bare-decode", "bare-roi")},
+    }
+
+
+# Into the memory of a device, normalised, as a training step in bfloat16 wants its images.
+ON_DEVICE = _on_device()
+NOT_ON_DEVICE = {
+    name: "has no scenario here that ends in a device's memory" for name in ("dali", "ffcv", "spdl")
+}
+
+
+def offered(device: str | None) -> dict[str, Scenario]:
+    return SCENARIOS if device is None else ON_DEVICE
+
+
 PEERS = list(dict.fromkeys(scenario.peer for scenario in SCENARIOS.values()))

@@ -11,8 +11,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from fastloader.bench.scenarios import SIZE, Settings, random_box
-from fastloader.bench.scenarios.worker_processes import epochs
+from fastloader.bench.scenarios import SIZE, Settings, random_box, worker_processes
 
 
 def versions() -> dict[str, str]:
@@ -47,7 +46,11 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
 
 def loader(settings: Settings) -> Callable[[], Iterator[int]]:
-    return epochs(Pictures(settings.samples()), settings)
+    return worker_processes.epochs(Pictures(settings.samples()), settings)
+
+
+def on_device(settings: Settings) -> Callable[[], worker_processes.Batches]:
+    return worker_processes.on_device(Pictures(settings.samples()), settings)
 
 
 def resize(settings: Settings) -> Callable[[], Iterator[int]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import PIL
 
-from fastloader.bench.scenarios.pillow import loader, resize, versions
+from fastloader.bench.scenarios.pillow import loader, on_device, resize, versions
 
-__all__ = ["loader", "resize", "versions"]
+__all__ = ["loader", "on_device", "resize", "versions"]
 
 # The fork shows itself by nothing else.
 if ".post" not in PIL.__version__:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import PIL
 import timm
@@ -10,6 +11,7 @@ import torch
 from timm.data import ImageDataset, create_loader
 
 from fastloader.bench.scenarios import MEAN, SIZE, STD, Settings
+from fastloader.bench.scenarios.worker_processes import Batches
 
 
 def versions() -> dict[str, str]:
@@ -17,7 +19,30 @@ def versions() -> dict[str, str]:
 
 
 def loader(settings: Settings) -> Callable[[], Iterator[int]]:
-    batches = create_loader(
+    batches = _loader(settings, use_prefetcher=False, device=torch.device("cpu"))
+    return lambda: (len(labels) for _images, labels in batches)
+
+
+def on_device(settings: Settings) -> Callable[[], Batches]:
+    device = torch.device(settings.device or "cpu")
+    batches = _loader(
+        settings,
+        use_prefetcher=True,
+        device=device,
+        img_dtype=torch.bfloat16,
+        pin_memory=device.type != "cpu",
+    )
+
+    def epoch() -> Batches:
+        for images, labels in batches:
+            # As timm's own train.py with --channels-last.
+            yield images.contiguous(memory_format=torch.channels_last), labels
+
+    return epoch
+
+
+def _loader(settings: Settings, **delivery: Any) -> Any:
+    return create_loader(
         ImageDataset(settings.root),
         input_size=(3, SIZE, SIZE),
         batch_size=settings.batch_size,
@@ -27,7 +52,5 @@ def loader(settings: Settings) -> Callable[[], Iterator[int]]:
         mean=MEAN,
         std=STD,
         num_workers=settings.threads,
-        use_prefetcher=False,
-        device=torch.device("cpu"),
+        **delivery,
     )
-    return lambda: (len(labels) for _images, labels in batches)

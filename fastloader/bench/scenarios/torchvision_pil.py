@@ -10,8 +10,7 @@ import torchvision
 from torchvision import transforms as T
 from torchvision.datasets import ImageFolder
 
-from fastloader.bench.scenarios import MEAN, SIZE, STD, Settings
-from fastloader.bench.scenarios.worker_processes import epochs
+from fastloader.bench.scenarios import MEAN, SIZE, STD, Settings, worker_processes
 
 
 def versions() -> dict[str, str]:
@@ -23,10 +22,18 @@ def versions() -> dict[str, str]:
 
 
 def loader(settings: Settings) -> Callable[[], Iterator[int]]:
+    return worker_processes.epochs(_pictures(settings), settings)
+
+
+def on_device(settings: Settings) -> Callable[[], worker_processes.Batches]:
+    return worker_processes.on_device(_pictures(settings), settings)
+
+
+def _pictures(settings: Settings) -> ImageFolder:
     steps = [
         T.RandomResizedCrop(SIZE),
         T.RandomHorizontalFlip(),
         T.ToTensor(),
         T.Normalize(MEAN, STD),
     ]
-    return epochs(ImageFolder(settings.root, T.Compose(steps)), settings)
+    return ImageFolder(settings.root, T.Compose(steps))

@@ -10,8 +10,7 @@ from torch.utils.data import Dataset
 from torchvision.io import ImageReadMode, decode_image, read_file
 from torchvision.transforms import v2
 
-from fastloader.bench.scenarios import SIZE, Settings
-from fastloader.bench.scenarios.worker_processes import epochs
+from fastloader.bench.scenarios import SIZE, Settings, worker_processes
 
 # Its binary may be missing or of another torch, and torchvision only says so when it is called.
 if not hasattr(torch.ops.image, "decode_image"):
@@ -38,4 +37,8 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
 
 def loader(settings: Settings) -> Callable[[], Iterator[int]]:
-    return epochs(Pictures(settings.samples()), settings)
+    return worker_processes.epochs(Pictures(settings.samples()), settings)
+
+
+def on_device(settings: Settings) -> Callable[[], worker_processes.Batches]:
+    return worker_processes.on_device(Pictures(settings.samples()), settings)

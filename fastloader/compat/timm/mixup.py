@@ -8,14 +8,8 @@ from typing import Any
 
 import torch
 
-from fastloader._augmentation import (
-    Augmentation,
-    EpochDraws,
-    Mixing,
-    Records,
-    augment_bytes,
-    augment_floats,
-)
+from fastloader._augment_torch import augment_bytes, augment_floats
+from fastloader._augmentation import Augmentation, EpochDraws, Mixing, Records
 from fastloader.compat.timm.collate import fast_collate
 
 

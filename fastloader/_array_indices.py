@@ -1,0 +1,96 @@
+"""The index batches of an epoch over arrays, as int64 without a Python int for each."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+CHUNK = 1 << 16  # indices that a sequential sampler is asked for at a time
+
+_MASKS = frozenset([bool, torch.Tensor])
+
+
+def index_batches(sampler: Any) -> Iterator[Any]:
+    """``iter(sampler)``, but for torch's own samplers in torch's own BatchSampler in int64 tensors: the
+    same indices, drawn from the same generators at the same moments, without a Python int each."""
+    if type(sampler) is BatchSampler and type(sampler.sampler) in (
+        RandomSampler,
+        SequentialSampler,
+    ):
+        return _batched(sampler)
+    return iter(sampler)
+
+
+def _batched(sampler: Any) -> Iterator[torch.Tensor]:
+    """BatchSampler.__iter__, which pulls no index before it is needed."""
+    size = sampler.batch_size
+    drawn = _drawn(sampler.sampler)
+    left = torch.empty(0, dtype=torch.int64, device="cpu")
+    while True:
+        parts: list[torch.Tensor] = []
+        missing = size
+        while missing:
+            if not len(left):
+                following = next(drawn, None)
+                if following is None:
+                    break
+                left = following
+                continue  # it may be empty
+            parts.append(left[:missing])
+            left = left[missing:]
+            missing -= len(parts[-1])
+        if not parts or (missing and sampler.drop_last):
+            return
+        yield parts[0] if len(parts) == 1 else torch.cat(parts)
+        if missing:
+            return
+
+
+def _drawn(sampler: Any) -> Iterator[torch.Tensor]:
+    """RandomSampler.__iter__ and SequentialSampler.__iter__, torch 2.4 to 2.13, a tensor at a time."""
+    n = len(sampler.data_source)
+    if type(sampler) is SequentialSampler:
+        for begin in range(0, n, CHUNK):
+            yield torch.arange(begin, min(begin + CHUNK, n), dtype=torch.int64, device="cpu")
+        return
+    if sampler.generator is None:
+        seed = int(torch.empty((), dtype=torch.int64).random_().item())
+        generator = torch.Generator()
+        generator.manual_seed(seed)
+    else:
+        generator = sampler.generator
+    if sampler.replacement:
+        for _ in range(sampler.num_samples // 32):
+            yield torch.randint(high=n, size=(32,), dtype=torch.int64, generator=generator)
+        yield torch.randint(
+            high=n, size=(sampler.num_samples % 32,), dtype=torch.int64, generator=generator
+        )
+    else:
+        for _ in range(sampler.num_samples // n):
+            yield torch.randperm(n, generator=generator)
+        yield torch.randperm(n, generator=generator)[: sampler.num_samples % n]
+
+
+def as_indices(batch: Any) -> Any | None:
+    """A batch of indices as a buffer of int64, None if it holds anything but whole numbers."""
+    kind = type(batch)
+    try:
+        if kind is torch.Tensor:
+            if batch.dtype is not torch.int64 or batch.dim() != 1 or batch.device.type != "cpu":
+                return None
+            return batch.detach().contiguous().numpy()
+        if kind in (list, tuple):
+            # A bool, and a tensor of one, is a mask to tensors, but a number to array.array.
+            if not batch or not _MASKS.isdisjoint(map(type, batch)):
+                return None
+            return np.frombuffer(array.array("q", batch), dtype=np.int64)
+        if kind is np.ndarray and batch.ndim == 1 and batch.dtype.kind in "iu":
+            return np.ascontiguousarray(batch, dtype=np.int64)
+    except (TypeError, OverflowError):
+        pass
+    return None

@@ -1,0 +1,84 @@
+"""One pass of a loader over its sampler."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from fastloader._randomness import Randomness
+
+
+class Progress:
+    """One pass over the sampler: what was drawn from it and how much of that the user has received.
+
+    The outermost iterator of a path calls, in its ``__next__``, `check` first, then `handed` when it
+    returns a batch or raises in a batch's place, and `end` when it raises StopIteration. Index batches
+    may be drawn on another thread; a deque is all that the two share.
+    """
+
+    def __init__(self, epoch: int, saved: dict[str, Any] | None, endless: bool) -> None:
+        self.epoch = epoch
+        self.saved = saved  # the state to go on from
+        self.endless = endless  # an iterable dataset, whose sampler knows no end
+        self.batches: int = saved["batches"] if saved else 0
+        self.before: int = saved["samples"] if saved else 0  # samples received before this pass
+        self.samples = 0  # received in this pass
+        self.in_order = True
+        self.first: Any = saved["first"] if saved else None
+        self.last: Any = saved["last"] if saved else None
+        self.base_seed: int | None = None
+        self.sampler_state: Any = saved["sampler_state"] if saved else None
+        self.order_epoch: int | None = None  # of a DistributedSampler, which the user sets
+        self.randomness: Randomness | None = None
+        # (samples, last key) of index batches drawn and not yet received, and states of the sampler
+        self.drawn: collections.deque[tuple[int, Any]] = collections.deque()
+        self.sampler_states: collections.deque[Any] = collections.deque()
+        self.exhausted = False
+        self.finished = False
+        self.stale = False
+        self.counted = True  # by the iterator that the user has
+        # (worker, its dataset's state) of batches that are not yet received
+        self.reports: collections.deque[tuple[int | None, Any]] = collections.deque()
+        self.workers: dict[str, Any] = dict(saved["workers"]) if saved else {}
+        self.next_worker: int = saved["next_worker"] if saved else 0
+        self.ended: dict[str, Any] = {}  # the last states of workers whose dataset has ended
+        # The iterator of an iterable dataset in this process, if it has a state.
+        self.dataset_iterator: Any = None
+
+    def take_seed(self, drawn: int) -> int:
+        """The epoch's base seed: the one just drawn, or that of the state."""
+        if self.base_seed is None:
+            self.base_seed = drawn
+        return self.base_seed
+
+    def failed(self) -> None:
+        """The sampler raised: that takes a batch's place."""
+        self.drawn.append((0, self.last))
+        if self.sampler_states:
+            self.sampler_states.append(self.sampler_states[-1])
+
+    def check(self) -> None:
+        if self.stale:
+            raise RuntimeError(
+                "load_state_dict() was called after this iterator began, so its batches are not those "
+                "that follow the state: call iter() on the loader"
+            )
+
+    def handed(self) -> None:
+        self.batches += 1
+        if self.drawn:
+            samples, self.last = self.drawn.popleft()
+            self.samples += samples
+        if self.sampler_states:
+            self.sampler_state = self.sampler_states.popleft()
+        if self.reports:
+            worker, report = self.reports.popleft()
+            if worker is not None:
+                self.workers[str(worker)] = report
+                self.next_worker = worker + 1
+
+    def end(self) -> None:
+        # An iterator that was closed early stops as well.
+        self.finished = self.endless or (self.exhausted and not self.drawn)
+        if self.finished:
+            self.workers |= self.ended
