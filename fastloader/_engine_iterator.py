@@ -118,7 +118,10 @@ class Epoch:
         if self.over or self.pid != os.getpid():
             return
         self.over = True
-        self.prefetcher.cancel(self.stream)
+        # Each stream on which memory was made waits for what may still be written there: a consumer
+        # that has changed its stream has credits of both, and each goes back to where it was made.
+        streams = {self.stream, *(credit.stream for credit in [*self.credits.values()])}
+        self.prefetcher.cancel([*streams])
         self.prefetcher = None
         if self.stop_source is not None:
             self.stop_source()
@@ -177,7 +180,9 @@ class EngineIterator(DeliveryIterator):
         self._closing = weakref.finalize(self, _finish, epoch, on_end)
         live.add(epoch)
         if ahead:
-            self._top_up(required=False)
+            # Memory made during a capture belongs to its graph; next() will make its own.
+            if not _torch.is_capturing(epoch.engine.device):
+                self._top_up(required=False)
             # A daemon, because it may sit in a worker's queue; the exit hook below ends it in order.
             epoch.pumped = source
             self._in_step = put_in_step(source)
@@ -228,9 +233,13 @@ class EngineIterator(DeliveryIterator):
                 self._top_up(required=True)
                 continue
             if arrival == "batch":
-                delivered = self._deliver()
-                if self._in_step is not None:
-                    self._in_step.take()
+                try:
+                    delivered = self._deliver()
+                finally:
+                    # Also of a batch that could not be put together: its place at the workers is
+                    # free, and without another one in it the epoch would never end.
+                    if self._in_step is not None:
+                        self._in_step.take()
                 if self._ahead:
                     # Now, not at the next call: the memory is then writable before this batch's
                     # training step has even begun.
@@ -292,6 +301,12 @@ class EngineIterator(DeliveryIterator):
         credit = epoch.credits.pop(epoch.next_seq)
         pending = epoch.pending.popleft()
         epoch.next_seq += 1
+        if stream != credit.stream:
+            # First of all, since what follows may raise and give the memory back.
+            memory = (
+                [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
+            )
+            _torch.record_stream(memory, device)
         outputs = credit.outputs
         if credit.plan.mixed is not None:
             outputs = [*outputs]
@@ -305,11 +320,6 @@ class EngineIterator(DeliveryIterator):
         )
         if self._ahead:
             epoch.engine.watch_depth(credit, epoch)
-        if stream != credit.stream:
-            memory = (
-                [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
-            )
-            _torch.record_stream(memory, device)
         return delivered
 
     def close(self) -> None:

@@ -70,21 +70,26 @@ class StreamDelivery:
             moved.append(_torch.move(value, self.device))
             return moved[-1]
 
-        with self.side.begin():
-            for index, leaf in enumerate(parts.leaves):
-                if index in raw and self.normalization is not None:
-                    raw[index].copy_(images[index].pixels, non_blocking=True)
-                    if records is None:
-                        self.normalization.apply(raw[index], outputs[index])
+        try:
+            with self.side.begin():
+                for index, leaf in enumerate(parts.leaves):
+                    if index in raw and self.normalization is not None:
+                        raw[index].copy_(images[index].pixels, non_blocking=True)
+                        if records is None:
+                            self.normalization.apply(raw[index], outputs[index])
+                        else:
+                            apply(self.normalization, raw[index], records, outputs[index])
                     else:
-                        apply(self.normalization, raw[index], records, outputs[index])
-                else:
-                    outputs[index].copy_(leaf, non_blocking=True)
-            shown = [*outputs]
-            if records is not None and target is not None:
-                shown[target] = records.mixed_target(outputs[target])
-                moved.append(shown[target])  # of the side stream's memory, too
-            delivered = put_together(parts.template, shown, move)
+                        outputs[index].copy_(leaf, non_blocking=True)
+                shown = [*outputs]
+                if records is not None and target is not None:
+                    shown[target] = records.mixed_target(outputs[target])
+                    moved.append(shown[target])  # of the side stream's memory, too
+                delivered = put_together(parts.template, shown, move)
+        except BaseException:
+            # The consumer's memory goes back with some of the work on it still queued.
+            self.side.hand_over(consumer)
+            raise
         # `raw` must live until the consumer waits: it belongs to the consumer's stream.
         return Flight(delivered, consumer, [*outputs, *raw.values()], moved)
 
@@ -187,8 +192,10 @@ class StreamIterator(DeliveryIterator):
 
 
 def _abandon(flight: list[Any], delivery: StreamDelivery, pid: int) -> None:
-    """Memory of a batch in flight goes back to the allocator only behind the work on it."""
-    if flight and pid == os.getpid():
-        consumer = delivery.side.consumer()
-        delivery.side.hand_over(consumer)
+    """Memory of a batch in flight goes back to the allocator only behind the work on it: on the stream
+    where it was made, which need not be the one that is current here."""
+    if pid == os.getpid():
+        for flown in flight:
+            if isinstance(flown, Flight):
+                delivery.side.hand_over(flown.consumer)
     flight.clear()

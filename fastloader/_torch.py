@@ -106,10 +106,15 @@ def consumer_stream(device: torch.device) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
+def is_capturing(device: torch.device) -> bool:
+    """Whether the current stream is being captured into a CUDA graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def forbid_capture(device: torch.device) -> None:
     """Raises RuntimeError when the current stream is being captured into a CUDA graph: a replay
     would read the same, long recycled, batch again."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if is_capturing(device):
         raise RuntimeError(
             "next() was called while a CUDA graph is being captured. Take the batch before the "
             "capture and copy it into the graph's static input before each replay"
@@ -117,7 +122,8 @@ def forbid_capture(device: torch.device) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError if hasattr(torch, "OutOfMemoryError") else ())
+    # torch.OutOfMemoryError from torch 2.5 on; the older name stays.
+    return isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 class StreamSide:

@@ -289,11 +289,12 @@ void register_prefetcher(py::module_& module) {
           "Moves on from an 'error'.")
       .def(
           "cancel",
-          [](Engine& engine, uintptr_t stream) {
+          [](Engine& engine, const std::vector<uintptr_t>& streams) {
             const WithoutGil unlocked;
-            engine.prefetcher->cancel(stream);
+            engine.prefetcher->cancel(streams);
           },
-          py::arg("stream"))
+          py::arg("streams"),
+          "Ends the epoch; the streams, those of the credits, wait for what is under way.")
       .def(
           "deepen", [](Engine& engine, size_t depth) { engine.prefetcher->ring().deepen(depth); },
           py::arg("depth"), "More slots from now on, up to `most`; never fewer.")

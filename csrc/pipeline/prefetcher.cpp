@@ -154,9 +154,9 @@ void Prefetcher::deliver(const Ticket& ticket, uintptr_t stream) {
   ring_->delivered();
 }
 
-void Prefetcher::cancel(uintptr_t stream) {
+void Prefetcher::cancel(const std::vector<uintptr_t>& streams) {
   const Ticket newest = ring_->cancel();
-  consumer_stream(stream).wait(newest);
+  for (const uintptr_t stream : streams) consumer_stream(stream).wait(newest);
 }
 
 void Prefetcher::issue(const Ring::Issue& work) {

@@ -53,8 +53,10 @@ class Prefetcher {
   /// on. Throws BackendError if the device is known to have failed.
   void deliver(const Ticket& ticket, uintptr_t stream);
   /// Consumer: ends the epoch; afterwards nothing will be written into credits never delivered,
-  /// beyond work that `stream` has been made to wait for.
-  void cancel(uintptr_t stream);
+  /// beyond work that each of `streams` has been made to wait for: those the credits were made on,
+  /// since that is where their memory goes back to.
+  void cancel(const std::vector<uintptr_t>& streams);
+  void cancel(uintptr_t stream) { cancel(std::vector<uintptr_t>{stream}); }
 
   /// Idempotent, any thread. Wakes everyone, joins both threads, drains the stream.
   void close();

@@ -74,13 +74,14 @@ constexpr size_t kGuard = 64;
 
 void expect_same_as_image(Backend& backend, Stream& stream, const NormalizeSpec& spec) {
   const Bytes in = pattern(spec.in_bytes(), static_cast<unsigned>(spec.width));
-  Bytes expected(spec.out_bytes() + kGuard, kPoison);
-  normalize(spec, in.data(), expected.data());
+  Bytes expected(kGuard + spec.out_bytes() + kGuard, kPoison);
+  normalize(spec, in.data(), expected.data() + kGuard);
   const auto device_in = backend.allocate_device(0, in.size() + 1);
   const auto device_out = backend.allocate_device(0, expected.size());
   upload(stream, device_out->data(), Bytes(expected.size(), kPoison));
   stream.copy_h2d_async(device_in->data(), in.data(), in.size());
-  stream.normalize_async(spec, device_in->data(), device_out->data());
+  stream.normalize_async(spec, device_in->data(),
+                         static_cast<uint8_t*>(device_out->data()) + kGuard);
   EXPECT(download(stream, device_out->data(), expected.size()) == expected);
 }
 
@@ -119,7 +120,8 @@ BACKEND_TEST(augment_equals_the_definition) {
   for_each_augment_case([&](const AugmentCase& test) {
     if (++number % 7 != 0) return;  // each comes by in augment_test; here the launch is tested
     const Bytes packed = test.records();
-    Bytes expected = test.out;
+    Bytes expected(kGuard, kPoison);
+    expected.insert(expected.end(), test.out.begin(), test.out.end());
     expected.resize(expected.size() + kGuard, kPoison);
     const auto records = backend.allocate_device(0, packed.size());
     const auto in = backend.allocate_device(0, test.in.size() + 1);
@@ -127,7 +129,8 @@ BACKEND_TEST(augment_equals_the_definition) {
     upload(*stream, out->data(), Bytes(expected.size(), kPoison));
     stream->copy_h2d_async(records->data(), packed.data(), packed.size());
     stream->copy_h2d_async(in->data(), test.in.data(), test.in.size());
-    stream->augment_async(test.spec, records->data(), in->data(), out->data());
+    stream->augment_async(test.spec, records->data(), in->data(),
+                          static_cast<uint8_t*>(out->data()) + kGuard);
     if (download(*stream, out->data(), expected.size()) != expected) {
       throw Failure{describe(test.spec)};
     }

@@ -42,6 +42,7 @@ inline int run_all_tests(int argc, char** argv) {
   int failed = 0;
   int passed = 0;
   int skipped = 0;
+  std::string why_skipped;
   for (int round = 0; round < times; ++round) {
     for (const Test& test : tests()) {
       if (std::strstr(test.name, only) == nullptr) continue;
@@ -54,6 +55,7 @@ inline int run_all_tests(int argc, char** argv) {
         std::printf("FAIL  %s: %s\n", test.name, failure.what.c_str());
       } catch (const Skip& skip) {
         ++skipped;
+        why_skipped = skip.why;
         std::printf("skip  %s: %s\n", test.name, skip.why.c_str());
       } catch (const std::exception& error) {
         ++failed;
@@ -69,7 +71,7 @@ inline int run_all_tests(int argc, char** argv) {
   }
   const char* require_cuda = std::getenv("FASTLOADER_REQUIRE_CUDA");
   if (skipped > 0 && require_cuda != nullptr && std::strcmp(require_cuda, "1") == 0) {
-    std::printf("FASTLOADER_REQUIRE_CUDA=1: skips count as failures\n");
+    std::printf("FASTLOADER_REQUIRE_CUDA=1: skips count as failures: %s\n", why_skipped.c_str());
     return 1;
   }
   return failed == 0 ? 0 : 1;

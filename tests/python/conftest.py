@@ -14,6 +14,11 @@ from support import MEAN, STD, nothing_left_running, running
 # Less than the time a whole run may take, more than any single test needs.
 HANG_SECONDS = 100
 
+# What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
+# which look at batches on the CPU, see them brought back.
+TEST_VARIABLE = "FASTLOADER_TEST_DEVICE"
+TEST_DEVICE = os.environ.get(TEST_VARIABLE, "")
+
 _uncaptured = sys.__stderr__
 _FAILED = pytest.StashKey[bool]()
 
@@ -21,6 +26,8 @@ _FAILED = pytest.StashKey[bool]()
 def pytest_configure():
     global _uncaptured
     _uncaptured = os.fdopen(os.dup(2), "w")
+    if TEST_DEVICE.startswith("cuda") and not torch.cuda.is_available():
+        pytest.exit(f"no CUDA device: torch finds none ({TEST_VARIABLE}={TEST_DEVICE})", 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +41,12 @@ class Way:
     @property
     def options(self):
         return {"device": "cpu"}
+
+    @property
+    def target(self):
+        """The device that batches go to on their way."""
+        there = TEST_DEVICE.startswith("cuda") and self.path != "cpu"
+        return torch.device("cuda", 0) if there else torch.device("cpu")
 
     def __str__(self):
         return self.name
@@ -52,7 +65,37 @@ def _enter(way, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name, value in way.env.items():
         monkeypatch.setenv(name, value)
+    if TEST_DEVICE and way.path != "cpu":
+        _deliver_to(TEST_DEVICE, monkeypatch)
     return way
+
+
+def _deliver_to(device, monkeypatch):
+    from fastloader import _torch
+    from fastloader._batch import put_together, take_apart
+    from fastloader._engine_iterator import EngineIterator
+    from fastloader._streams import StreamIterator
+
+    resolve = _torch.resolve_device
+    place = resolve(device)
+
+    def resolve_there(asked):
+        resolved = resolve(asked)
+        return place if resolved is not None and resolved.type == "cpu" else resolved
+
+    def on_cpu(value):
+        # Nothing else: the tests' own objects count how often they are moved.
+        tensors = isinstance(value, torch.Tensor | torch.nn.utils.rnn.PackedSequence)
+        return value.to("cpu") if tensors else value
+
+    monkeypatch.setattr(_torch, "resolve_device", resolve_there)
+    for kind in (EngineIterator, StreamIterator):
+
+        def bring_back(iterator, advance=kind.__next__):
+            parts = take_apart(advance(iterator))
+            return put_together(parts.template, parts.leaves, on_cpu)
+
+        monkeypatch.setattr(kind, "__next__", bring_back)
 
 
 @pytest.fixture(params=list(WAYS))

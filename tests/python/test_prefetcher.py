@@ -106,7 +106,7 @@ def test_errors_of_the_source(way, name):
 
 def test_context_manager_and_device(way):
     with DevicePrefetcher(batches(), "cpu", **NORMALISED) as delivery:
-        assert delivery.device == torch.device("cpu")
+        assert delivery.device == way.target
         check(list(delivery))
         assert delivery.stats()["batches"] == 5 and delivery.stats()["path"] == way.path
     assert DevicePrefetcher([], None).device is None

@@ -262,7 +262,7 @@ class Moves:
 def test_objects_with_their_own_to(way):
     moves = Moves()
     assert deliver((images(), moves))[1] is moves
-    assert moves.went_to == ([] if way.path == "cpu" else [torch.device("cpu")])
+    assert moves.went_to == ([] if way.path == "cpu" else [way.target])
 
 
 def test_every_leaf_has_a_storage_of_its_own(way):

@@ -41,6 +41,7 @@ const CudaDriver& CudaDriver::instance() {
 DeviceGuard::DeviceGuard(int device, std::nothrow_t) noexcept : driver_(CudaDriver::instance()) {
   if (driver_.get_current(&before_) != CUDA_SUCCESS) before_ = nullptr;
   status_ = cudaSetDevice(device);
+  exchanged_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
 }
 
 DeviceGuard::DeviceGuard(int device) : DeviceGuard(device, std::nothrow) {
@@ -48,6 +49,8 @@ DeviceGuard::DeviceGuard(int device) : DeviceGuard(device, std::nothrow) {
 }
 
 DeviceGuard::~DeviceGuard() {
+  // Before the context: without one, the runtime would make one for this very call.
+  if (exchanged_) cudaThreadExchangeStreamCaptureMode(&mode_);
   CUcontext now = nullptr;
   if (driver_.get_current(&now) != CUDA_SUCCESS || now != before_) driver_.set_current(before_);
 }

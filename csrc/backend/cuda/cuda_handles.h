@@ -23,6 +23,10 @@ struct CudaDriver {
 /// Selects a device and puts the caller's context back. It is the context that is kept, not the
 /// number of the device: a thread which has none yet would get one on device 0, and half a gigabyte
 /// of its memory with it, from a cudaSetDevice that was only meant to restore.
+///
+/// Meanwhile the thread's calls ruin no graph capture elsewhere in the process. Ours come from the
+/// consumer's thread and from whichever thread pushes, too, which never attached themselves: a slot
+/// that is pinned there while the training loop captures would end the capture with an error.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);
@@ -36,6 +40,8 @@ class DeviceGuard {
  private:
   const CudaDriver& driver_;
   CUcontext before_ = nullptr;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the caller's
+  bool exchanged_ = false;
   cudaError_t status_ = cudaSuccess;
 };
 

@@ -158,13 +158,27 @@ void CudaStream::wait(const Ticket& ticket) {
   if (ticket.event == nullptr) return;
   CudaEvent& mine = cuda_event(*ticket.event);
   if (!mine.is_latest(ticket.generation)) return;  // done, see CudaEvent::done
-  if (attempt(FASTLOADER_CUDA_CALL("cudaStreamWaitEvent"),
-              [&] { return cudaStreamWaitEvent(stream_, mine.get(), 0); })) {
+  // Nothing from outside may enter a capture; trying to would end it. An iterator that is collected
+  // in the middle of one comes here.
+  if (!being_captured() && attempt(FASTLOADER_CUDA_CALL("cudaStreamWaitEvent"),
+                                   [&] { return cudaStreamWaitEvent(stream_, mine.get(), 0); })) {
     return;
   }
   // The order must hold even so; the host can make it.
   attempt(FASTLOADER_CUDA_CALL("cudaEventSynchronize"),
           [&] { return cudaEventSynchronize(mine.get()); });
+}
+
+bool CudaStream::being_captured() {
+  if (owned_ != nullptr) return false;
+  const DeviceGuard guard(device_, std::nothrow);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t answered = cudaStreamIsCapturing(stream_, &status);
+  if (answered == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  // The default stream cannot be asked while a capture depends on it. Any other failure will be
+  // met again by the call that follows.
+  cudaGetLastError();
+  return is_capture_error(answered);
 }
 
 void CudaStream::synchronize() {

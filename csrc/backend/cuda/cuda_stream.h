@@ -60,6 +60,7 @@ class CudaStream final : public Stream, public HostFunctionStream {
   void host_function_async(std::function<void()> function) override;
 
  private:
+  bool being_captured();
   void copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind);
   /// Makes the call on this stream's device and remembers its failure.
   template <typename Body>

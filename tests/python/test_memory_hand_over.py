@@ -1,0 +1,79 @@
+"""Memory that was offered for a batch goes back to the stream it was made on, however the batch ends.
+
+On the CPU there is one stream; what a GPU's streams would be told is recorded. tests/gpu shows the
+consequence where there is one.
+"""
+
+import gc
+
+import pytest
+import torch
+
+from fastloader import DevicePrefetcher, FastLoader, _torch
+from support import MEAN, STD, Pictures, random_images
+
+NORMALISED = {"mean": MEAN, "std": STD}
+
+
+class Recording:
+    """The prefetcher of an epoch, with what `cancel` was asked for."""
+
+    def __init__(self, real):
+        self._real = real
+        self.cancelled = None
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def cancel(self, streams):
+        self.cancelled = streams
+        self._real.cancel([0])
+
+
+def test_every_stream_with_memory_waits_for_what_is_cancelled(twin):
+    loader = FastLoader(Pictures(40), 4, num_workers=1, device="cpu", depth=3, **NORMALISED)
+    iterator = iter(loader)
+    next(iterator)
+    epoch = iterator._epoch
+    assert len(epoch.credits) >= 2
+    for stream, credit in enumerate(epoch.credits.values(), 5):
+        credit.stream = stream
+    streams = {credit.stream for credit in epoch.credits.values()}
+    epoch.stream = 11
+    recording = epoch.prefetcher = Recording(epoch.prefetcher)
+    iterator.close()
+    assert sorted(recording.cancelled) == sorted({11, *streams})
+
+
+@pytest.fixture
+def handed_over(enter_way, monkeypatch):
+    """The streams that were made to wait, in order; `consumer` of the current batch is a number."""
+    enter_way("streams")
+    told, consumers = [], iter(range(100))
+    monkeypatch.setattr(_torch.StreamSide, "consumer", lambda side: next(consumers))
+    monkeypatch.setattr(_torch.StreamSide, "hand_over", lambda side, to: told.append(to))
+    return told
+
+
+def test_a_batch_in_flight_goes_back_where_its_memory_was_made(handed_over):
+    batches = [random_images(i, 2, 3, 4, 5) for i in range(4)]
+    loader = FastLoader(batches, None, num_workers=1, device="cpu", **NORMALISED)
+    iterator = iter(loader)
+    next(iterator)
+    flown = iterator._flight[0].consumer
+    handed_over.clear()
+    del iterator
+    gc.collect()
+    assert handed_over == [flown]
+
+
+class Unmovable:
+    def to(self, *_args, **_kwargs):
+        raise OSError("cannot be moved")
+
+
+def test_a_batch_that_fails_on_its_way_goes_back_behind_its_work(handed_over):
+    iterator = iter(DevicePrefetcher([[torch.ones(2), Unmovable()]], "cpu"))
+    with pytest.raises(OSError, match="cannot be moved"):
+        next(iterator)
+    assert handed_over == [0]
