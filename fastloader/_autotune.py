@@ -258,13 +258,18 @@ class ThreadTuner:
             self._pid != os.getpid()
         ):  # forked off: other threads, and maybe a lock that nobody holds
             self._begin_here()
+        self.ended(counted, source)  # where it was left early
+        with self._lock:
+            if share != self.rule.share:
+                self.rule = ThreadRule(share)
+        source.set_threads(max(share, self.rule.threads))
+
+    def ended(self, counted: Statistics, source: Any) -> None:
+        """The epoch is. What decode threads do until the next one is not of this loop: validation's."""
         with self._lock:
             if self._under_way:
                 self._gathered += _Figures.of(counted, source) - self._seen
                 self._under_way = False
-            if share != self.rule.share:
-                self.rule = ThreadRule(share)
-        source.set_threads(max(share, self.rule.threads))
 
     def taken(self, counted: Statistics, source: Any) -> None:
         """One more batch was, and enough of them are ready or begun for the rule to decide."""
@@ -298,7 +303,8 @@ class ThreadTuner:
             return
         threads = self.rule.threads
         chosen = self.rule.observe(
-            Interval(seen.seconds, seen.waited, seen.pictures, seen.busy, seen.cpu)
+            # A loader that decodes at the same time is in the processors' time.
+            Interval(seen.seconds, seen.waited, seen.pictures, seen.busy, min(seen.cpu, seen.busy))
         )
         self._apply(source)
         if chosen != threads:

@@ -256,6 +256,8 @@ class ImageIterator(Iterator[Any]):
         elif epoch is None:  # else the ring watches
             self._depth_rule = depth
             depth.begin()
+        if epoch is None:
+            source.memory.keep(self.ahead + 1)
         self._taken = 0
         if source.wish.tuner is not None:
             source.wish.tuner.filling(own_threads(), ready, source)
@@ -378,12 +380,17 @@ class ImageIterator(Iterator[Any]):
             # At the end of an epoch it runs empty in any case.
             if rule is not None and self._index_batches is not None and rule.came(ready, self):
                 self._deepen(rule)
-        with self._statistics.waiting(self.progress):
-            delivered = self._next()
+        tuner = self._source.wish.tuner
+        try:
+            with self._statistics.waiting(self.progress):
+                delivered = self._next()
+        except StopIteration:
+            if tuner is not None:
+                tuner.ended(self._ready, self._source)
+            raise
         self._statistics.batches += 1
         self._taken += 1
         # Before, an epoch is getting under way: that the loop waits then says nothing.
-        tuner = self._source.wish.tuner
         if tuner is not None and self._taken > self.ahead:
             tuner.taken(self._ready, self._source)
         return delivered
@@ -392,6 +399,7 @@ class ImageIterator(Iterator[Any]):
         first = next(iter(self._flight), None)
         samples = len(first.keys) if isinstance(first, Submitted) else 1
         if rule.deepen(memory_budget() // max(1, samples * self._source.job.sample_bytes)):
+            self._source.memory.keep(rule.depth + 1)
             _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
 
     def _next(self) -> Any:

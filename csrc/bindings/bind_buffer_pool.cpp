@@ -69,6 +69,8 @@ void register_buffer_pool(py::module_& module) {
            "undefined.")
       .def("augmented", &augmented, py::arg("spec"), py::kw_only(), py::arg("source"),
            py::arg("records"), "The same with the records of an AugmentSpec, aligned to 8 bytes.")
+      .def("keep", &BufferPool::keep, py::arg("blocks"),
+           "So many free blocks are kept for the next batches; never fewer than before.")
       .def("stats", [](const BufferPool& pool) {
         const BufferPool::Stats stats = pool.stats();
         py::dict result;

@@ -69,11 +69,18 @@ void BufferPool::give_back(Buffer* raw) noexcept {
   const std::lock_guard<std::mutex> lock(pool->mutex_);
   --pool->stats_.in_use;
   pool->free_.push_back(std::move(buffer));
-  if (pool->free_.size() > kKept) {
+  if (pool->free_.size() > pool->kept_) {
     surplus = std::move(pool->free_.front());
     pool->free_.erase(pool->free_.begin());
     pool->stats_.bytes -= surplus->bytes();
   }
+}
+
+void BufferPool::keep(size_t blocks) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (blocks <= kept_) return;
+  free_.reserve(blocks + 1);
+  kept_ = blocks;
 }
 
 BufferPool::Stats BufferPool::stats() const {

@@ -14,7 +14,7 @@ namespace fastloader {
 /// costs several times the normalise in page faults; a recycled one costs nothing.
 ///
 /// `take` never blocks: a user who keeps every batch makes the pool grow. What comes back beyond
-/// `kKept` blocks is unmapped, so memory falls again once the user lets go.
+/// `kKept` blocks, or what `keep` says, is unmapped, so memory falls again once the user lets go.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   /// Free blocks kept for the next batch: one in the user's hands, one being filled, and some for
@@ -53,12 +53,17 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   /// unmapped in the child) and after the loader is gone.
   static void give_back(Buffer* buffer) noexcept;
 
+  /// For whoever makes more batches ahead: at the end of an epoch all of them come back, and the
+  /// next one wants them again. Never fewer than before. Throws std::bad_alloc.
+  void keep(size_t blocks);
+
   Stats stats() const;
 
  private:
   BufferPool() = default;
 
-  mutable std::mutex mutex_;                   // guards: free_, stats_
+  mutable std::mutex mutex_;  // guards: free_, stats_, kept_
+  size_t kept_ = kKept;
   std::vector<std::unique_ptr<Buffer>> free_;  // most recently used last, which is taken first
   Stats stats_;
 };

@@ -95,15 +95,23 @@ int64_t DecodePool::cpu_ns() const {
 }
 
 void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (batch->size() == 0) return;  // done already
-  DecodeQuota& quota = *batch->quota_;
-  if (quota.counted_in_ != fork_generation()) {
-    quota.working_ = 0;
-    quota.counted_in_ = fork_generation();
+  size_t wanted = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (batch->size() == 0) return;  // done already
+    DecodeQuota& quota = *batch->quota_;
+    if (quota.counted_in_ != fork_generation()) {
+      quota.working_ = 0;
+      quota.counted_in_ = fork_generation();
+    }
+    if (quota.working_ < quota.threads_) {
+      wanted = std::min(batch->size(), quota.threads_ - quota.working_);
+    }
+    queue_.push_back(std::move(batch));
   }
-  queue_.push_back(std::move(batch));
-  work_.notify_all();
+  // As many as find something, and when they can have the mutex: on a machine whose processors are
+  // all taken, each that wakes in vain may cost the caller its own for a few milliseconds.
+  for (size_t i = 0; i < wanted; ++i) work_.notify_one();
 }
 
 DecodePool::Wait DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
@@ -193,9 +201,10 @@ void DecodePool::work() {
       lowered = true;
       lower_own_priority();  // a system call; once in a thread's life
     }
-    // No thread sleeps while there is a sample that it may claim: submit() wakes all, and what a
-    // finished sample makes room for in its quota, its thread looks for itself before it lets go of
-    // the mutex. So nobody is woken in between, which would cost more than the rest of this.
+    // No thread sleeps while there is a sample that it may claim: submit() wakes as many as may
+    // claim one of its batch, and what a finished sample makes room for in its quota, its thread
+    // looks for itself before it lets go of the mutex. So nobody is woken in between, which would
+    // cost more than the rest of this.
     Claim claim;
     if (!claim_locked(&claim)) {
       if (left == nullptr) {

@@ -84,6 +84,20 @@ bool serves(size_t made, size_t wanted) {
   return pool->stats().recycled == 1;
 }
 
+TEST(as_many_come_back_as_are_to_be_kept) {
+  const auto pool = BufferPool::create();
+  pool->keep(6);
+  pool->keep(2);  // never fewer
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::shared_ptr<std::byte>> batches;
+    for (int i = 0; i < 7; ++i) batches.push_back(pool->share(kMega));
+  }
+  const BufferPool::Stats stats = pool->stats();
+  EXPECT_EQ(stats.free, 6u);
+  EXPECT_EQ(stats.made, uint64_t{7 + 1 + 1});
+  EXPECT_EQ(stats.bytes, 6 * kMega);
+}
+
 TEST(blocks_up_to_twice_as_large_serve) {
   EXPECT(serves(kMega, kMega));
   EXPECT(serves(kMega, kMega - 1));
