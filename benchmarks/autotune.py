@@ -164,12 +164,14 @@ def batch_seconds(dataset: Any) -> float:
 
 def compare(name: str, dataset: Any, batch_s: float, repeats: int) -> dict[str, Any]:
     step = steps(SITUATIONS[name][0], batch_s)
-    loaders = {"auto": make_loader(name, dataset, num_workers="auto", depth="auto")}
+    loaders = {}
     for threads, depth in FIXED:
         if name == "Python" and depth > 3:
             continue
         named = f"{threads} threads, depth {depth}"
         loaders[named] = make_loader(name, dataset, num_workers=threads, depth=depth)
+        if len(loaders) == 2:  # in the middle: at the ends of a round a loader runs after a pause
+            loaders["auto"] = make_loader(name, dataset, num_workers="auto", depth="auto")
     first = {each: run(loader, step) for each, loader in loaders.items()}
     settled = settle(loaders["auto"], step)
     timings = interleaved(
@@ -215,7 +217,7 @@ def main() -> None:
         for name in arguments.only.split(";"):
             samples = fewer if SITUATIONS[name][1] else dataset
             if name == "Python":
-                samples = Rows(arguments.pictures)
+                samples = Rows(4 * arguments.pictures)
             found = compare(name, samples, batch_s, arguments.repeats)
             results["situations"][name] = found
             against = found["auto_over_best"]

@@ -178,7 +178,7 @@ class Engine:
         rule, prefetcher = self.rule, self.prefetcher
         if rule is None or prefetcher is None:
             return
-        if rule.came(prefetcher.found_last(), epoch):
+        if rule.came(prefetcher.ready_last(), epoch):
             room = memory_budget() // max(1, credit.plan.native.packed_bytes)
             free = _torch.free_memory(self.device)
             if free is not None:

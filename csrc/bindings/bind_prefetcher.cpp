@@ -299,8 +299,8 @@ void register_prefetcher(py::module_& module) {
           "deepen", [](Engine& engine, size_t depth) { engine.prefetcher->ring().deepen(depth); },
           py::arg("depth"), "More slots from now on, up to `most`; never fewer.")
       .def(
-          "found_last", [](Engine& engine) { return engine.prefetcher->ring().stats().found_last; },
-          "Batches that were in the ring when the consumer came for its last one.")
+          "ready_last", [](Engine& engine) { return engine.prefetcher->ring().stats().ready_last; },
+          "Batches on the device, or on their way, when the consumer came for its last one.")
       .def("close",
            [](Engine& engine) {
              const WithoutGil unlocked;

@@ -324,8 +324,8 @@ Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket) {
   if (!asking_) {  // it comes again after a timeout, and with a credit
     asking_ = true;
     ++stats_.asked;
-    stats_.found_last = filled_ - delivered_;
-    stats_.found += stats_.found_last;
+    stats_.found += filled_ - delivered_;
+    stats_.ready_last = issued_ - delivered_;
   }
   const auto needs_credit = [&] {
     return issued_ == delivered_ && !issuing_ && issued_ < filled_ &&

@@ -79,7 +79,7 @@ class Ring {
     double device_wait_s = 0;    ///< the side stream at waiting for the consumer's stream
     uint64_t asked = 0;          ///< times the consumer came for a batch,
     uint64_t found = 0;          ///< and how many it found in the ring then, in all
-    uint64_t found_last = 0;     ///< the last time
+    uint64_t ready_last = 0;     ///< those of them, the last time, that it need not wait for
   };
 
   /// `max_slot_bytes` is the most that one batch may take; `most`, unless 0, the depth that
