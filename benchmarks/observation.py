@@ -1,12 +1,12 @@
 """What watching costs: the statistics that are always on, against the same loader without them.
 
-    python benchmarks/observation.py [--starts 6] [--repeats 4] [--pictures 400] [--out DIR]
+    python benchmarks/observation.py [--starts 4] [--repeats 16] [--pictures 400] [--out DIR]
 
 The switch is FASTLOADER_STAGE_TIMES=0, which is for this benchmark only: it keeps threads from looking
-at the clock. It is read when the module is loaded, so each side is a process of its own; the two take
-turns, about a second of epochs at a time. Scenarios: pictures of a usual size and tiny ones, where the
-looks at the clock weigh most, decoded natively; arrays; and a dataset in Python. Two ratios: of the
-time on the wall, and of the processor time of all threads, which others on the machine disturb less.
+at the clock. It is read when the module is loaded, so each side is a process of its own; they take
+turns, a quarter of a second of epochs at a time. Scenarios: pictures of a usual size and tiny ones,
+where the looks at the clock weigh most, decoded natively; arrays; and a dataset in Python. Two ratios:
+of the time on the wall, and of the processor time of all threads, which others disturb less.
 Where a process happens to have its memory makes a per cent, so each side is started anew several times,
 and a third process, which does not watch either, tells how far two equal sides are apart.
 Predicted: a handful of looks at the clock (25 ns each) for a picture that takes 100 us at least, and one
@@ -135,7 +135,7 @@ def watch(scenario: str, root: Path, pictures: int, starts: int, repeats: int) -
         try:
             for each in processes.values():
                 epochs_of(each, 1)
-            count = count or max(1, round(1 / epochs_of(processes["on"], 1)[0]))
+            count = count or max(1, round(0.25 / epochs_of(processes["on"], 1)[0]))
             timed = interleaved(
                 {side: timer(each, count, cpus[side]) for side, each in processes.items()},
                 repeats,
@@ -164,8 +164,8 @@ def per_cent(found: dict[str, float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--starts", type=int, default=6)
-    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--starts", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=16)
     parser.add_argument("--pictures", type=int, default=400)
     parser.add_argument("--out", type=Path, help="folder for the results")
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)

@@ -170,7 +170,8 @@ class ThreadRule:
             elif self._middle("rate") < rate_before * self.GAIN:
                 self._most, self._known_rate = before, rate_before
                 self._choose(before)
-                self.why = f"threads wait for storage or a processor, but more than {before} were no faster"
+                waiting = "threads wait for storage or a processor"
+                self.why = f"{waiting}, but more than {before} were no faster"
                 return self.threads
         enough_looks = len(self._looks) == self.LOOKS
         if enough_looks and (self._least > 1 or self._most < 8 * self.share):
