@@ -67,8 +67,8 @@ def errors(key: str, pick: Callable[..., float]) -> Callable[[Json], float]:
 
 
 def cost(scenario: str) -> Callable[[Json], float]:
-    """Of watching, in per cent of the processor time."""
-    found = at("scenarios", scenario, "cpu_on_over_off", "median")
+    """Of watching, in per cent of an epoch's time."""
+    found = at("scenarios", scenario, "on_over_off", "median")
     return lambda results: 100 * (found(results) - 1)
 
 
