@@ -23,7 +23,8 @@ def test_documents_agree_with_the_results(capsys):
 def test_every_figure_can_be_had():
     results = figures.Results(PACKAGE_ROOT / "benchmarks" / "results")
     for name in figures.FIGURES:
-        assert float(results.text(name)) > 0, name
+        number = float(results.text(name))
+        assert number > 0 or name.startswith("observation."), name  # a difference, within the noise
 
 
 @pytest.fixture
