@@ -35,8 +35,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import interleaved, ratio, write
-from PIL import Image
+from measure import interleaved, make_photographs, ratio, write
 from torch.utils.data import ConcatDataset, Dataset
 
 from fastloader import FastLoader, _files
@@ -64,19 +63,6 @@ class Rows(Dataset[tuple[torch.Tensor, int]]):
         for each in range(4000):
             total += each
         return torch.full((3, 32, 32), total % 255, dtype=torch.uint8), index
-
-
-def make_pictures(root: Path) -> None:
-    """Smooth pictures with some noise: they decode about as photographs do."""
-    rng = np.random.default_rng(0)
-    folder = root / "all"
-    folder.mkdir()
-    y, x = np.mgrid[0:375, 0:500]
-    for number in range(FILES):
-        planes = [127 + 90 * np.sin(x / rng.uniform(9, 40) + y / 17) for _ in range(3)]
-        image = np.stack(planes, -1) + rng.normal(0, 8, (375, 500, 3))
-        picture = Image.fromarray(image.clip(0, 255).astype(np.uint8))
-        picture.save(folder / f"{number:05}.jpg", quality=90)
 
 
 def spin(seconds: float) -> None:
@@ -206,7 +192,7 @@ def main() -> None:
     torch.set_num_threads(1)
     results: dict[str, Any] = {"limit": LIMIT, "situations": {}}
     with tempfile.TemporaryDirectory() as root:
-        make_pictures(Path(root))
+        make_photographs(Path(root) / "all", FILES, 375, 500, np.random.default_rng(0))
         folder = ImageFolder(root, Compose([CenterCrop(224)]))
         dataset: Any = ConcatDataset([folder] * -(-arguments.pictures // FILES))
         fewer: Any = ConcatDataset(

@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import Timing, interleaved, ratio, write
-from PIL import Image
+from measure import Timing, interleaved, make_photographs, ratio, write
 from torch.utils.data import Dataset, TensorDataset
 
 from fastloader import FastLoader
@@ -55,18 +54,9 @@ class Samples(Dataset[tuple[torch.Tensor, int]]):
 
 
 def make_pictures(root: Path, count: int) -> None:
-    """Smooth pictures with some noise: they decode about as photographs do."""
     rng = np.random.default_rng(0)
     for name, (height, width) in (("pictures", (375, 500)), ("tiny pictures", (40, 48))):
-        folder = root / name / "all"
-        folder.mkdir(parents=True)
-        y, x = np.mgrid[0:height, 0:width]
-        for number in range(count):
-            planes = [127 + 90 * np.sin(x / rng.uniform(9, 40) + y / 17) for _ in range(3)]
-            image = np.stack(planes, -1) + rng.normal(0, 8, (height, width, 3))
-            Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(
-                folder / f"{number:05}.jpg", quality=90
-            )
+        make_photographs(root / name / "all", count, height, width, rng)
 
 
 def make_loader(scenario: str, root: Path, pictures: int) -> Any:

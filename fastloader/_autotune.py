@@ -55,9 +55,8 @@ class DepthRule:
         self.depth = depth
         self.why = "batches come evenly enough"
         self._most = most
-        self._full: weakref.WeakSet[Any] = (
-            weakref.WeakSet()
-        )  # stores that were, and not empty since
+        # Stores that were full, and not empty since.
+        self._full: weakref.WeakSet[Any] = weakref.WeakSet()
         self._swings = 0
         self._times = self._last_swing = 0  # that somebody came
 
@@ -255,9 +254,8 @@ class ThreadTuner:
     def filling(self, share: int, counted: Statistics, source: Any) -> None:
         """An epoch begins: nothing is ready, and the loop waits for its first batch. ``share``: of the
         processors, which may have become another."""
-        if (
-            self._pid != os.getpid()
-        ):  # forked off: other threads, and maybe a lock that nobody holds
+        if self._pid != os.getpid():
+            # Forked off: other threads, and maybe a lock whose holder is not here.
             self._begin_here()
         self.ended(counted, source)  # where it was left early
         with self._lock:

@@ -233,3 +233,15 @@ def script(source, *arguments, env=None, **options):
     paths.append(os.environ.get("PYTHONPATH", ""))
     env = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), **(env or {})}
     return run_script(source, *arguments, env=env, **options)
+
+
+def throttle(monkeypatch, files, seconds):
+    """Lets each read from ``files``, `FolderFiles` or `PackedFiles`, take that long: a slow disk."""
+    opened = files.opened
+
+    def throttled(self, native):
+        made = opened(self, native)
+        made.source = native.DelayedSource(made.source, seconds)
+        return made
+
+    monkeypatch.setattr(files, "opened", throttled)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 import torch
-from pictures import plain_folder
+from pictures import plain_folder, throttle
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fastloader import DevicePrefetcher, FastLoader, _autotune, _extension, _files
@@ -255,14 +255,7 @@ def test_an_uneven_loop_gets_a_deeper_store(root, monkeypatch, backend):
     """Bursts of quick steps between long ones: what a store of three, and as many on the device, cannot
     smooth over."""
     monkeypatch.setenv("FASTLOADER_BACKEND", backend)
-    opened = _files.FolderFiles.opened
-
-    def slow(self, native):
-        files = opened(self, native)
-        files.source = native.DelayedSource(files.source, 0.005)
-        return files
-
-    monkeypatch.setattr(_files.FolderFiles, "opened", slow)
+    throttle(monkeypatch, _files.FolderFiles, 0.005)
     loader = FastLoader(
         folder(root), 2, num_workers=1, depth="auto", device="cpu", mean=MEAN, std=STD
     )

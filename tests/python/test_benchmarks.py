@@ -337,20 +337,25 @@ def test_stages_make_pillows_pixels(tmp_path):
     assert np.array_equal(out, np.asarray(wanted)), f"seed {seed}"
 
 
-def test_the_ablation_measures_every_cell(tmp_path):
-    script = PACKAGE_ROOT / "benchmarks" / "ablation.py"
+def run_benchmark(name, out, arguments):
+    """benchmarks/NAME.py, and what it wrote."""
+    script = PACKAGE_ROOT / "benchmarks" / f"{name}.py"
     if not script.is_file():
         pytest.skip("needs the source tree")
-    few = ["--batches", "2", "3", "--prepare", "1", "8", "--train", "1", "--repeats", "1"]
     done = subprocess.run(
-        [sys.executable, str(script), *few, "--out", str(tmp_path)],
+        [sys.executable, str(script), *arguments, "--out", str(out)],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "ablation.json").read_text())
+    return json.loads((out / f"{name}.json").read_text())
+
+
+def test_the_ablation_measures_every_cell(tmp_path):
+    few = ["--batches", "2", "3", "--prepare", "1", "8", "--train", "1", "--repeats", "1"]
+    results = run_benchmark("ablation", tmp_path, few)
     cells = {(each["batches"], each["prepare_ms"]): each for each in results["cells"]}
     assert list(cells) == [(2, 1), (2, 8), (3, 1), (3, 8)]
     for (_, prepare), each in cells.items():
@@ -368,19 +373,8 @@ def test_the_ablation_measures_every_cell(tmp_path):
 
 
 def test_auto_is_compared_with_every_fixed_setting(tmp_path):
-    script = PACKAGE_ROOT / "benchmarks" / "autotune.py"
-    if not script.is_file():
-        pytest.skip("needs the source tree")
     few = ["--pictures", "200", "--repeats", "1", "--only", "decoding;uneven, device;Python"]
-    done = subprocess.run(
-        [sys.executable, str(script), *few, "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "autotune.json").read_text())
+    results = run_benchmark("autotune", tmp_path, few)
     assert list(results["situations"]) == ["decoding", "uneven, device", "Python"]
     for name, each in results["situations"].items():
         assert set(each["chosen"]) == {"num_workers", "depth"}

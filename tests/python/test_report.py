@@ -6,7 +6,7 @@ import time
 
 import pytest
 import torch
-from pictures import plain_folder
+from pictures import plain_folder, throttle
 
 import fastloader
 from fastloader import FastLoader, _engine, _extension, _files, _verdict
@@ -54,14 +54,7 @@ def processors(monkeypatch):
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    opened = _files.FolderFiles.opened
-
-    def throttled(self, native):
-        files = opened(self, native)
-        files.source = native.DelayedSource(files.source, 0.02)
-        return files
-
-    monkeypatch.setattr(_files.FolderFiles, "opened", throttled)
+    throttle(monkeypatch, _files.FolderFiles, 0.02)
 
 
 def folder(root, size=16):
@@ -126,14 +119,7 @@ def test_slow_packed_file(enter_way, monkeypatch, processors, small, tmp_path, n
 
         monkeypatch.setattr(LMDBDataset, "record", slowly)
     else:
-        opened = _files.PackedFiles.opened
-
-        def throttled(self, native):
-            files = opened(self, native)
-            files.source = native.DelayedSource(files.source, 0.02)
-            return files
-
-        monkeypatch.setattr(_files.PackedFiles, "opened", throttled)
+        throttle(monkeypatch, _files.PackedFiles, 0.02)
     report = run(make(dataset, num_workers=1))
     said(report, "storage", "storage-bound", "faster disk")
     assert report.stages["locate" if slow == "finding" else "read"].seconds > 32 * 0.02
