@@ -27,7 +27,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._autotune import Modest
 from fastloader._statistics import Statistics
-from fastloader._torch_iterator import CountingIterator, count_ready
+from fastloader._torch_iterator import CountingIterator, LoaderView, count_ready
 
 # --- who am I -------------------------------------------------------------------------------------
 
@@ -208,20 +208,6 @@ class _Context:
         return made
 
 
-class _Threaded:
-    """A loader as torch's iterator sees it."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self.multiprocessing_context = _Context(loader._delivery.statistics)
-        self.worker_init_fn = loader.worker_init_fn
-        if loader._tuner is not None:  # num_workers="auto"
-            self.worker_init_fn = Modest(loader.worker_init_fn)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-
 # --- the iterator ---------------------------------------------------------------------------------
 
 
@@ -234,7 +220,11 @@ class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
         # Until it has begun there is nothing to shut down.
         self._shutdown = True
         _serve_threads()
-        super().__init__(_Threaded(loader))
+        seen: Any = loader
+        if loader._tuner is not None:  # num_workers="auto"
+            seen = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
+        context = _Context(loader._delivery.statistics)
+        super().__init__(LoaderView(seen, multiprocessing_context=context))
         if self._position.iterable and self._pass.batches:
             self._fast_forward()
         _register_exit_hook()

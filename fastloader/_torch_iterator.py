@@ -23,23 +23,13 @@ from fastloader.errors import Error
 _next = dataloader._BaseDataLoaderIter.__next__
 
 
-class _FromPosition:
-    """The loader, whose index batches come from its position whatever a subclass says."""
+class LoaderView:
+    """A loader as torch's iterator is to see it: with ``other`` attributes, which a subclass of the
+    loader's may not let us set."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, **other: Any) -> None:
         self._seen = loader
-        self._index_sampler = loader._position
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._seen, name)
-
-
-class _Initialised:
-    """The loader with another worker_init_fn, which a subclass may not let us set."""
-
-    def __init__(self, loader: Any, worker_init_fn: Callable[[int], None]) -> None:
-        self._seen = loader
-        self.worker_init_fn = worker_init_fn
+        self.__dict__.update(other)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._seen, name)
@@ -53,7 +43,8 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._position: Position = loader._position
         self._statistics: Statistics = loader._delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
-        seen: Any = _FromPosition(loader)
+        # Whatever a subclass says, index batches come from the position.
+        seen: Any = LoaderView(loader, _index_sampler=loader._position)
         super().__init__(seen)
         # As profilers know it.
         self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
@@ -155,9 +146,9 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
         self._first_worker = position.first_worker() % loader.num_workers
         if self._reporting:
             begin = _StatefulWorker(loader.worker_init_fn, states, resuming)
-            loader = _Initialised(loader, begin)
+            loader = LoaderView(loader, worker_init_fn=begin)
         if loader._tuner is not None:  # num_workers="auto"
-            loader = _Initialised(loader, Modest(loader.worker_init_fn))
+            loader = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
         super().__init__(loader)
         if position.iterable and resuming and not states:
             self._fast_forward()
