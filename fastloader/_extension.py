@@ -15,6 +15,10 @@ from types import ModuleType
 
 _PACKAGE = Path(__file__).parent
 
+# In the checkout, by its path: the package's name on an index is not this project's, and whoever takes
+# it would be run by those who are told to install it from there.
+REBUILD = "in a checkout of fastloader's source, run `pip install --force-reinstall --no-deps .`"
+
 _native: ModuleType | None = None
 _error: Exception | None = None
 _tried = False
@@ -88,11 +92,11 @@ def _likely_causes() -> list[str]:
     if "GLIBC" in text:
         causes.append(
             "It was built on a newer system than this one (see the GLIBC version above). Build it "
-            "here: pip install --no-binary fastloader fastloader."
+            f"here: {REBUILD}."
         )
     causes.append(
-        f"The file is damaged or for another processor (this is {platform.machine()}). Reinstall: "
-        "pip install --force-reinstall --no-deps fastloader."
+        f"The file is damaged or for another processor (this is {platform.machine()}). Build it "
+        f"anew: {REBUILD}."
     )
     return causes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fastloader._extension import REBUILD
 from fastloader.cli.probes import Report
 
 _MIB = 1 << 20
@@ -38,8 +39,7 @@ def _native(report: Report, known: Report) -> Iterator[str]:
     if native.get("left_out"):
         yield (
             "This is the pure-Python wheel, which gives the same results, only slower. On Linux "
-            "x86-64 and aarch64, build the native one: "
-            "pip install --force-reinstall --no-deps --no-binary fastloader fastloader."
+            f"x86-64 and aarch64, build the native one: {REBUILD}."
         )
     if "error" in report["build"]:
         yield (
@@ -87,9 +87,8 @@ def _cuda(report: Report, known: Report) -> Iterator[str]:
         )
         yield (
             f"fastloader was built without CUDA although {seen}: batches take torch's own streams, "
-            f"which is slower. {toolkit}; then reinstall with\n"
-            "FASTLOADER_CUDA=on pip install --force-reinstall --no-deps --no-binary fastloader "
-            "fastloader"
+            f"which is slower. {toolkit}; then build it again, in a checkout of its source:\n"
+            "FASTLOADER_CUDA=on pip install --force-reinstall --no-deps ."
         )
     if cuda and cuda["compiled_in"] and cuda["problem"] and has_gpu:
         container = " In a container, start it with --gpus all." if _in_container(known) else ""
@@ -141,7 +140,7 @@ def _pillow(report: Report, known: Report) -> Iterator[str]:
     if pillow.get("installed") is False:
         yield (
             "Neither Pillow nor Pillow-SIMD is installed, so Python datasets cannot decode pictures: "
-            "pip install 'fastloader[pillow]', or pip install 'fastloader[simd]'."
+            "pip install pillow, or pip install pillow-simd (faster, compiles on this machine)."
         )
     if len(pillow.get("distributions", ())) > 1:
         yield (

@@ -117,9 +117,8 @@ def _missing() -> str:
             importlib.import_module(module)
         except Exception as error:  # a broken package raises whatever it likes
             name = module.partition(".")[0].replace("PIL", "Pillow")
-            return (
-                f"needs {name}: pip install 'fastloader[bench]' ({type(error).__name__}: {error})"
-            )
+            package = name.lower()
+            return f"needs {name}: pip install {package} ({type(error).__name__}: {error})"
     return ""
 
 

@@ -78,16 +78,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def require_packages() -> None:
-    """Raises DemoError that names the extra to install for whatever is missing."""
+    """Raises DemoError that says how to get whatever is missing."""
     for module, message in (
         ("torch", "needs torch: pip install torch"),
         (
             "PIL.Image",
-            "needs Pillow or Pillow-SIMD: pip install 'fastloader[pillow]', or for the faster "
-            "fork, which compiles on this machine, pip install 'fastloader[simd]'",
+            "needs Pillow or Pillow-SIMD: pip install pillow, or for the faster fork, which compiles "
+            "on this machine, pip install pillow-simd",
         ),
-        ("tqdm", "needs tqdm and matplotlib: pip install 'fastloader[demo]'"),
-        ("matplotlib", "needs tqdm and matplotlib: pip install 'fastloader[demo]'"),
+        ("tqdm", "needs tqdm and matplotlib: pip install tqdm matplotlib"),
+        ("matplotlib", "needs tqdm and matplotlib: pip install tqdm matplotlib"),
     ):
         try:
             importlib.import_module(module)

@@ -47,7 +47,7 @@ def lmdb_module() -> Any:
     try:
         import lmdb
     except ImportError as error:
-        raise ImportError("this needs lmdb: pip install 'fastloader[lmdb]'") from error
+        raise ImportError("this needs lmdb: pip install lmdb") from error
     return lmdb
 
 

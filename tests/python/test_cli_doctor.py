@@ -165,7 +165,7 @@ WITHOUT_CUDA = {"cuda": {"compiled_in": False, "problem": "without", "devices": 
         ({"cpu": {"cgroup_quota": 2.0}}, ["quota is 2", "OMP_NUM_THREADS=2"]),
         (
             {"pillow": {"installed": False, "distributions": []}},
-            ["fastloader[pillow]", "fastloader[simd]"],
+            ["pip install pillow,", "pip install pillow-simd"],
         ),
         ({"pillow": {"error": "ImportError: _imaging"}}, ["ImportError: _imaging", "reinstall"]),
         ({"pillow": {"distributions": ["pillow", "pillow-simd"]}}, ["both installed", "uninstall"]),
@@ -266,7 +266,7 @@ def test_without_torch_pillow_and_numpy():
     assert report["torch"] == {"installed": False}
     assert report["pillow"]["installed"] is False and report["numpy"] == {"installed": False}
     advice = "\n".join(report["advice"])
-    assert "torch is not installed" in advice and "fastloader[simd]" in advice
+    assert "torch is not installed" in advice and "pip install pillow-simd" in advice
     assert "Traceback" not in done.stderr
     assert done.returncode == doctor.exit_status(report)
 

@@ -6,7 +6,8 @@ namespace {
 
 constexpr const char* kProblem =
     "fastloader was built without CUDA. Install the CUDA toolkit (nvcc on PATH, or CUDACXX set to "
-    "it) and build again with FASTLOADER_CUDA=on pip install --no-binary fastloader fastloader.";
+    "it) and build again, in a checkout of its source: FASTLOADER_CUDA=on pip install "
+    "--force-reinstall --no-deps .";
 
 }  // namespace
 
