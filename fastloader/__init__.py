@@ -16,9 +16,14 @@ from fastloader import _extension
 from fastloader.errors import BackendError, Error
 
 if TYPE_CHECKING:
+    from fastloader import compat as compat
+    from fastloader import datasets as datasets
+    from fastloader import transforms as transforms
     from fastloader._build_info import build_info
     from fastloader.loader import FastLoader
     from fastloader.prefetch import DevicePrefetcher
+
+    __version__: str
 
 __all__ = ["BackendError", "DevicePrefetcher", "Error", "FastLoader", "build_info"]
 
@@ -28,18 +33,23 @@ _HOME = {
     "build_info": "fastloader._build_info",
 }
 
+_PARTS = ("compat", "datasets", "transforms")
+
 _extension.load_or_warn()
 
+if not TYPE_CHECKING:  # a type checker that sees this function takes every name for one of ours
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
 
-        return version("fastloader")
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'fastloader' has no attribute {name!r}")
+            return version("fastloader")
+        if name in _HOME:
+            return getattr(importlib.import_module(_HOME[name]), name)
+        if name in _PARTS:
+            return importlib.import_module(f"fastloader.{name}")
+        raise AttributeError(f"module 'fastloader' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME, "__version__"])
+    return sorted([*__all__, *_PARTS, "__version__"])

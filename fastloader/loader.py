@@ -8,7 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch.utils.data import (
@@ -177,7 +177,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int | str = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -196,14 +196,14 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         dtype: torch.dtype | None = None,
         channels_last: bool = False,
         image_key: int | str | None = None,
-        depth: int | str | None = None,
+        depth: int | Literal["auto"] | None = None,
         native: bool = True,
-        decode: str = "exact",
-        truncated: str = "error",
-        on_error: str = "raise",
+        decode: Literal["exact", "whole", "fast"] = "exact",
+        truncated: Literal["error", "pad"] = "error",
+        on_error: Literal["raise", "skip", "replace"] = "raise",
         max_errors: int | float | None = None,
-        worker_backend: str = "process",
-        distributed: str | None = None,
+        worker_backend: Literal["process", "thread"] = "process",
+        distributed: Literal["auto", "pad", "drop", "exact"] | None = None,
     ) -> None:
         if worker_backend not in ("process", "thread"):
             raise ValueError(f"worker_backend={worker_backend!r}: use 'process' or 'thread'")
@@ -263,7 +263,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,  # type: ignore[arg-type]  # torch refuses what else is no number
+            num_workers,
             collate_fn,
             pin_memory,
             drop_last,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
@@ -52,7 +52,7 @@ class DevicePrefetcher(Generic[T_co]):
         dtype: torch.dtype | None = None,
         channels_last: bool = False,
         image_key: int | str | None = None,
-        depth: int | str | None = None,
+        depth: int | Literal["auto"] | None = None,
     ) -> None:
         if not hasattr(iterable, "__iter__"):
             raise TypeError(f"iterable must yield batches, got {type(iterable).__name__}")

@@ -77,6 +77,24 @@ def test_import_is_light():
     assert done.stderr == ""
 
 
+def test_dir_names_what_is_public_and_nothing_else():
+    parts = {"compat", "datasets", "transforms"}
+    assert set(dir(fastloader)) == {*fastloader.__all__, *parts, "__version__"}
+    assert all(hasattr(fastloader, name) for name in dir(fastloader))
+
+
+def test_parts_are_there_after_importing_the_package():
+    script = """
+        import sys
+        import fastloader
+        assert "fastloader.datasets" not in sys.modules
+        assert fastloader.datasets.ImageFolder is not None
+        assert fastloader.transforms.CenterCrop is not None
+        assert fastloader.compat.__name__ == "fastloader.compat"
+    """
+    assert run_script(script).stderr == ""
+
+
 def test_unknown_name():
     with pytest.raises(AttributeError, match="'Nonsense'"):
         fastloader.Nonsense  # noqa: B018

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import DistributedSampler, IterableDataset, RandomSampler
@@ -51,7 +51,7 @@ def create_loader(
     interpolation: str = "bilinear",
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,
     std: Sequence[float] = IMAGENET_DEFAULT_STD,
-    num_workers: int | str = 1,
+    num_workers: int | Literal["auto"] = 1,
     distributed: bool = False,
     crop_pct: float | None = None,
     crop_mode: str | None = None,
