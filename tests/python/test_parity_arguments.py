@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 import multiprocessing
 import pickle
 
@@ -18,13 +19,13 @@ from torch.utils.data import (
 )
 
 from fastloader import FastLoader
-from support import MEAN, STD, children, eventually
+from support import MEAN, STD, children, eventually, random_images
 
 
 class Endless(IterableDataset):
     def __iter__(self):
-        while True:
-            yield image(), 0
+        for number in itertools.count():
+            yield image(number), number
 
     def __repr__(self):
         return "Endless()"
@@ -330,7 +331,7 @@ def test_get_iterator_may_be_overridden(fast):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("arrays", [False, True], ids=["", "arrays"])
 def test_what_is_read_off_the_iterator(fast, arrays, workers):
-    pictures = TensorDataset(torch.zeros(8, 3, 2, 2, dtype=torch.uint8), torch.arange(8))
+    pictures = TensorDataset(random_images(8, 8, 3, 4, 5), torch.arange(8))
     dataset = pictures if arrays else Numbers(8)
 
     def scenario(make):
@@ -424,9 +425,7 @@ def test_index_sampler_may_be_overridden(fast, arrays, workers):
 
         kwargs = {} if plain else fast.keywords
         dataset = (
-            TensorDataset(torch.zeros(4, 3, 2, 2, dtype=torch.uint8), torch.arange(4))
-            if arrays
-            else Numbers(4)
+            TensorDataset(random_images(4, 4, 3, 4, 5), torch.arange(4)) if arrays else Numbers(4)
         )
         loader = Own(dataset, num_workers=workers, **kwargs)
         return [len(loader), *(batches(loader) for _ in range(2))]

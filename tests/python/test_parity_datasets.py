@@ -154,7 +154,7 @@ def test_default_collate(fast, workers):
 def test_default_convert(fast, workers):
     class Whole(Numbers):
         def __getitem__(self, index):
-            return image()[None], self.value(index), np.arange(index)
+            return image(index)[None], self.value(index), np.arange(index)
 
     def scenario(make):
         numbers = Whole(2 * len(VALUES), value_of_each_kind)
@@ -171,7 +171,7 @@ def test_getitems(fast, workers):
 
         def __getitems__(self, indices):
             assert type(indices) is list
-            return [(image(), (index, len(indices))) for index in indices]
+            return [(image(index), (index, len(indices))) for index in indices]
 
     def scenario(make):
         return batches(make(Several(7), batch_size=3, shuffle=True, num_workers=workers))
@@ -188,7 +188,7 @@ def test_getitems_that_is_none(fast, workers):
 
 
 def tensors(seed=0):
-    return TensorDataset(random_images(seed, 9, 3, 2, 2), torch.arange(9) + 10 * seed)
+    return TensorDataset(random_images(seed, 9, 3, 4, 5), torch.arange(9) + 10 * seed)
 
 
 class Counting(IterableDataset):
@@ -204,7 +204,7 @@ class Counting(IterableDataset):
         info = torch.utils.data.get_worker_info()
         start, step = (info.id, info.num_workers) if self.share and info else (0, 1)
         for number in range(start, self.count, step):
-            yield image(), self.first + number
+            yield image(self.first + number), self.first + number
 
     def __len__(self):
         if self.length is None:
@@ -217,9 +217,9 @@ DATASETS = {
     "Subset": lambda: Subset(tensors(), [8, 0, 3, 3, 1]),
     "Subset of Subset": lambda: Subset(Subset(tensors(), range(1, 8)), [6, 0, 2]),
     "ConcatDataset": lambda: ConcatDataset([tensors(), tensors(1), Subset(tensors(2), [4])]),
-    "StackDataset": lambda: StackDataset(random_images(0, 9, 3, 2, 2), torch.arange(9)),
+    "StackDataset": lambda: StackDataset(random_images(0, 9, 3, 4, 5), torch.arange(9)),
     "StackDataset of names": lambda: StackDataset(
-        picture=random_images(0, 5, 3, 2, 2), label=list("abcde")
+        picture=random_images(0, 5, 3, 4, 5), label=list("abcde")
     ),
     "random_split": lambda: torch.utils.data.random_split(tensors(), [4, 5])[1],
     "list": lambda: [(image(i), i) for i in range(5)],
@@ -303,7 +303,7 @@ def test_iterable_errors(fast, workers):
                     raise ValueError("next")
                 if number == 2 and self.where == "stop":
                     return
-                yield image(), number
+                yield image(number), number
 
     def scenario(make):
         return [

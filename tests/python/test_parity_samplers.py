@@ -27,7 +27,7 @@ class Batched(Numbers):
 
     def __getitem__(self, index):
         indices = index if isinstance(index, list) else [index]
-        return torch.stack([image()] * len(indices)), torch.tensor(indices)
+        return torch.stack([image(each) for each in indices]), torch.tensor(indices)
 
 
 # Each makes the arguments afresh: samplers and generators have state.

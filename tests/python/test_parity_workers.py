@@ -25,7 +25,7 @@ class Draws(Numbers):
             dtype=torch.float64,
         )
         if info is None:
-            return image(), index, drawn, "main"
+            return image(index), index, drawn, "main"
         told = (
             info.id,
             info.num_workers,
@@ -33,7 +33,12 @@ class Draws(Numbers):
             info.dataset is self,
             repr(info).split("(")[0],
         )
-        return image(), index, drawn, repr((told, torch.initial_seed(), torch.get_num_threads()))
+        return (
+            image(index),
+            index,
+            drawn,
+            repr((told, torch.initial_seed(), torch.get_num_threads())),
+        )
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -125,7 +130,7 @@ def test_persistent_workers_keep_their_data_set(fast):
 
         def __iter__(self):
             self.epoch += 1
-            yield image(), self.epoch
+            yield image(self.epoch), self.epoch
 
     def scenario(make):
         loader = make(Counts(), num_workers=2, persistent_workers=True)
