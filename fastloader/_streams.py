@@ -3,11 +3,13 @@
 The way timm's PrefetchLoader and Apex's data_prefetcher go, without their hazards: outputs are
 allocated on the consumer's stream, so that torch's allocator never hands out memory that the consumer
 still reads (peers allocate on the side stream and need ``record_stream``); the side stream is one per
-loader, not one per epoch; the consumer's stream is read at each ``next()``.
+loader, not one per epoch; the consumer's stream is read at each ``next()``; what is copied from lives
+until the copy is done.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 import time
@@ -38,6 +40,9 @@ class StreamDelivery:
         self.normalization = normalization
         self.statistics = statistics
         self.side = _torch.StreamSide(device)
+        self.sources = HeldSources(self.side)
+        # Copies outlive the loader, and the interpreter.
+        weakref.finalize(self, self.sources.wait)
 
     def iterate(
         self, source: Iterator[Any], ahead: bool, draws: EpochDraws | None
@@ -65,22 +70,25 @@ class StreamDelivery:
                 shape = image.shape if records is None else (len(records), *image.shape[1:])
                 outputs.append(self.normalization.output(shape, self.device))
         moved: list[Any] = []
+        held = [*parts.leaves, *(image.pixels for image in images.values())]
+        late = self.side.can_tell
 
         def move(value: Any) -> Any:
-            moved.append(_torch.move(value, self.device))
+            held.append(value)
+            moved.append(_torch.move(value, self.device, non_blocking=late))
             return moved[-1]
 
         try:
             with self.side.begin():
                 for index, leaf in enumerate(parts.leaves):
                     if index in raw and self.normalization is not None:
-                        raw[index].copy_(images[index].pixels, non_blocking=True)
+                        raw[index].copy_(images[index].pixels, non_blocking=late)
                         if records is None:
                             self.normalization.apply(raw[index], outputs[index])
                         else:
                             apply(self.normalization, raw[index], records, outputs[index])
                     else:
-                        outputs[index].copy_(leaf, non_blocking=True)
+                        outputs[index].copy_(leaf, non_blocking=late)
                 shown = [*outputs]
                 if records is not None and target is not None:
                     shown[target] = records.mixed_target(outputs[target])
@@ -90,6 +98,9 @@ class StreamDelivery:
             # The consumer's memory goes back with some of the work on it still queued.
             self.side.hand_over(consumer)
             raise
+        finally:
+            if late:
+                self.sources.hold(held)
         # `raw` must live until the consumer waits: it belongs to the consumer's stream.
         return Flight(delivered, consumer, [*outputs, *raw.values()], moved)
 
@@ -106,6 +117,45 @@ class StreamDelivery:
             if tensor.device.type not in ("cpu", "mps"):
                 tensor.record_stream(consumer)
         return flight.delivered
+
+
+class HeldSources:
+    """What batches are copied from, until their copies are done. torch keeps a source alive for as long
+    only if it is pinned, and not on every device; the MPS device is known to read pageable memory
+    after it was freed (pytorch#189690)."""
+
+    # Batches beside the one issued last. They may lie in slots of the worker ring, which has as many to
+    # spare; and a loop that is so far ahead of its device loses nothing by waiting.
+    MOST = 2
+
+    def __init__(self, side: _torch.StreamSide) -> None:
+        self._side = side
+        self._pid = os.getpid()
+        # (event behind the copies, their sources), oldest first: the side stream keeps the order.
+        self._held: collections.deque[tuple[Any, list[Any]]] = collections.deque()
+
+    def hold(self, sources: list[Any]) -> None:
+        """For the copies that were queued last."""
+        self._held.append((self._side.mark(), sources))
+        while len(self._held) > self.MOST + 1 or (self._held and self._held[0][0].query()):
+            self._release()
+
+    def wait(self) -> None:
+        """Until all copies are done, of which there are few."""
+        if self._pid == os.getpid():  # the copies of a parent are no matter of a forked child
+            while self._held:
+                self._release()
+
+    def _release(self) -> None:
+        try:
+            held = self._held.popleft()
+        except IndexError:  # another thread, with an iterator of its own, was here meanwhile
+            return
+        try:
+            held[0].synchronize()
+        except BaseException:  # Ctrl-C, while the copy still reads
+            self._held.appendleft(held)
+            raise
 
 
 @dataclasses.dataclass
@@ -175,7 +225,11 @@ class StreamIterator(DeliveryIterator):
         try:
             if self._source is None:
                 raise StopIteration
-            batch = next(self._source)
+            try:
+                batch = next(self._source)
+            except StopIteration:
+                self._delivery.sources.wait()  # a loop that goes on to something else holds nothing
+                raise
             begun = time.perf_counter()
             self._flight.append(self._delivery.issue(batch, self._draws))
             now = time.perf_counter()

@@ -157,11 +157,23 @@ class StreamSide:
         if self._side is not None:
             to.wait_stream(self._side)
 
+    @property
+    def can_tell(self) -> bool:
+        """Whether the device says when a copy is done. Where it does not (MPS), whoever copies has to
+        wait for it, or the source may be gone by then."""
+        return self._side is not None and hasattr(self._module, "Event")
 
-def move(value: Any, device: torch.device) -> Any:
+    def mark(self) -> Any:
+        """An event behind everything on the side stream, with ``query`` and ``synchronize``."""
+        event = self._module.Event()
+        event.record(self._side)
+        return event
+
+
+def move(value: Any, device: torch.device, non_blocking: bool = True) -> Any:
     """``value`` on ``device`` by its own ``to``, on the current stream."""
     if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
+        return value.to(device, non_blocking=non_blocking)
     return value.to(device)
 
 
