@@ -115,7 +115,7 @@ class ArrayIterator(_BaseDataLoaderIter):
         self._note_attributes(loader)
         self._ahead = workers * (loader.prefetch_factor or 0)
         self.threads = array_threads(workers)
-        sampler = loader._position
+        sampler = loader._runtime.position
         self._index_batches: Iterator[Any] | None = None
         # In the order of torch's iterators, whose constructor and _reset() both call iter().
         if base_seed is None:
@@ -136,7 +136,7 @@ class ArrayIterator(_BaseDataLoaderIter):
         self._auto_collation = loader._auto_collation
         self._collate_fn = loader.collate_fn
         self._drop_last = loader.drop_last
-        self._index_sampler = loader._position
+        self._index_sampler = loader._runtime.position
         self._num_workers = loader.num_workers
         self._prefetch_factor = loader.prefetch_factor
         self._timeout = loader.timeout

@@ -404,7 +404,7 @@ class Position:
             # Each worker has its part of the data.
             for name in ("num_workers", "batch_size"):
                 if state[name] != getattr(loader, name):
-                    automatic = name == "num_workers" and loader._tuner is not None
+                    automatic = name == "num_workers" and loader._runtime.tuner is not None
                     raise ValueError(
                         f"the state was saved with {name}={state[name]}, this loader has "
                         f"{getattr(loader, name)}{' (by auto)' if automatic else ''}: where workers "

@@ -124,17 +124,17 @@ def _headspace(report: Report) -> str:
 def find_choices(loader: Any) -> dict[str, Choice]:
     """By the name of the argument that was "auto"."""
     choices = {}
-    delivery = loader._delivery
-    begun = loader._position.current is not None
-    if loader._tuner is not None:
-        rule = loader._tuner.rule
+    runtime, delivery = loader._runtime, loader._runtime.delivery
+    begun = runtime.position.current is not None
+    if runtime.tuner is not None:
+        rule = runtime.tuner.rule
         number, why = loader.num_workers, "one for each processor of this process"
         if not begun:
             why += ": nothing was iterated yet"
-        elif loader._source is not None:
+        elif runtime.source is not None:
             number, why = rule.threads, rule.why
-        elif loader._arrays is not None:
-            number, why = loader._arrays.threads, f"{why}; threads that gather are not watched"
+        elif runtime.arrays is not None:
+            number, why = runtime.arrays.threads, f"{why}; threads that gather are not watched"
         else:
             why += "; not changed while workers run"
         choices["num_workers"] = Choice(number, why)
@@ -142,7 +142,7 @@ def find_choices(loader: Any) -> dict[str, Choice]:
         depth, why = delivery.depth_rule.depth, delivery.depth_rule.why
         if not begun:
             why = "to begin with: nothing was iterated yet"
-        elif not delivery.watches_depth and loader._source is None:
+        elif not delivery.watches_depth and runtime.source is None:
             depth = delivery.ring_stats().get("depth")
             why = "there are no batches made ahead, whose number would be to choose"
             if loader.num_workers > 0:
@@ -152,7 +152,7 @@ def find_choices(loader: Any) -> dict[str, Choice]:
 
 
 def make_report(loader: Any) -> Report:
-    delivery, statistics = loader._delivery, loader._delivery.statistics
+    delivery, statistics = loader._runtime.delivery, loader._runtime.delivery.statistics
     stages = find_stages(loader)
     ring = delivery.ring_stats()
     waited = statistics.wait_s - statistics.edge_wait_s
@@ -160,20 +160,20 @@ def make_report(loader: Any) -> Report:
     share = waited / looped if looped > 0 and statistics.batches > 1 else None
     verdict = judge(loader, stages, share, looped + statistics.edge_wait_s)
     asked, found, depth = statistics.asked, statistics.found, None
-    threads = loader.num_workers
+    threads, source = loader.num_workers, loader._runtime.source
     if ring:
         depth = ring["depth"]
         asked, found = ring["asked"], ring["found"]
-    elif loader._images is not None:
-        depth = loader._images.ahead
+    elif loader._runtime.images is not None:
+        depth = loader._runtime.images.ahead
     elif loader.num_workers:
         depth = loader.num_workers * (loader.prefetch_factor or 2)
-    if loader._source is not None:
-        threads = loader._source.quota.threads
-    elif loader._arrays is not None:
-        threads = loader._arrays.threads
-    ahead = loader.num_workers > 0 or loader._source is not None
-    headspace = loader._headspace
+    if source is not None:
+        threads = source.quota.threads
+    elif loader._runtime.arrays is not None:
+        threads = loader._runtime.arrays.threads
+    ahead = loader.num_workers > 0 or source is not None
+    headspace = loader._runtime.headspace
     return Report(
         verdict=verdict.text,
         advice=verdict.advice,
@@ -183,7 +183,7 @@ def make_report(loader: Any) -> Report:
         device=None if delivery.device is None else str(delivery.device),
         batches=statistics.batches,
         errors=statistics.errors,
-        bad_samples=loader._policy.bad,
+        bad_samples=loader._runtime.policy.bad,
         threads=threads,
         depth=depth,
         ready=found / asked if ahead and asked else None,
@@ -191,7 +191,7 @@ def make_report(loader: Any) -> Report:
         edge_wait_s=statistics.edge_wait_s,
         step_s=statistics.step_s,
         wait_share=share,
-        bytes=0 if loader._source is None else int(loader._source.times().get("bytes", 0)),
+        bytes=0 if source is None else int(source.times().get("bytes", 0)),
         copied_bytes=int(ring["bytes"]) if ring else 0,
         steps_per_s=statistics.steps / looped if looped > 0 and statistics.steps else None,
         headspace_steps_per_s=None if headspace is None else headspace.steps_per_s,

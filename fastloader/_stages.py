@@ -33,7 +33,7 @@ class Stage:
 def find_stages(loader: Any) -> list[Stage]:
     """Those of the path that ``loader`` has taken, in the order of a sample's way; the training loop's
     waiting is the last."""
-    statistics = loader._delivery.statistics
+    statistics = loader._runtime.delivery.statistics
     stages = [*_pictures(loader), *_arrays(loader), *_python(loader), *_delivered(loader)]
     stages.append(
         Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
@@ -42,12 +42,12 @@ def find_stages(loader: Any) -> list[Stage]:
 
 
 def _pictures(loader: Any) -> Iterator[Stage]:
-    source = loader._source
+    source = loader._runtime.source
     if source is None:
         return
-    located, batches = loader._delivery.statistics.total("locate")
+    located, batches = loader._runtime.delivery.statistics.total("locate")
     if batches:
-        who = "the pump" if loader._delivery.path == "engine" else LOOP
+        who = "the pump" if loader._runtime.delivery.path == "engine" else LOOP
         yield Stage("locate", located, batches, "batch", who)
     times = source.times()
     count = int(times.get("pictures", 0))
@@ -69,16 +69,16 @@ def _pictures(loader: Any) -> Iterator[Stage]:
 
 
 def _arrays(loader: Any) -> Iterator[Stage]:
-    memory = loader._array_memory
+    memory = loader._runtime.array_memory
     if memory.gathered:
-        threads = 1 if loader._arrays is None else loader._arrays.threads
+        threads = 1 if loader._runtime.arrays is None else loader._runtime.arrays.threads
         yield Stage("collate", memory.gather_s, memory.gathered, "batch", "gather threads", threads)
 
 
 def _python(loader: Any) -> Iterator[Stage]:
     workers = loader.num_workers
     if workers and loader.worker_backend == "process":
-        rings = loader._rings
+        rings = loader._runtime.rings
         if rings.fetched:
             fetch = rings.fetch_s - rings.collate_s
             yield Stage("fetch", fetch, rings.fetched, "batch", "worker processes", workers)
@@ -86,14 +86,14 @@ def _python(loader: Any) -> Iterator[Stage]:
                 "collate", rings.collate_s, rings.fetched, "batch", "worker processes", workers
             )
         return
-    seconds, count = loader._delivery.statistics.total("fetch")
+    seconds, count = loader._runtime.delivery.statistics.total("fetch")
     if count:
         where = "worker threads" if workers else LOOP
         yield Stage("fetch", seconds, count, "batch", where, max(1, workers))
 
 
 def _delivered(loader: Any) -> Iterator[Stage]:
-    delivery = loader._delivery
+    delivery = loader._runtime.delivery
     ring = delivery.ring_stats()
     if ring:
         count = int(ring["filled"])

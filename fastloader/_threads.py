@@ -221,9 +221,9 @@ class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
         self._shutdown = True
         _serve_threads()
         seen: Any = loader
-        if loader._tuner is not None:  # num_workers="auto"
+        if loader._runtime.tuner is not None:  # num_workers="auto"
             seen = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
-        context = _Context(loader._delivery.statistics)
+        context = _Context(loader._runtime.delivery.statistics)
         super().__init__(LoaderView(seen, multiprocessing_context=context))
         if self._position.iterable and self._pass.batches:
             self._fast_forward()

@@ -40,11 +40,11 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
     seed can be exchanged before worker processes are started with it."""
 
     def __init__(self, loader: Any) -> None:
-        self._position: Position = loader._position
-        self._statistics: Statistics = loader._delivery.statistics
+        self._position: Position = loader._runtime.position
+        self._statistics: Statistics = loader._runtime.delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
         # Whatever a subclass says, index batches come from the position.
-        seen: Any = LoaderView(loader, _index_sampler=loader._position)
+        seen: Any = LoaderView(loader, _index_sampler=loader._runtime.position)
         super().__init__(seen)
         # As profilers know it.
         self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
@@ -140,14 +140,14 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
     """As torch's. Where the dataset, or its iterator, has a state, every batch brings its worker's."""
 
     def __init__(self, loader: Any) -> None:
-        position: Position = loader._position
+        position: Position = loader._runtime.position
         self._reporting = position.iterable or is_stateful(position.dataset)
         states, resuming = position.worker_states()
         self._first_worker = position.first_worker() % loader.num_workers
         if self._reporting:
             begin = _StatefulWorker(loader.worker_init_fn, states, resuming)
             loader = LoaderView(loader, worker_init_fn=begin)
-        if loader._tuner is not None:  # num_workers="auto"
+        if loader._runtime.tuner is not None:  # num_workers="auto"
             loader = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
         super().__init__(loader)
         if position.iterable and resuming and not states:

@@ -46,7 +46,7 @@ def judge(loader: Any, stages: list[Stage], share: float | None, seconds: float)
     if share is None or seconds <= 0:
         return Verdict("unknown", "nothing to say yet: too few batches", "run a few more batches")
     resources = _resources(stages, seconds)
-    device_wait = loader._delivery.ring_stats().get("device_wait_s", 0.0) / seconds
+    device_wait = loader._runtime.delivery.ring_stats().get("device_wait_s", 0.0) / seconds
     busiest = max(resources, key=lambda each: each.busy, default=None)
     if _on_accelerator(loader) and device_wait > max(0.5, busiest.busy if busiest else 0.0):
         # The host runs ahead of the device, so that it is in next() that it waits for its own work.
@@ -138,7 +138,7 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
     if largest != "decode":
         text += f", most of it {largest}"
     processors = available_threads()
-    if threads.threads < processors and loader._tuner is None:
+    if threads.threads < processors and loader._runtime.tuner is None:
         wanted = _wanted(threads, loader, processors)
         idle = processors - threads.threads
         which = "1 processor has" if idle == 1 else f"{idle} processors have"
@@ -156,7 +156,7 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
 
 
 def _storage_advice(loader: Any) -> str:
-    if loader._source.files.packed:
+    if loader._runtime.source.files.packed:
         return (
             "put the packed file on a faster disk, or make its pictures smaller: fastloader pack SRC "
             "DST --max-side PIXELS"
@@ -173,7 +173,7 @@ def _python_advice(loader: Any, workers: _Resource | None) -> str:
         return (
             f"set num_workers={max(1, processors - 1)}: the dataset runs on the loop's own thread"
         )
-    if loader.num_workers < processors and loader._tuner is None:
+    if loader.num_workers < processors and loader._runtime.tuner is None:
         wanted = processors if workers is None else _wanted(workers, loader, processors)
         return f"raise num_workers from {loader.num_workers} to {wanted}"
     if loader.worker_backend == "thread":
@@ -183,15 +183,15 @@ def _python_advice(loader: Any, workers: _Resource | None) -> str:
 
 
 def _copy_advice(loader: Any, resource: _Resource) -> str:
-    gathers = resource.stages[0].where == "gather threads" and loader._tuner is None
+    gathers = resource.stages[0].where == "gather threads" and loader._runtime.tuner is None
     if gathers and loader.num_workers < available_threads():
         return (
             f"raise num_workers from {loader.num_workers} to {available_threads()}: threads gather"
         )
-    ring = loader._delivery.ring_stats()
+    ring = loader._runtime.delivery.ring_stats()
     if _on_accelerator(loader) and ring and not ring["pinned"]:
         return f"let the ring be pinned (ulimit -l): {ring['why_not_pinned']}"
-    if loader._delivery.normalization is None:
+    if loader._runtime.delivery.normalization is None:
         return (
             "let the dataset return uint8 pictures and give mean and std here: a quarter of the "
             "bytes to move"
@@ -201,7 +201,7 @@ def _copy_advice(loader: Any, resource: _Resource) -> str:
 
 def _wanted(resource: _Resource, loader: Any, processors: int) -> int:
     """Threads that would keep up with the training step, as far as there are processors."""
-    step = loader._delivery.statistics.step_s
+    step = loader._runtime.delivery.statistics.step_s
     enough = math.ceil(resource.seconds / step) if step > 0 else processors
     return min(processors, max(resource.threads + 1, enough))
 
@@ -211,7 +211,7 @@ def _from_python(stages: list[Stage]) -> bool:
 
 
 def _on_accelerator(loader: Any) -> bool:
-    device = loader._delivery.device
+    device = loader._runtime.delivery.device
     return device is not None and device.type != "cpu"
 
 

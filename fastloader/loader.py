@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
@@ -25,30 +24,31 @@ from torch.utils.data import (
 )
 
 from fastloader import _distributed, _extension, _torch
-from fastloader._array_iterator import ArrayIterator, ArrayMemory, array_threads, warn_unpinned
+from fastloader._array_iterator import ArrayIterator, array_threads, warn_unpinned
 from fastloader._arrays import Arrays, holds_arrays, lower_arrays
 from fastloader._autotune import MOST_DEPTH, ThreadTuner, own_threads
 from fastloader._chain import Unlowered
 from fastloader._delivery import Delivery
 from fastloader._engine_iterator import Epoch
-from fastloader._headspace import Headspace, Measured
+from fastloader._headspace import Headspace
 from fastloader._images import AHEAD, ImageIterator, ImageSource, Wish, make_policy
 from fastloader._lowering import Lowered, lower
 from fastloader._position import Position
 from fastloader._report import Report, find_choices, make_report
+from fastloader._runtime import Runtime
 from fastloader._stages import find_stages
 from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
 from fastloader._torch_iterator import MultiProcessIterator, SingleProcessIterator
 from fastloader._trace import Trace
-from fastloader._worker_ring import WorkerRings
 
 _log = logging.getLogger("fastloader")
 
 T_co = TypeVar("T_co", covariant=True)
 
-# What the delivery was made of; later values would be without effect.
-_FIXED = frozenset(["device", "mean", "std", "dtype", "channels_last", "image_key", "depth"])
+# What was made of these in the constructor stays; later values would be without effect.
+_FIXED_BY_DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
+_FIXED = frozenset([*_FIXED_BY_DELIVERY, "on_error", "max_errors", "distributed"])
 
 # torch < 2.6 has no in_order; everything else is the same in every torch from 2.4.
 _TORCH_HAS_IN_ORDER = "in_order" in inspect.signature(DataLoader.__init__).parameters
@@ -170,6 +170,21 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         Exception: whatever dataset, sampler and collate_fn raise, in order, with its traceback.
     """
 
+    device: str | int | torch.device | None
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    dtype: torch.dtype | None
+    channels_last: bool
+    image_key: int | str | None
+    depth: int | str | None
+    native: bool
+    decode: str
+    truncated: str
+    on_error: str
+    max_errors: int | float | None
+    worker_backend: str
+    distributed: str | None
+
     def __init__(
         self,
         dataset: Dataset[T_co],
@@ -217,34 +232,29 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             raise ValueError(f"decode={decode!r}: use 'exact', 'whole' or 'fast'")
         if truncated not in ("error", "pad"):
             raise ValueError(f"truncated={truncated!r}: use 'error' or 'pad'")
-        self._delivery = Delivery(device, mean, std, dtype, channels_last, image_key, depth)
-        # As given, under their own names: frameworks rebuild loaders from constructor arguments.
-        self.device = device
-        self.mean = mean
-        self.std = std
-        self.dtype = dtype
-        self.channels_last = channels_last
-        self.image_key = image_key
-        self.depth = depth
-        self.native = native
-        self.decode = decode
-        self.truncated = truncated
-        self.on_error = on_error
-        self.max_errors = max_errors
-        self.distributed = distributed
-        self.worker_backend = worker_backend
-        self._tuner: ThreadTuner | None = None
+        delivery = Delivery(device, mean, std, dtype, channels_last, image_key, depth)
+        # As given, under their own names: frameworks rebuild loaders from constructor arguments. Not by
+        # setattr: a subclass may have a property of the name that takes nothing.
+        self.__dict__.update(
+            device=device,
+            mean=mean,
+            std=std,
+            dtype=dtype,
+            channels_last=channels_last,
+            image_key=image_key,
+            depth=depth,
+            native=native,
+            decode=decode,
+            truncated=truncated,
+            on_error=on_error,
+            max_errors=max_errors,
+            distributed=distributed,
+            worker_backend=worker_backend,
+        )
+        tuner = None
         if num_workers == "auto":
-            num_workers = self._begin_tuning("auto")
-        self._policy = make_policy(on_error, max_errors)
-        self._source: ImageSource | None = None  # kept over the epochs
-        self._rings = WorkerRings()
-        self._images: ImageIterator | None = None  # of the epoch begun last, for replay()
-        self._arrays: ArrayIterator | None = None
-        self._array_memory = ArrayMemory()
-        self._thread_iterators: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
-        self._headspace: Measured | None = None
-        self._said = ""  # the reason for the Python path that was logged last
+            num_workers, tuner = _begin_tuning("auto")
+        self._runtime = Runtime(delivery, make_policy(on_error, max_errors), tuner)
         newer: dict[str, Any] = {}
         if _TORCH_HAS_IN_ORDER:
             newer["in_order"] = in_order
@@ -276,36 +286,36 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             pin_memory_device=pin_memory_device,
             **newer,
         )
-        self._position = Position(self)
+        self._runtime.position = Position(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # A loader that delivers nothing is a plain DataLoader, whose subclasses may have a `device`.
-        if name in _FIXED and "_iterator" in self.__dict__ and self._delivery.path != "torch":
+        if name in _FIXED and "_iterator" in self.__dict__ and not self._is_free(name):
             raise ValueError(
                 f"{name} attribute should not be set after {type(self).__name__} is initialized"
             )
-        if name == "num_workers" and "_position" in self.__dict__:
-            self._tuner = None  # it may have been "auto"
+        if name == "num_workers" and "_iterator" in self.__dict__:
+            self._runtime.tuner = None  # it may have been "auto"
             if isinstance(value, str):
-                value = self._begin_tuning(value)
+                value, self._runtime.tuner = _begin_tuning(value)
         super().__setattr__(name, value)
 
-    def _begin_tuning(self, asked: str) -> int:
-        """The number of workers to begin with."""
-        if asked != "auto":
-            raise ValueError(f"num_workers={asked!r}: use a number or 'auto'")
-        share = own_threads()
-        self._tuner = ThreadTuner(share)
-        return share
+    def _is_free(self, name: str) -> bool:
+        """Whether an attribute of this name may be the subclass's own: a loader that delivers nothing is
+        a plain DataLoader. It may not where frameworks, which make the loader again of its attributes,
+        would take it for the argument of FastLoader's constructor."""
+        constructor = type(self).__init__
+        own = not getattr(constructor, "__module__", "").startswith("fastloader.")
+        plain = self._runtime.delivery.path == "torch"
+        return own and plain and name in _FIXED_BY_DELIVERY
 
     def __iter__(self) -> Any:
-        with self._position.begin(self):
+        with self._runtime.position.begin(self):
             iterator = self._iterate()
         # A subclass may make an iterator of any kind, which does not count.
         if hasattr(iterator, "progress"):
-            iterator.progress = self._position.current
+            iterator.progress = self._runtime.position.current
         else:
-            self._position.uncounted()
+            self._runtime.position.uncounted()
         return iterator
 
     def _iterate(self) -> Any:
@@ -332,18 +342,18 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes "
                 f"the Python path: {reason}"
             )
-        if reason != self._said:  # once, not at every epoch
-            self._said = reason
+        if reason != self._runtime.said:  # once, not at every epoch
+            self._runtime.said = reason
             _log.info("fastloader: Python path: %s", reason)
         return self._iterate_python()
 
     def _iterate_python(self) -> Any:
-        if self._delivery.path == "torch":
+        if self._runtime.delivery.path == "torch":
             return self._torch_iterator()
         if self.persistent_workers:
             # There is one torch iterator for life: the pump of the last epoch must let go of it.
-            self._delivery.end_iterators()
-        return self._delivery.iterate(self._torch_iterator, ahead=self.num_workers > 0)
+            self._runtime.delivery.end_iterators()
+        return self._runtime.delivery.iterate(self._torch_iterator, ahead=self.num_workers > 0)
 
     def _lower(self) -> Lowered | Arrays:
         if not self.native:
@@ -355,21 +365,21 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         if _extension.load() is None:
             raise Unlowered("the native module is not in use")
         lowered = lower(self)
-        if lowered.chain.floating and self._delivery.normalization is not None:
+        if lowered.chain.floating and self._runtime.delivery.normalization is not None:
             raise Unlowered("the transform ends in floats, but mean, std or dtype ask for uint8")
-        if self._delivery.normalization is not None:
-            mean = self._delivery.normalization.mean
+        if self._runtime.delivery.normalization is not None:
+            mean = self._runtime.delivery.normalization.mean
             if mean is not None and len(mean) != 3:
                 raise Unlowered(f"mean and std are of {len(mean)} channels, decoded images have 3")
         return lowered
 
     def _iterate_images(self, lowered: Lowered) -> Any:
-        normalization = self._delivery.normalization
+        normalization = self._runtime.delivery.normalization
         if lowered.chain.floating:
             normalization = lowered.chain.normalization
-        on_device = self._delivery.path in ("engine", "streams")
+        on_device = self._runtime.delivery.path in ("engine", "streams")
         # What is erased or mixed is normalised then, a whole batch at a time.
-        raw = on_device or self._delivery.augmentation is not None
+        raw = on_device or self._runtime.delivery.augmentation is not None
         wish = Wish(
             self.num_workers or own_threads(),
             # On a device the kernel there normalises; here it is done while the sample is in cache.
@@ -377,28 +387,30 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             planar=not (raw and normalization is not None),
             decode=self.decode,
             truncated=self.truncated,
-            tuner=self._tuner,
+            tuner=self._runtime.tuner,
         )
-        if self._source is None or not self._source.serves(lowered, wish):
-            self._source = ImageSource(lowered, wish, self._policy, self._source)
-        source = self._source
+        if self._runtime.source is None or not self._runtime.source.serves(lowered, wish):
+            self._runtime.source = ImageSource(
+                lowered, wish, self._runtime.policy, self._runtime.source
+            )
+        source = self._runtime.source
         # The order of torch's iterators: the sampler first, then the seed, then the first index.
-        index_batches = iter(self._position)
-        base_seed = self._position.image_seed(self)
+        index_batches = iter(self._runtime.position)
+        base_seed = self._runtime.position.image_seed(self)
 
         # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
-        rule = self._delivery.depth_rule
+        rule = self._runtime.delivery.depth_rule
         # Fixed where the depth is not, or what a sampler draws from a generator that it shares would
         # depend on it.
         fixed = self.num_workers > 0 or rule is not None
-        in_step = fixed and self._delivery.path in ("torch", "cpu")
+        in_step = fixed and self._runtime.delivery.path in ("torch", "cpu")
         drawn = max(
             self.num_workers * (self.prefetch_factor or 0),
-            MOST_DEPTH if rule is not None else self._delivery.depth or 1,
+            MOST_DEPTH if rule is not None else self._runtime.delivery.depth or 1,
         )
 
         def begin(epoch: Epoch | None) -> ImageIterator:
-            self._images = ImageIterator(
+            self._runtime.images = ImageIterator(
                 source,
                 index_batches,
                 base_seed,
@@ -406,36 +418,37 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 self._first_position(),
                 length=lambda: len(self._index_sampler),
                 # Otherwise the delivery counts what arrives.
-                statistics=Statistics(shown=False) if raw else self._delivery.statistics,
-                ready=self._delivery.statistics,
+                statistics=Statistics(shown=False) if raw else self._runtime.delivery.statistics,
+                ready=self._runtime.delivery.statistics,
                 pin=self.pin_memory and not raw and _torch.accelerator_type() is not None,
                 epoch=epoch,
                 drawn_ahead=drawn if in_step else None,
-                depth=rule or self._delivery.depth or AHEAD,
+                depth=rule or self._runtime.delivery.depth or AHEAD,
             )
-            return self._images
+            return self._runtime.images
 
-        return self._delivery.iterate_images(begin, normalization)
+        return self._runtime.delivery.iterate_images(begin, normalization)
 
     def _iterate_arrays(self, arrays: Arrays) -> Any:
-        path = self._delivery.path
+        last = self._runtime.arrays
+        path = self._runtime.delivery.path
         pinned = self.pin_memory and _torch.accelerator_type() not in (None, "mps")
         if self.pin_memory and not pinned:
             warn_unpinned()
         iterator = ArrayIterator(
             arrays,
             self,
-            self._array_memory,
+            self._runtime.array_memory,
             # Else the delivery counts what it delivers.
-            self._delivery.statistics if path == "torch" else Statistics(shown=False),
+            self._runtime.delivery.statistics if path == "torch" else Statistics(shown=False),
             pin=pinned and path != "engine",  # its ring is pinned
             # torch's persistent iterator draws its base seed once.
-            base_seed=self._arrays.base_seed if self.persistent_workers and self._arrays else None,
+            base_seed=last.base_seed if self.persistent_workers and last else None,
         )
-        self._arrays = iterator
+        self._runtime.arrays = iterator
         if path == "torch":
-            return self._delivery.adopt(iterator)
-        return self._delivery.iterate(lambda: iterator, ahead=self.num_workers > 0)
+            return self._runtime.delivery.adopt(iterator)
+        return self._runtime.delivery.iterate(lambda: iterator, ahead=self.num_workers > 0)
 
     def _may_repeat(self) -> bool:
         """Whether the sampler may visit an index twice in an epoch, as far as we can know."""
@@ -457,16 +470,16 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         from the others': RepeatAugSampler gives a picture to several ranks at the same place."""
         rank = getattr(self.sampler, "rank", 0)
         start = rank << 40 if isinstance(rank, int) else 0
-        return start + self._position.samples_before()
+        return start + self._runtime.position.samples_before()
 
     def plan(self) -> str:
         """Which path the next epoch will take, and why, in words."""
         where = {
             "torch": "delivered as they are",
             "cpu": "on the CPU",
-            "engine": f"delivered to {self._delivery.device} by the native prefetch thread",
-            "streams": f"delivered to {self._delivery.device} through torch's streams",
-        }[self._delivery.path]
+            "engine": f"delivered to {self._runtime.delivery.device} by the native prefetch thread",
+            "streams": f"delivered to {self._runtime.delivery.device} through torch's streams",
+        }[self._runtime.delivery.path]
         try:
             lowered = self._lower()
         except Unlowered as reason:
@@ -481,8 +494,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             how = "by torch" if _extension.load() is None else f"by {threads} threads"
             return f"arrays: {lowered.name}, gathered {when} {how}; batches are {where}"
         decoding = f"{self.num_workers or own_threads()} decode threads"
-        if self._tuner is not None:
-            decoding = f"{self._tuner.rule.threads} decode threads (auto)"
+        if self._runtime.tuner is not None:
+            decoding = f"{self._runtime.tuner.rule.threads} decode threads (auto)"
         return (
             f"native images: {lowered.name}, {len(lowered)} samples, {decoding}; "
             f"{lowered.chain}; batches are {where}"
@@ -494,14 +507,14 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         Raises ValueError when the native path is not in use or has not come to that sample.
         """
-        if self._images is None:
+        if self._runtime.images is None:
             raise ValueError(f"no epoch was begun on the native path: {self.plan()}")
-        return self._images.replay(index)
+        return self._runtime.images.replay(index)
 
     @property
     def _index_sampler(self) -> Any:
         # The iterators of an epoch, torch's and ours, are made to draw index batches from the position.
-        position: Position | None = self.__dict__.get("_position")  # None: being constructed
+        position = getattr(self._runtime, "position", None)  # None: being constructed
         beginning = position is not None and position.beginning
         return position if beginning else super()._index_sampler
 
@@ -510,13 +523,14 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             return SingleProcessIterator(self)
         if self.worker_backend == "thread":
             iterator = ThreadIterator(self)
-            self._thread_iterators.add(iterator)
+            self._runtime.thread_iterators.add(iterator)
             return iterator
         self.check_worker_number_rationality()
-        return self._rings.iterate(self, MultiProcessIterator)
+        return self._runtime.rings.iterate(self, MultiProcessIterator)
 
     def _torch_iterator(self) -> Iterator[Any]:
-        ring_is_pinned = self._delivery.path == "engine" and _torch.accelerator_type() is not None
+        engine = self._runtime.delivery.path == "engine"
+        ring_is_pinned = engine and _torch.accelerator_type() is not None
         if not ring_is_pinned or not self.pin_memory:
             return super().__iter__()
         # The ring is pinned already: torch's pin thread would copy every batch once more and take
@@ -556,20 +570,23 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``slots`` of the ring, ``slots_held`` under live tensors, ``slot_bytes`` each can take at most,
         ``ring_bytes`` of memory that all of them use.
         """
-        counted = self._delivery.stats()
+        counted = self._runtime.delivery.stats()
         counted["stages"] = {stage.name: stage.as_dict() for stage in find_stages(self)}
         if self.num_workers > 0 and self.worker_backend == "process":
-            counted["workers"] = self._rings.stats()
-        if self._source is not None:
+            counted["workers"] = self._runtime.rings.stats()
+        if self._runtime.source is not None:
             counted["images"] = {
-                "bad": self._policy.bad,
-                "seen": self._policy.seen,
-                "read_bytes": self._source.times().get("bytes", 0),
-                "last_bad": list(self._policy.last),
-                **self._source.stats(),
+                "bad": self._runtime.policy.bad,
+                "seen": self._runtime.policy.seen,
+                "read_bytes": self._runtime.source.times().get("bytes", 0),
+                "last_bad": list(self._runtime.policy.last),
+                **self._runtime.source.stats(),
             }
-        if self._arrays is not None:
-            counted["arrays"] = {"threads": self._arrays.threads, **self._array_memory.stats()}
+        if self._runtime.arrays is not None:
+            counted["arrays"] = {
+                "threads": self._runtime.arrays.threads,
+                **self._runtime.array_memory.stats(),
+            }
         chosen = find_choices(self)
         if chosen:
             counted["auto"] = {name: choice.as_dict() for name, choice in chosen.items()}
@@ -598,8 +615,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         Raises ValueError for fewer than 2 batches; from the loop what ``iter()`` and ``next()`` raise.
         """
-        headspace = Headspace(self, batches, self._delivery.device)
-        self._headspace = headspace.measured
+        headspace = Headspace(self, batches, self._runtime.delivery.device)
+        self._runtime.headspace = headspace.measured
         return headspace
 
     def trace(self, path: str | os.PathLike[str]) -> Trace:
@@ -616,7 +633,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         """Numbers the epoch that the next ``iter()`` begins; the ones after it count on from there.
         Samplers and datasets with a ``set_epoch`` are told, also those in persistent workers. With
         ``distributed`` there is no need to: the loader counts from 0."""
-        self._position.set_epoch(epoch)
+        self._runtime.position.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop stands in the epoch begun last: what it has received, not what was read
@@ -625,7 +642,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         Raises ValueError with ``in_order=False`` and workers, in the middle of an epoch.
         """
-        return self._position.state_dict(self)
+        return self._runtime.position.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next ``iter()`` gives the batches that would have followed `state_dict`, and, where loader
@@ -640,25 +657,26 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``iter()`` or the first ``next()``: ValueError if `set_epoch` names another epoch, Error if the
         sampler gives another order.
         """
-        self._position.load_state_dict(self, state)
+        self._runtime.position.load_state_dict(self, state)
         if state and self._iterator is not None:
             # Persistent workers began before the state.
-            self._delivery.end_iterators()
+            self._runtime.delivery.end_iterators()
             self._iterator = None
         if state:
-            self._arrays = None  # nor do their persistent workers, which torch would have, live on
+            # Nor do their persistent workers, which torch would have, live on.
+            self._runtime.arrays = None
 
     def close(self) -> None:
         """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
         stay valid, and iterating afterwards starts anew."""
-        self._delivery.close()
-        for iterator in list(self._thread_iterators):
+        self._runtime.delivery.close()
+        for iterator in list(self._runtime.thread_iterators):
             iterator.close()
         if self.persistent_workers:
             self._iterator = None  # its workers with it
-            self._arrays = None
-            self._position.last_seed = None
-        self._rings.close()
+            self._runtime.arrays = None
+            self._runtime.position.last_seed = None
+        self._runtime.rings.close()
 
     def __enter__(self) -> FastLoader[T_co]:
         return self
@@ -673,38 +691,32 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
+        delivery = self._runtime.delivery
         # Threads and pinned memory stay where they are.
-        state["_delivery"] = self._delivery.arguments, self._delivery.augmentation
-        state["_automatic"] = self._tuner is not None
-        for name in (
-            "_source",
-            "_tuner",
-            "_images",
-            "_policy",
-            "_arrays",
-            "_array_memory",
-            "_headspace",
-            "_thread_iterators",
-            "_position",
-            "_rings",
-        ):
-            del state[name]
+        state["_runtime"] = (
+            delivery.arguments,
+            delivery.augmentation,
+            self._runtime.tuner is not None,
+            self._runtime.said,
+        )
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        automatic = state.pop("_automatic", False)
-        self.__dict__.update(state)
-        self._tuner = ThreadTuner(self.num_workers) if automatic else None
-        arguments, augmentation = state["_delivery"]
-        self._delivery = Delivery(*arguments)
+        arguments, augmentation, automatic, said = state["_runtime"]
+        delivery = Delivery(*arguments)
         if augmentation is not None:
-            self._delivery.augment(augmentation)
-        self._policy = make_policy(self.on_error, self.max_errors)
-        self._source = None
-        self._rings = WorkerRings()
-        self._images = None
-        self._arrays = None
-        self._array_memory = ArrayMemory()
-        self._headspace = None
-        self._thread_iterators = weakref.WeakSet()
-        self._position = Position(self)
+            delivery.augment(augmentation)
+        policy = make_policy(state["on_error"], state["max_errors"])
+        tuner = ThreadTuner(state["num_workers"]) if automatic else None
+        runtime = Runtime(delivery, policy, tuner)
+        runtime.said = said
+        self.__dict__.update(state, _runtime=runtime)
+        runtime.position = Position(self)
+
+
+def _begin_tuning(asked: str) -> tuple[int, ThreadTuner]:
+    """The number of workers to begin with, and what changes the number of threads."""
+    if asked != "auto":
+        raise ValueError(f"num_workers={asked!r}: use a number or 'auto'")
+    share = own_threads()
+    return share, ThreadTuner(share)

@@ -72,7 +72,7 @@ def test_the_order_of_samples_stays_torchs(way):
     def order(augmentation):
         torch.manual_seed(11)
         loader = FastLoader(Pictures(), 4, shuffle=True, device="cpu", mean=MEAN, std=STD)
-        loader._delivery.augment(augmentation)
+        loader._runtime.delivery.augment(augmentation)
         with loader:
             return [batch[1].tolist() for _ in range(2) for batch in loader]
 
@@ -151,7 +151,7 @@ def test_pictures_of_the_native_path_are_augmented(enter_way, root, mixed, nativ
             dataset, 4, num_workers=2, device="cpu", mean=MEAN, std=STD, native=native_images,
             generator=torch.Generator(),
         )  # fmt: skip
-        loader._delivery.augment(Augmentation(ERASINGS["pixel"], MIXINGS[mixed]))
+        loader._runtime.delivery.augment(Augmentation(ERASINGS["pixel"], MIXINGS[mixed]))
         with loader:
             answers.append(list(loader))
             stats = loader.stats()
@@ -180,7 +180,7 @@ def test_shuffled_epochs_are_the_same_on_every_way(enter_way, root, workers, nat
             dataset, 4, shuffle=True, num_workers=workers, device="cpu", mean=MEAN,
             native=native_images,
         )  # fmt: skip
-        loader._delivery.augment(Augmentation(ERASINGS["pixel"], MIXINGS["elem"]))
+        loader._runtime.delivery.augment(Augmentation(ERASINGS["pixel"], MIXINGS["elem"]))
         with loader:
             answers.append([batch for _ in range(2) for batch in loader])
     for answer in answers[1:]:
@@ -199,7 +199,7 @@ def test_batches_that_shrink_are_augmented(enter_way, tmp_path):
         enter_way(name)
         torch.manual_seed(3)
         loader = FastLoader(dataset, 4, device="cpu", mean=MEAN, on_error="skip", num_workers=1)
-        loader._delivery.augment(Augmentation(ERASINGS["rand"], None))
+        loader._runtime.delivery.augment(Augmentation(ERASINGS["rand"], None))
         with loader:
             answers.append([images for images, _ in loader])
     assert [len(images) for images in answers[0]] == [4, 3, 4]

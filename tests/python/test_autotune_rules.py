@@ -243,7 +243,7 @@ def test_the_end_of_an_epoch_is_no_swing(root):
     loader = FastLoader(folder(root), 4, num_workers=2, depth="auto")
     for _ in range(5):
         for _ in loader:
-            for each in list(loader._images._flight):  # a loop so slow that all is ready
+            for each in list(loader._runtime.images._flight):  # a loop so slow that all is ready
                 each.batch.wait()
     assert loader.stats()["auto"]["depth"]["chosen"] == 3
 
@@ -299,7 +299,7 @@ class ReadOnly(FastLoader):
 
     @worker_init_fn.setter
     def worker_init_fn(self, value):
-        if hasattr(self, "_position"):
+        if hasattr(getattr(self, "_runtime", None), "position"):
             raise AttributeError("it is as the class says")
 
 

@@ -146,16 +146,11 @@ OURS = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
 
 @pytest.mark.parametrize("name", OURS)
 def test_our_arguments_are_fixed_as_well(name):
-    """A value that would have no effect is refused; what delivers nothing is a DataLoader, in which
-    the name is free."""
+    """A value that would have no effect is refused. Whose the name is in a loader that delivers
+    nothing: test_subclasses.py."""
     loader = FastLoader(Numbers(), device="cpu", mean=MEAN, std=STD)
     with pytest.raises(ValueError, match=f"{name} attribute should not be set after FastLoader is"):
         setattr(loader, name, None)
-    plain = FastLoader(Numbers(4), batch_size=2)
-    setattr(plain, name, "mine")
-    again = pickle.loads(pickle.dumps(plain))
-    assert getattr(again, name) == "mine"
-    assert batches(again) == batches(DataLoader(Numbers(4), batch_size=2))
 
 
 def test_collate_fn_and_workers_may_be_set(fast):

@@ -68,7 +68,7 @@ def test_another_sampler_in_the_batch_sampler():
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_erase_too(copied):
     loader = FastLoader(DATA, batch_size=4, mean=MEAN, std=STD)
-    loader._delivery.augment(Augmentation(RandomErasing(1.0), None))
+    loader._runtime.delivery.augment(Augmentation(RandomErasing(1.0), None))
     torch.manual_seed(6)
     expected = list(loader)
     torch.manual_seed(6)

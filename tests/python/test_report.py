@@ -222,7 +222,9 @@ class _Imitation:
     worker_backend = "process"
 
     def __init__(self, ring):
-        self._delivery = self
+        self._runtime = self
+        self.delivery = self
+        self.tuner = None
         self.device = torch.device("cuda", 0)
         self.normalization = object()
         self.statistics = fastloader._statistics.Statistics(step_s=1.0)

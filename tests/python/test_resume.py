@@ -243,14 +243,14 @@ def test_paths_that_draw_in_their_own_way():
 
     def make(draw):
         loader = FastLoader(Pictures(COUNT), 3, shuffle=True)
-        with loader._position.begin(loader):
+        with loader._runtime.position.begin(loader):
             return loader, loader._index_sampler.iterate(draw)
 
     torch.manual_seed(12)
     loader, indices = make(as_tensors)
     for _ in range(2):
         last = next(indices)
-        loader._position.current.handed()
+        loader._runtime.position.current.handed()
     state = loader.state_dict()
     assert (state["batches"], state["samples"], state["last"]) == (2, 6, int(last[-1]))
     fresh = FastLoader(Pictures(COUNT), 3, shuffle=True)

@@ -213,7 +213,7 @@ def create_loader(
         loader = kind(dataset, **options, **in_batches)
         if in_batches:
             erasing = RandomErasing(re_prob, mode=re_mode, max_count=re_count)
-            loader._delivery.augment(Augmentation(erasing, None))
+            loader._runtime.delivery.augment(Augmentation(erasing, None))
         return loader
     dtype = torch.float16 if fp16 else img_dtype
     means, stds = adapt_to_chs(mean, channels), adapt_to_chs(std, channels)

@@ -25,7 +25,7 @@ class MultiEpochsDataLoader(FastLoader[Any]):
         else:
             self.batch_sampler = _Forever(self.batch_sampler)
         self._DataLoader__initialized = True
-        self._position = Position(self)  # remembers the sampler
+        self._runtime.position = Position(self)  # remembers the sampler
 
     def __len__(self) -> int:
         forever: Any = self.sampler if self.batch_sampler is None else self.batch_sampler

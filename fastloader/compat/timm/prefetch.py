@@ -81,13 +81,14 @@ class PrefetchLoader:
             for values in (means, stds)
         )
         self._inside: FastLoader[Any] | DevicePrefetcher[Any]
-        if isinstance(loader, FastLoader) and loader._delivery.normalization is not None:
+        if isinstance(loader, FastLoader) and loader._runtime.delivery.normalization is not None:
             _check_delivery(loader, self.device, means, stds, self.img_dtype)
-            self._inside = loader
+            self._inside, delivery = loader, loader._runtime.delivery
         else:
             self._inside = DevicePrefetcher(
                 _Pairs(loader), self.device, mean=means, std=stds, dtype=self.img_dtype, image_key=0
             )
+            delivery = self._inside._delivery
         self.random_erasing = None
         if re_prob > 0:
             self.random_erasing = RandomErasing(
@@ -99,7 +100,7 @@ class PrefetchLoader:
         else:
             mixing = None
         if self.random_erasing is not None or mixing is not None:
-            self._inside._delivery.augment(Augmentation(self.random_erasing, mixing))
+            delivery.augment(Augmentation(self.random_erasing, mixing))
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         batches: Any = iter(self._inside)
@@ -177,7 +178,7 @@ def _check_delivery(
     std: tuple[float, ...],
     dtype: torch.dtype,
 ) -> None:
-    delivery = loader._delivery
+    delivery = loader._runtime.delivery
     made = delivery.normalization
     assert made is not None
     own = (delivery.device or torch.device("cpu"), made.mean, made.std, made.dtype)
