@@ -1,35 +1,16 @@
-"""Taking a batch of any nesting apart into tensors, and putting it together again.
-
-The containers that are opened: mappings, namedtuples, tuples, lists (and what derives from them), and
-dataclasses. A *leaf* is a plain dense CPU tensor; everything else travels as it is.
-"""
+"""Taking a batch of any nesting apart into tensors, and putting it together again. A *leaf* is a plain
+dense CPU tensor; everything else travels as it is."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from fastloader._containers import Key, Movable, Placeholder, moves_itself, rebuild
 from fastloader._normalization import Normalization
-
-Key = int | str | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Placeholder:
-    """Stands where leaf number ``index`` stood."""
-
-    index: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Movable:
-    """An object with a ``to`` of its own: a tensor subclass, a sparse tensor, a PackedSequence."""
-
-    value: Any
 
 
 @dataclasses.dataclass
@@ -41,107 +22,53 @@ class Parts:
     keys: list[Key]  # the outermost index or key that leads to each leaf
 
 
+# The first ones, made once: a batch rarely has more leaves.
+_PLACEHOLDERS = tuple(Placeholder(index) for index in range(64))
+
+
 def take_apart(batch: Any) -> Parts:
     leaves: list[torch.Tensor] = []
     keys: list[Key] = []
 
     def leave(value: Any, key: Key) -> Any:
         if is_leaf(value):
+            number = len(leaves)
             leaves.append(value)
             keys.append(key)
-            return Placeholder(len(leaves) - 1)
-        if _moves_itself(value):
+            return _PLACEHOLDERS[number] if number < len(_PLACEHOLDERS) else Placeholder(number)
+        if moves_itself(value):
             return Movable(value)
         return value
 
-    return Parts(_rebuild(batch, leave, None), leaves, keys)
+    return Parts(rebuild(batch, leave, None), leaves, keys)
 
 
 def put_together(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]) -> Any:
     """The batch again, with ``outputs`` for its leaves and ``move(value)`` for what moves itself."""
 
     def fill(value: Any, _key: Key) -> Any:
-        if type(value) is Placeholder:
+        kind = type(value)
+        if kind is Placeholder:
             return outputs[value.index]
-        if type(value) is Movable:
+        if kind is Movable:
             return move(value.value)
         return value
 
-    return _rebuild(template, fill, None)
+    return rebuild(template, fill, None)
 
 
 def is_leaf(value: Any) -> bool:
     """Whether the bytes of ``value`` are all there is to it."""
     return (
         type(value) is torch.Tensor
+        and value.is_cpu
         and value.layout is torch.strided
-        and value.device.type == "cpu"
         and not value.requires_grad
         and not value.is_quantized
         and not value.is_conj()
         and not value.is_neg()
         and not value.is_nested
     )
-
-
-def _moves_itself(value: Any) -> bool:
-    return callable(getattr(value, "to", None)) and not isinstance(value, type)
-
-
-def _rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key) -> Any:
-    """A copy of the containers with ``visit(leaf, outermost key)`` for everything else."""
-    kind = type(value)
-    if kind is torch.Tensor or kind is Placeholder or kind is Movable:
-        return visit(value, key)
-    if value is None or isinstance(value, str | bytes | int | float):
-        return value
-    # Before the containers: a PackedSequence is a namedtuple, a BatchEncoding a mapping, and both
-    # know better than we how to move.
-    if _moves_itself(value):
-        return visit(value, key)
-
-    def inner(each: Any, own: Key) -> Any:
-        return _rebuild(each, visit, own if key is None else key)
-
-    if kind is dict:
-        return {own: inner(each, own) for own, each in value.items()}
-    if kind is list or kind is tuple:
-        return kind([inner(each, i) for i, each in enumerate(value)])
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return kind(*(inner(each, i) for i, each in enumerate(value)))
-    if isinstance(value, Mapping):
-        return _rebuild_mapping(value, {own: inner(each, own) for own, each in value.items()})
-    if isinstance(value, list | tuple):
-        return _rebuild_sequence(value, [inner(each, i) for i, each in enumerate(value)])
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        filled = copy.copy(value)
-        for field in dataclasses.fields(value):
-            # object.__setattr__ also serves frozen dataclasses, and runs no user code.
-            object.__setattr__(filled, field.name, inner(getattr(value, field.name), field.name))
-        return filled
-    return visit(value, key)
-
-
-def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
-    if isinstance(value, dict) or hasattr(value, "__copy__"):
-        # Keeps what the class holds besides its items, such as defaultdict's factory.
-        clone = copy.copy(value)
-        clone.update(items)
-        return clone
-    # A mapping of the user's own may share its items with its shallow copy, and updating that one
-    # would change the batch that the dataset may still hold.
-    try:
-        return type(value)(items)
-    except TypeError:  # no such constructor: a dict, as torch's pin_memory gives
-        return items
-
-
-def _rebuild_sequence(value: Any, items: list[Any]) -> Any:
-    if isinstance(value, list):
-        clone = copy.copy(value)
-        clone[:] = items
-        return clone
-    return type(value)(items)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +156,7 @@ def cloned(batch: Any) -> Any:
     def visit(value: Any, _key: Key) -> Any:
         return value.clone() if isinstance(value, torch.Tensor) else value
 
-    return _rebuild(batch, visit, None)
+    return rebuild(batch, visit, None)
 
 
 def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
@@ -241,5 +168,5 @@ def tensors_in(batch: Any) -> Iterator[torch.Tensor]:
             found.append(value)
         return value
 
-    _rebuild(batch, visit, None)
+    rebuild(batch, visit, None)
     return iter(found)

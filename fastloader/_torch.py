@@ -23,6 +23,11 @@ def accelerator_type() -> str | None:
     return next((kind for kind in candidates if _device_count(kind) > 0), None)
 
 
+def can_pin() -> bool:
+    """Whether there is an accelerator that torch's pin_memory pins memory for."""
+    return accelerator_type() not in (None, "mps")
+
+
 def _module(kind: str) -> Any:
     return getattr(torch, kind, None)
 

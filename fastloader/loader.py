@@ -420,7 +420,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 # Otherwise the delivery counts what arrives.
                 statistics=Statistics(shown=False) if raw else self._runtime.delivery.statistics,
                 ready=self._runtime.delivery.statistics,
-                pin=self.pin_memory and not raw and _torch.accelerator_type() is not None,
+                # Not what is written into the ring, or rewritten on the CPU.
+                pin=self.pin_memory
+                and (not raw or self._runtime.delivery.path == "streams")
+                and _torch.can_pin(),
                 epoch=epoch,
                 drawn_ahead=drawn if in_step else None,
                 depth=rule or self._runtime.delivery.depth or AHEAD,
@@ -432,7 +435,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def _iterate_arrays(self, arrays: Arrays) -> Any:
         last = self._runtime.arrays
         path = self._runtime.delivery.path
-        pinned = self.pin_memory and _torch.accelerator_type() not in (None, "mps")
+        pinned = self.pin_memory and _torch.can_pin()
         if self.pin_memory and not pinned:
             warn_unpinned()
         iterator = ArrayIterator(

@@ -1,0 +1,162 @@
+"""Containers of a batch, of any nesting, opened and rebuilt around other values.
+
+Opened are mappings, namedtuples, tuples, lists (and what derives from them), and dataclasses. This is
+done several times for each batch, so what a type is opened as is found out once.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+Key = int | str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Placeholder:
+    """Stands where leaf number ``index`` stood."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Movable:
+    """An object with a ``to`` of its own: a tensor subclass, a sparse tensor, a PackedSequence."""
+
+    value: Any
+
+
+class _Opened(enum.Enum):
+    """How a value is opened, by its type."""
+
+    NOT = enum.auto()  # it is visited
+    PLAIN = enum.auto()  # nor visited: nothing is in it
+    DICT = enum.auto()
+    LIST = enum.auto()
+    TUPLE = enum.auto()
+    NAMED_TUPLE = enum.auto()
+    MAPPING = enum.auto()
+    MAPPING_WITH_TO = enum.auto()  # if there is nothing to move beside its items
+    SEQUENCE = enum.auto()
+    DATACLASS = enum.auto()
+
+
+# Looking up a member of an enum costs as much as the rest of what is done for a tensor.
+_NOT, _PLAIN, _DICT, _LIST, _TUPLE = list(_Opened)[:5]
+
+_PLAIN_TYPES = frozenset([type(None), str, bytes, int, float, bool, complex])
+
+_opened: dict[type, _Opened] = {
+    **dict.fromkeys((torch.Tensor, Placeholder, Movable), _NOT),
+    **dict.fromkeys(_PLAIN_TYPES, _PLAIN),
+    **{dict: _DICT, list: _LIST, tuple: _TUPLE},
+}
+# Types that are kept in it. A program that makes more of them has each looked at anew.
+_MOST_TYPES = 1024
+
+
+def _find_out(kind: type) -> _Opened:
+    if issubclass(kind, (str, bytes, int, float)):
+        return _Opened.PLAIN
+    moves = callable(getattr(kind, "to", None))
+    if issubclass(kind, (dict, collections.UserDict)):
+        # These take anything for an item, and BatchEncoding's own `to` moves nothing but its items.
+        return _Opened.MAPPING_WITH_TO if moves else _Opened.MAPPING
+    # Before the other containers: a PackedSequence is a namedtuple, a TensorDict a mapping of nothing
+    # but tensors, and both know better than we how to move.
+    if moves:
+        return _Opened.NOT
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _Opened.NAMED_TUPLE
+    if issubclass(kind, Mapping):
+        return _Opened.MAPPING
+    if issubclass(kind, (list, tuple)):
+        return _Opened.SEQUENCE
+    return _Opened.DATACLASS if dataclasses.is_dataclass(kind) else _Opened.NOT
+
+
+def rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key = None) -> Any:
+    """A copy of the containers with ``visit(value, outermost key)`` for what is none. Strings and
+    numbers are not visited."""
+    kind = type(value)
+    opened = _opened.get(kind)
+    if opened is None:
+        opened = _find_out(kind)
+        if len(_opened) < _MOST_TYPES:
+            _opened[kind] = opened
+    if opened is _NOT:
+        return visit(value, key)
+    if opened is _PLAIN:
+        return value
+    if opened is _LIST or opened is _TUPLE:
+        if _PLAIN_TYPES.issuperset(map(type, value)):
+            return kind(value)
+        return kind(_rebuilt(enumerate(value), visit, key))
+    if opened is _DICT:
+        return dict(zip(value, _rebuilt(value.items(), visit, key)))
+    if opened is _Opened.NAMED_TUPLE:
+        return kind(*_rebuilt(enumerate(value), visit, key))
+    if opened is _Opened.SEQUENCE:
+        return _rebuild_sequence(value, _rebuilt(enumerate(value), visit, key))
+    if opened is _Opened.DATACLASS:
+        filled = copy.copy(value)
+        for field in dataclasses.fields(value):
+            own = field.name if key is None else key
+            # object.__setattr__ also serves frozen dataclasses, and runs no user code.
+            object.__setattr__(filled, field.name, rebuild(getattr(value, field.name), visit, own))
+        return filled
+    if opened is _Opened.MAPPING_WITH_TO and _holds_more(value):
+        return visit(value, key)
+    return _rebuild_mapping(value, dict(zip(value, _rebuilt(value.items(), visit, key))))
+
+
+def _rebuilt(
+    items: Iterable[tuple[Any, Any]], visit: Callable[[Any, Key], Any], key: Key
+) -> list[Any]:
+    known = _opened.get
+    if key is None:
+        return [
+            each if known(type(each)) is _PLAIN else rebuild(each, visit, own)
+            for own, each in items
+        ]
+    return [each if known(type(each)) is _PLAIN else rebuild(each, visit, key) for _, each in items]
+
+
+def moves_itself(value: Any) -> bool:
+    return callable(getattr(value, "to", None)) and not isinstance(value, type)
+
+
+def _holds_more(value: Any) -> bool:
+    """Whether a dict or UserDict has something to move beside its items: only its own ``to`` knows."""
+    beside = dict(getattr(value, "__dict__", {}))
+    if isinstance(value, collections.UserDict):
+        beside.pop("data", None)
+    return any(moves_itself(each) for each in beside.values())
+
+
+def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
+    if isinstance(value, dict) or hasattr(value, "__copy__"):
+        # Keeps what the class holds besides its items, such as defaultdict's factory.
+        clone = copy.copy(value)
+        clone.update(items)
+        return clone
+    # A mapping of the user's own may share its items with its shallow copy, and updating that one
+    # would change the batch that the dataset may still hold.
+    try:
+        return type(value)(items)
+    except TypeError:  # no such constructor: a dict, as torch's pin_memory gives
+        return items
+
+
+def _rebuild_sequence(value: Any, items: list[Any]) -> Any:
+    if isinstance(value, list):
+        clone = copy.copy(value)
+        clone[:] = items
+        return clone
+    return type(value)(items)
