@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from fastloader import _extension
+from fastloader import _default_device, _extension
 from fastloader._array_indices import as_indices, index_batches
 from fastloader._arrays import Arrays
 from fastloader._limits import available_threads
@@ -120,7 +120,9 @@ class ArrayIterator(_BaseDataLoaderIter):
         # In the order of torch's iterators, whose constructor and _reset() both call iter().
         if base_seed is None:
             self._index_batches = sampler.iterate(index_batches)
-            drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+            drawn = torch.empty(
+                (), dtype=torch.int64, device=_default_device.of(loader.generator)
+            ).random_(generator=loader.generator)
             base_seed = int(drawn.item())
         if workers or self._index_batches is None:
             self._index_batches = sampler.iterate(index_batches)

@@ -271,7 +271,9 @@ class Augmentation:
         the number of the epoch joins the key."""
         generator = torch.Generator()
         generator.set_state(torch.get_rng_state())
-        seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+        seed = int(
+            torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item()
+        )
         self._epochs += 1
         return EpochDraws(self, seed, self._epochs)
 

@@ -281,7 +281,7 @@ def normalization_of(normalize: Any | None) -> Normalization:
 
 def _read_normalize(chain: Chain, step: Any) -> None:
     mean, std = (
-        tuple(torch.as_tensor(v, dtype=torch.float64).flatten().tolist())
+        tuple(torch.as_tensor(v, dtype=torch.float64, device="cpu").flatten().tolist())
         for v in (step.mean, step.std)
     )
     if len(mean) not in (1, 3) or len(std) not in (1, 3) or 0.0 in std:

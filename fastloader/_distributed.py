@@ -57,11 +57,11 @@ def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[
         rest = rest // world * world
     # Samples to pad with come from the beginning of the epoch, as in DistributedSampler.
     first = start + sampler.rank
-    places = torch.arange(first, max(first, start + rest), world) % max(length, 1)
+    places = torch.arange(first, max(first, start + rest), world, device="cpu") % max(length, 1)
     if not sampler.shuffle:
         return places.tolist()
     generator = torch.Generator().manual_seed(sampler.seed + epoch)
-    return torch.randperm(length, generator=generator)[places].tolist()
+    return torch.randperm(length, generator=generator, device="cpu")[places].tolist()
 
 
 def initialised() -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fastloader import _distributed, _randomness
+from fastloader import _default_device, _distributed, _randomness
 from fastloader._randomness import Randomness
 from fastloader.errors import Error
 
@@ -198,7 +198,7 @@ class Indices(Iterator[Any]):
             return iter(_distributed.share(sampler, saved["order_epoch"], saved["samples"]))
         elif randomness.seed is not None:
             sampler = _randomness.reseeded(sampler, randomness.seed)
-        return iter(sampler)
+        return _default_device.drawn(sampler, iter(sampler))
 
 
 def _skip(source: Iterator[Any], saved: dict[str, Any], unit: str) -> None:

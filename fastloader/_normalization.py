@@ -77,10 +77,10 @@ def _table(normalization: Normalization, channels: int, device: torch.device) ->
     what a fused multiply-add gives.
     """
     scale, bias = (
-        torch.tensor(constants, dtype=torch.float64)
+        torch.tensor(constants, dtype=torch.float64, device="cpu")
         for constants in normalization.constants(channels)
     )
-    values = torch.arange(256, dtype=torch.float64)
+    values = torch.arange(256, dtype=torch.float64, device="cpu")
     exact = values * scale[:, None] + bias[:, None]
     return exact.float().to(normalization.dtype).to(device)
 

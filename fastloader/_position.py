@@ -25,7 +25,7 @@ from torch.utils.data import (
     dataloader,
 )
 
-from fastloader import _distributed, _randomness
+from fastloader import _default_device, _distributed, _randomness
 from fastloader._distributed import ShardSampler
 from fastloader._indices import Indices, plain
 from fastloader._progress import Progress
@@ -189,7 +189,9 @@ class Position:
             seed = _randomness.mixed(self.last_seed, 1)
         else:
             seed = int(
-                torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item()
+                torch.empty((), dtype=torch.int64, device=_default_device.of(loader.generator))
+                .random_(generator=loader.generator)
+                .item()
             )
         if self.current.saved is not None and self.shard is None:
             seed = self.current.saved["base_seed"]
@@ -244,7 +246,7 @@ class Position:
         """Index batches from the beginning of an epoch."""
         if self.shard is not None:  # whose own __iter__ gives the next epoch
             return self.batched(_distributed.share(self.shard, epoch))
-        return draw(self.sampler)
+        return _default_device.drawn(self.inner, draw(self.sampler))
 
     def batched(self, keys: Iterable[Any]) -> Iterator[Any]:
         if self.batching is None:

@@ -83,7 +83,7 @@ def seed_drawn(sampler: Any, state: torch.Tensor) -> int | None:
         return None
     generator = torch.Generator()
     generator.set_state(state)
-    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item())
 
 
 def reseeded(sampler: RandomSampler, seed: int) -> RandomSampler:

@@ -13,7 +13,7 @@ from torch.utils.data import dataloader, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader import _trace
+from fastloader import _default_device, _trace
 from fastloader._autotune import Modest
 from fastloader._position import Position, is_stateful
 from fastloader._progress import Progress
@@ -44,8 +44,11 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._statistics: Statistics = loader._runtime.delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
         # Whatever a subclass says, index batches come from the position.
-        seen: Any = LoaderView(loader, _index_sampler=loader._runtime.position)
-        super().__init__(seen)
+        indices = _default_device.UsersOwn(self._position)
+        seen: Any = LoaderView(loader, _index_sampler=indices)
+        with _default_device.for_draws(loader.generator):  # of the seed
+            super().__init__(seen)
+        self._index_sampler: Any = self._position
         # As profilers know it.
         self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
         self._pass = self._begun_pass()

@@ -139,7 +139,8 @@ class Sender:
             self._full = True
             return None
         storage = torch.from_dlpack(capsule).untyped_storage()
-        out = torch.empty(0, dtype=first.dtype).set_(storage, 0, (len(batch), *first.shape))  # type: ignore[call-overload]
+        out = torch.empty(0, dtype=first.dtype, device="cpu")
+        out.set_(storage, 0, (len(batch), *first.shape))  # type: ignore[call-overload]
         begun = time.perf_counter()
         torch.stack(batch, 0, out=out)
         self._collating += time.perf_counter() - begun
@@ -302,7 +303,8 @@ def rebuild_storage(offset: int, size: int) -> torch.UntypedStorage:
 
 
 def rebuild_row(offset: int, size: int, dtype: Any, shape: Any, stride: Any) -> torch.Tensor:
-    return torch.empty(0, dtype=dtype).set_(rebuild_storage(offset, size), 0, shape, stride)
+    storage = rebuild_storage(offset, size)
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, stride)
 
 
 _sender: Sender | None = None

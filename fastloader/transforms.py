@@ -52,7 +52,7 @@ def fresh_draw() -> Draw:
 
     def draw(operation: int) -> Draws:
         if not seeds:  # a chain that draws nothing leaves torch's generator alone, as torchvision's
-            seeds.append(int(torch.randint(0, 2**63 - 1, ()).item()))
+            seeds.append(int(torch.randint(0, 2**63 - 1, (), device="cpu").item()))
         return Draws(seeds[0], 0, operation)
 
     return draw
@@ -225,8 +225,8 @@ class Normalize(Transform):
     def apply(self, image: Any, draw: Draw) -> torch.Tensor:
         if not isinstance(image, torch.Tensor) or not image.is_floating_point():
             raise TypeError("Normalize takes a float tensor: put ToTensor before it")
-        mean = torch.as_tensor(self.mean, dtype=image.dtype).view(-1, 1, 1)
-        std = torch.as_tensor(self.std, dtype=image.dtype).view(-1, 1, 1)
+        mean = torch.as_tensor(self.mean, dtype=image.dtype, device=image.device).view(-1, 1, 1)
+        std = torch.as_tensor(self.std, dtype=image.dtype, device=image.device).view(-1, 1, 1)
         if (std == 0).any():
             raise ValueError(f"std={self.std} contains a zero")
         result = image if self.inplace else image.clone()

@@ -83,9 +83,11 @@ class RepeatAugSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         length = len(self.dataset)
         if self.shuffle:
-            order = torch.randperm(length, generator=torch.Generator().manual_seed(self.epoch))
+            order = torch.randperm(
+                length, generator=torch.Generator().manual_seed(self.epoch), device="cpu"
+            )
         else:
-            order = torch.arange(length)
+            order = torch.arange(length, device="cpu")
         if float(self.num_repeats).is_integer():
             repeated = length * int(self.num_repeats)
         else:

@@ -1,0 +1,60 @@
+"""``torch.set_default_device``: what is drawn for a loader is drawn on the CPU all the same.
+
+With another default device torch's own draws go there, "meta" has no values to give, and RandomSampler
+asks for a permutation by a generator of the CPU, which is refused. Code of the user's keeps the device
+that the user has set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import RandomSampler
+
+
+def of(generator: torch.Generator | None) -> torch.device:
+    """Where numbers are drawn from ``generator``, which refuses any other device."""
+    return torch.device("cpu") if generator is None else generator.device
+
+
+@contextlib.contextmanager
+def for_draws(generator: torch.Generator | None) -> Iterator[None]:
+    """Around torch code that draws from ``generator``, or from the global one, without saying where."""
+    if of(generator) == torch.get_default_device():
+        yield
+    else:
+        with of(generator):
+            yield
+
+
+class UsersOwn:
+    """An iterable whose ``iter()`` runs under the default device of the moment when this was made, also
+    inside `for_draws`."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._device = torch.get_default_device()
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._device:
+            return iter(self._source)
+
+
+def drawn(sampler: Any, keys: Iterator[Any]) -> Iterator[Any]:
+    """``keys`` from an iterator over torch's ``sampler``, or over batches of what it gives."""
+    if type(sampler) is not RandomSampler or torch.get_default_device().type == "cpu":
+        return keys
+    return _drawn(keys, of(sampler.generator))
+
+
+def _drawn(keys: Iterator[Any], device: torch.device) -> Iterator[Any]:
+    while True:
+        with device:
+            try:
+                key = next(keys)
+            except StopIteration:
+                return
+        yield key
