@@ -15,6 +15,7 @@ import torch
 
 from fastloader import transforms
 from fastloader._normalization import Normalization
+from fastloader.datasets._pillow import pass_order
 
 T = TypeVar("T")
 
@@ -66,6 +67,7 @@ class Chain:
             horizontal_flip=self.horizontal_flip,
             vertical_flip=self.vertical_flip,
             filter=self.filter,
+            pass_order=pass_order(),
         )
 
     def __str__(self) -> str:

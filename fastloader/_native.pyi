@@ -160,6 +160,7 @@ class ImageTransform:
         horizontal_flip: float = 0.0,
         vertical_flip: float = 0.0,
         filter: str = "bilinear",
+        pass_order: str = "pillow13",
     ) -> None: ...
     def geometry(self, *, height: int, width: int, index: int, seed: int) -> dict[str, Any]: ...
     @property

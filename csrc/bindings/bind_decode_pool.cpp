@@ -65,7 +65,8 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
                               const std::optional<std::pair<size_t, size_t>>& fit,
                               const std::optional<std::pair<size_t, size_t>>& center_crop,
                               const std::array<uint8_t, 3>& fill, double horizontal_flip,
-                              double vertical_flip, const std::string& filter) {
+                              double vertical_flip, const std::string& filter,
+                              const std::string& pass_order) {
   ImageTransform transform;
   if (random_crop) {
     const auto& [low, high, thin, wide] = *random_crop;
@@ -100,6 +101,16 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
     transform.random_filter = true;
   } else {
     throw InvalidArgument("interpolation " + filter + "; bilinear, bicubic and random are native");
+  }
+  if (pass_order == "pillow13") {
+    transform.order = ResizeOrder::kPillow13;
+  } else if (pass_order == "pillow12.2") {
+    transform.order = ResizeOrder::kPillow12_2;
+  } else if (pass_order == "horizontal first") {
+    transform.order = ResizeOrder::kHorizontalFirst;
+  } else {
+    throw InvalidArgument("pass_order " + pass_order +
+                          "; pillow13, pillow12.2 and horizontal first are known");
   }
   validate(transform);
   return transform;
@@ -305,7 +316,8 @@ void register_decode_pool(py::module_& module) {
            py::arg("exact") = py::none(), py::arg("cover") = py::none(),
            py::arg("fit") = py::none(), py::arg("center_crop") = py::none(),
            py::arg("fill") = std::array<uint8_t, 3>{}, py::arg("horizontal_flip") = 0.0,
-           py::arg("vertical_flip") = 0.0, py::arg("filter") = "bilinear")
+           py::arg("vertical_flip") = 0.0, py::arg("filter") = "bilinear",
+           py::arg("pass_order") = "pillow13")
       .def(
           "geometry",
           [](const ImageTransform& transform, size_t height, size_t width, uint64_t index,

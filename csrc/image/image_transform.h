@@ -32,6 +32,7 @@ struct ImageTransform {
   double vertical_flip = 0;
   ResizeFilter filter = ResizeFilter::kBilinear;
   bool random_filter = false;  ///< timm's "random": bilinear or bicubic, drawn for each sample
+  ResizeOrder order = ResizeOrder::kPillow13;  ///< of the Pillow that the pixels are to equal
 
   /// Height and width of what comes out, if every picture gives the same.
   std::optional<ImageSize> output() const;

@@ -112,6 +112,7 @@ CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry
   spec.out_width = geometry.scaled.width;
   spec.out_height = geometry.scaled.height;
   spec.filter = geometry.filter;
+  spec.order = job.transform.order;
   spec.horizontal_flip = geometry.horizontal_flip;
   spec.vertical_flip = geometry.vertical_flip;
   spec.box = input.box;

@@ -16,6 +16,8 @@ SMALL_SHM = 1 * _GIB
 SMALL_MEMORY = 2 * _GIB
 FEW_OPEN_FILES = 1024
 OLDEST_TORCH = (2, 4)
+PIXELS_OF_PILLOW = (13, 0)
+PYTHON_OF_THAT_PILLOW = (3, 11)
 
 
 def advise(report: Report) -> list[str]:
@@ -146,6 +148,20 @@ def _pillow(report: Report, known: Report) -> Iterator[str]:
         yield (
             "Pillow and Pillow-SIMD are both installed and overwrite each other's files: "
             "pip uninstall pillow pillow-simd, then install one of them."
+        )
+    version = pillow.get("version")
+    if pillow.get("which") == "Pillow" and version and _major_minor(version) < PIXELS_OF_PILLOW:
+        python = known["python"].get("version")
+        newer = python is None or _major_minor(python) >= PYTHON_OF_THAT_PILLOW
+        yield (
+            f"Pillow {version} resizes some pictures in another order of passes than Pillow 13, and the "
+            "native path follows the Pillow that is installed: pixels differ by 1 or so from those of "
+            "machines with Pillow 13. "
+            + (
+                "pip install 'pillow>=13'."
+                if newer
+                else "It needs Python 3.11; until then keep to one version on all your machines."
+            )
         )
     if pillow.get("installed") and not pillow.get("libjpeg_turbo"):
         yield (

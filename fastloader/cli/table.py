@@ -82,7 +82,7 @@ def _checks(runs: list[Run], pixels: Comparison) -> list[str]:
     )
     if pixels.equal < pixels.pictures:
         lines.append(
-            "         (they are with Pillow 13; earlier ones and Pillow-SIMD resize otherwise)"
+            "         (they are with any version of Pillow; Pillow-SIMD resizes otherwise)"
         )
     if not fast.plan.startswith("native images"):
         lines.append(f"FastLoader took the {fast.plan}")

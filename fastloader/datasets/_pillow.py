@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from typing import Any
 
@@ -17,6 +18,25 @@ def image_module() -> Any:
             "otherwise)"
         ) from error
     return Image
+
+
+def pass_order(version: str | None = None) -> str:
+    """The native module's name for the order of a resize's two passes in ``version`` of Pillow; None
+    is the installed one. Each pass rounds, so that only Pillow's own order gives its pixels. Without
+    Pillow it is Pillow 13's order; so it is with Pillow-SIMD, which resizes otherwise anyhow."""
+    if version is None:
+        try:
+            import PIL
+        except ImportError:
+            return "pillow13"
+        version = str(PIL.__version__)
+    if ".post" in version:  # Pillow-SIMD: only its releases are named so
+        return "pillow13"
+    numbers = re.findall(r"\d+", version)
+    release = tuple(int(number) for number in numbers[:2])
+    if release >= (13,):
+        return "pillow13"
+    return "pillow12.2" if release >= (12, 2) else "horizontal first"
 
 
 def open_rgb(path: str) -> Any:

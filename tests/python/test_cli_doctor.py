@@ -69,7 +69,7 @@ HEALTHY = {
     "pillow": {
         "installed": True,
         "which": "Pillow",
-        "version": "12.0.0",
+        "version": "13.0.0",
         "distributions": ["pillow"],
         "libjpeg_turbo": "3.1.0",
     },
@@ -169,7 +169,15 @@ WITHOUT_CUDA = {"cuda": {"compiled_in": False, "problem": "without", "devices": 
         ),
         ({"pillow": {"error": "ImportError: _imaging"}}, ["ImportError: _imaging", "reinstall"]),
         ({"pillow": {"distributions": ["pillow", "pillow-simd"]}}, ["both installed", "uninstall"]),
-        ({"pillow": {"libjpeg_turbo": None}}, ["Pillow 12.0.0 was built without libjpeg-turbo"]),
+        ({"pillow": {"libjpeg_turbo": None}}, ["Pillow 13.0.0 was built without libjpeg-turbo"]),
+        (
+            {"pillow": {"version": "12.3.0"}},
+            ["Pillow 12.3.0 resizes", "another order of passes", "pip install 'pillow>=13'"],
+        ),
+        (
+            {"pillow": {"version": "12.3.0"}, "python": {"version": "3.10.14"}},
+            ["Pillow 12.3.0 resizes", "It needs Python 3.11"],
+        ),
         ({"environment": {"FASTLOADER_NATIVE": "0"}}, ["FASTLOADER_NATIVE=0", "unset"]),
         ({"environment": {"FASTLOADER_BACKEND": "host"}}, ["FASTLOADER_BACKEND=host", "unset"]),
         (
@@ -193,6 +201,8 @@ def test_advice_that_would_be_wrong_is_not_given():
     assert advise(changed(rocm)) == []
     obeyed = {"cpu": {"cgroup_quota": 2.0}, "environment": {"OMP_NUM_THREADS": "2"}}
     assert advise(changed(obeyed)) == []
+    simd = {"pillow": {"which": "Pillow-SIMD", "version": "9.5.0.post2"}}
+    assert advise(changed(simd)) == []
     best = {"environment": {"FASTLOADER_FORCE_ISA": "avx512"}}
     assert advise(changed(best)) == []
 

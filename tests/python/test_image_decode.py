@@ -4,20 +4,14 @@ import random
 from pathlib import Path
 
 import numpy as np
-import PIL
 import pytest
 import torch
-from pictures import any_picture, plain_folder, random_folder, redo, save_jpeg
+from pictures import any_picture, plain_folder, random_folder, redo, save_jpeg, upstream_pillow
 from PIL import Image
 
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
-
-pillow_13 = pytest.mark.skipif(
-    int(PIL.__version__.split(".")[0]) < 13,
-    reason="Pillow before 13 resizes some pictures in the other order of passes",
-)
 
 
 def delivered(dataset, decode="exact", **options):
@@ -40,7 +34,7 @@ def save(folder, pictures, **options):
 # --- only what a centre crop needs --------------------------------------------------------------
 
 
-@pillow_13
+@upstream_pillow
 def test_a_centre_crop_of_a_resize_is_pillows(tmp_path):
     """Random chains and pictures: tall, wide, one pixel, up, down, padded, progressive."""
     seed = random.randrange(1 << 32)

@@ -3,10 +3,9 @@
 import functools
 import random
 
-import PIL
 import pytest
 import torch
-from pictures import any_picture, plain_folder, random_folder, redo
+from pictures import any_picture, plain_folder, random_folder, redo, upstream_pillow
 from torch.utils.data import DataLoader
 
 from exact import table
@@ -85,10 +84,7 @@ def folder(root, steps, name=""):
     return ImageFolder(root, T.Compose(steps), is_valid_file=thick if name in THIN else any_picture)
 
 
-@pytest.mark.skipif(
-    int(PIL.__version__.split(".")[0]) < 13,
-    reason="Pillow before 13 resizes some pictures in the other order of passes",
-)
+@upstream_pillow
 @pytest.mark.parametrize("name", CHAINS)
 def test_pillow_redoes_every_picture(everything, name):
     steps, wanted = CHAINS[name]

@@ -5,10 +5,17 @@ import logging
 import random
 from pathlib import Path
 
-import PIL
 import pytest
 import torch
-from pictures import import_timm, picture, plain_folder, random_folder, redo, script
+from pictures import (
+    import_timm,
+    picture,
+    plain_folder,
+    random_folder,
+    redo,
+    script,
+    upstream_pillow,
+)
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
@@ -17,11 +24,6 @@ from fastloader.datasets import ImageFolder
 from support import same
 
 PLAIN = {"color_jitter": None}
-
-pillow_13 = pytest.mark.skipif(
-    int(PIL.__version__.split(".")[0]) < 13,
-    reason="Pillow before 13 resizes some pictures in the other order of passes",
-)
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ EVALUATION = {
 }
 
 
-@pillow_13
+@upstream_pillow
 @pytest.mark.parametrize("name", EVALUATION)
 def test_evaluation_chains_give_timms_pixels(timm, everything, name):
     size, options = EVALUATION[name]
@@ -133,7 +135,7 @@ def composed(steps):
 # --- training -----------------------------------------------------------------------------------
 
 
-@pillow_13
+@upstream_pillow
 @pytest.mark.parametrize("interpolation", ["random", "bilinear", "bicubic"])
 def test_training_pictures_are_what_replay_says(timm, everything, interpolation):
     dataset = dataset_of(
@@ -345,7 +347,7 @@ def spoilt(timm, tmp_path):
     return make
 
 
-@pillow_13
+@upstream_pillow
 @pytest.mark.parametrize(
     "bad", [[2], [3], [10], [0, 1], [9, 10, 0], [2, 3, 5, 6]], ids=lambda bad: str(bad)
 )
