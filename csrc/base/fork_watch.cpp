@@ -1,97 +1,122 @@
 #include "base/fork_watch.h"
 
+#include <fcntl.h>
+#include <linux/memfd.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <initializer_list>
-#include <new>
+#include <mutex>
+#include <utility>
 
 namespace fastloader {
 namespace {
 
-constexpr size_t kEntries = 1024;
-constexpr int32_t kNotYet = 0;    // the child has not come to its first instruction, or never will
-constexpr int32_t kForGood = -1;  // it forked in turn: who lives on from there is not known here
-constexpr uint64_t kClaimed = UINT64_MAX;  // no fork has this number
+constexpr size_t kMark = 1;  // bytes; never touched, so that they cost no memory
 
-/// One fork. Lies in memory shared with the child, which writes its own pid: only then is the pid
-/// of a child that some library forked known here.
-struct Entry {
-  // 0: unused. Claimed by compare-exchange, published before the fork. Release to acquire: whoever
-  // sees the number sees a `pid` that is not the last owner's.
-  std::atomic<uint64_t> fork;
-  // Partner: the child. Relaxed suffices: nothing but the number itself is published.
-  std::atomic<int32_t> pid;
+/// Whether anybody still has the memory of one fork: a page of shared memory that the parent maps
+/// before the fork and unmaps after it. The child has inherited the mapping, its children inherit
+/// it in turn, and whoever ends, calls exec or never came to be has it no longer. The system
+/// refuses to seal the page against writing as long as somebody could write to it.
+///
+/// Not the child's pid: the parent cannot know it, the child cannot tell that it is about to call
+/// exec, and numbers come again. Not the end of a pipe: daemons close what they inherited.
+class Mark {
+ public:
+  /// Before the fork. False: the system has no descriptor or no memory for it.
+  bool put() noexcept {
+    fd_ = static_cast<int>(
+        syscall(SYS_memfd_create, "fastloader-fork", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (fd_ < 0) return false;
+    if (ftruncate(fd_, kMark) == 0) {
+      data_ = mmap(nullptr, kMark, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+      if (data_ != MAP_FAILED) return true;
+    }
+    drop();
+    return false;
+  }
+  /// After it, in the parent.
+  void unmap() noexcept { munmap(std::exchange(data_, nullptr), kMark); }
+  /// Nobody is asked again.
+  void drop() noexcept { close(std::exchange(fd_, -1)); }
+
+  bool put_up() const noexcept { return fd_ >= 0; }
+  bool seen() const noexcept { return fcntl(fd_, F_ADD_SEALS, F_SEAL_WRITE) != 0; }
+
+ private:
+  int fd_ = -1;
+  void* data_ = nullptr;
 };
 
-struct Table {
-  Entry entries[kEntries];
+struct Fork {
+  uint64_t number = 0;
+  Mark mark;
 };
 
-// Of this process. Partners: the fork handlers, on whatever thread forks. Acquire and release: who
-// sees the table sees it zeroed.
-std::atomic<Table*> g_table{nullptr};
+/// The forks of this process whose children may be alive. More than this many at a time, or no
+/// descriptor left: from then on such a fork counts as one whose child lives for ever.
+constexpr size_t kForks = 1024;
+
+struct Watch {
+  std::mutex mutex;  // guards what follows; held over a fork, so that the child finds it in order
+  bool on = false;
+  std::array<Fork, kForks> forks;
+  uint64_t unrecorded = 0;  // the last fork without a mark
+  Fork* pending = nullptr;  // from one handler of a fork to the next
+};
+
+Watch g_watch;
 // Partner: any thread that frees memory. Acquire and release order it with the fork that follows.
 std::atomic<uint64_t> g_forks{0};
-// The last fork for which there was no entry. Only compared.
-std::atomic<uint64_t> g_unrecorded{0};
-// This process's entry in its parent's table. Written by the child handler alone.
-Entry* g_mine = nullptr;
-// From one handler of a fork to the next, on the thread that forks.
-thread_local Entry* t_pending = nullptr;
 
-bool lives(int32_t pid) noexcept {
-  if (pid == kNotYet || pid == kForGood) return true;
-  siginfo_t info{};
-  // A child that has ended but was not waited for has lost its memory already.
-  if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
-    return info.si_pid == 0;
+/// Forgets the forks whose memory nobody has. Under the mutex.
+void sweep() noexcept {
+  for (Fork& fork : g_watch.forks) {
+    if (fork.mark.put_up() && !fork.mark.seen()) fork.mark.drop();
   }
-  return kill(pid, 0) == 0 || errno != ESRCH;
-}
-
-Entry* claim(Table* table, uint64_t fork) noexcept {
-  for (const bool sweep : {false, true}) {
-    for (Entry& entry : table->entries) {
-      uint64_t seen = entry.fork.load(std::memory_order_acquire);
-      if (seen != 0 && !(sweep && !lives(entry.pid.load(std::memory_order_relaxed)))) continue;
-      if (seen == kClaimed) continue;
-      if (entry.fork.compare_exchange_strong(seen, kClaimed, std::memory_order_acq_rel)) {
-        entry.pid.store(kNotYet, std::memory_order_relaxed);
-        entry.fork.store(fork, std::memory_order_release);
-        return &entry;
-      }
-    }
-  }
-  return nullptr;
 }
 
 void before_fork() {
   const int error = errno;
-  if (g_mine != nullptr) g_mine->pid.store(kForGood, std::memory_order_relaxed);
-  Table* table = g_table.load(std::memory_order_acquire);
-  if (table != nullptr) {
-    const uint64_t fork = g_forks.fetch_add(1, std::memory_order_acq_rel) + 1;
-    t_pending = claim(table, fork);
-    if (t_pending == nullptr) g_unrecorded.store(fork, std::memory_order_relaxed);
+  g_watch.mutex.lock();
+  if (g_watch.on) {
+    const uint64_t number = g_forks.fetch_add(1, std::memory_order_acq_rel) + 1;
+    sweep();
+    for (Fork& fork : g_watch.forks) {
+      if (fork.mark.put_up()) continue;
+      if (fork.mark.put()) {
+        fork.number = number;
+        g_watch.pending = &fork;
+      }
+      break;
+    }
+    if (g_watch.pending == nullptr) g_watch.unrecorded = number;
   }
   errno = error;
 }
 
-void in_parent() { t_pending = nullptr; }
+void in_parent() {  // also of a fork that failed
+  const int error = errno;
+  if (g_watch.pending != nullptr) g_watch.pending->mark.unmap();
+  g_watch.pending = nullptr;
+  g_watch.mutex.unlock();
+  errno = error;
+}
 
 void in_child() {
-  g_mine = t_pending;
-  t_pending = nullptr;
-  if (g_mine != nullptr) g_mine->pid.store(getpid(), std::memory_order_relaxed);
-  // The forks of the child are no business of the parent's table.
-  g_table.store(nullptr, std::memory_order_relaxed);
+  // The forks of the child are another table's, and its mark stays mapped for its life.
+  for (Fork& fork : g_watch.forks) {
+    if (fork.mark.put_up()) fork.mark.drop();
+  }
+  g_watch.on = false;
+  g_watch.unrecorded = 0;
+  g_watch.pending = nullptr;
+  g_watch.mutex.unlock();
 }
 
 struct Hooks {
@@ -103,29 +128,20 @@ const Hooks g_hooks;
 }  // namespace
 
 void watch_forks() {
-  if (g_table.load(std::memory_order_acquire) != nullptr) return;
-  void* data =
-      mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
-  Table* none = nullptr;
-  // Never unmapped: children write to it whenever they like.
-  if (!g_table.compare_exchange_strong(none, new (data) Table, std::memory_order_acq_rel)) {
-    munmap(data, sizeof(Table));  // another thread was faster
-  }
+  const std::lock_guard lock(g_watch.mutex);
+  g_watch.on = true;
 }
 
 uint64_t forks_begun() noexcept { return g_forks.load(std::memory_order_acquire); }
 
 bool forked_child_lives(uint64_t after, uint64_t upto) noexcept {
   if (upto <= after) return false;
-  if (g_unrecorded.load(std::memory_order_relaxed) > after) return true;
-  const Table* table = g_table.load(std::memory_order_acquire);
-  if (table == nullptr) return true;
-  for (const Entry& entry : table->entries) {
-    const uint64_t fork = entry.fork.load(std::memory_order_acquire);
-    if (fork > after && fork <= upto && lives(entry.pid.load(std::memory_order_relaxed))) {
-      return true;
-    }
+  const std::lock_guard lock(g_watch.mutex);
+  if (!g_watch.on || g_watch.unrecorded > after) return true;
+  for (Fork& fork : g_watch.forks) {
+    if (!fork.mark.put_up() || fork.number <= after || fork.number > upto) continue;
+    if (fork.mark.seen()) return true;
+    fork.mark.drop();
   }
   return false;
 }

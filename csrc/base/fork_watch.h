@@ -15,8 +15,9 @@ void watch_forks();
 /// Number of forks begun in this process since it began to watch.
 uint64_t forks_begun() noexcept;
 
-/// Whether a child of one of the forks numbered `after` + 1 to `upto` may be alive, or a child of
-/// such a child. When in doubt, yes. One system call for each such child.
+/// Whether a child of one of the forks numbered `after` + 1 to `upto`, or a child of such a child,
+/// has the memory of this process still: it is alive and has not called exec. When in doubt, yes.
+/// One system call for each such fork.
 bool forked_child_lives(uint64_t after, uint64_t upto) noexcept;
 
 }  // namespace fastloader
