@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -54,6 +56,11 @@ class Position:
     torch's iterators hold it, and a persistent one belongs to the loader."""
 
     def __init__(self, loader: Any) -> None:
+        # Guards everything here while an epoch begins: a second thread that calls iter() meanwhile
+        # waits, or it would be given the indices of the first one's epoch. Reentrant, because samplers
+        # and datasets, which are called then, may ask the loader for its state.
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
         self.dataset = loader.dataset
         self.iterable = loader._dataset_kind != 0
         self.follow(loader)
@@ -73,6 +80,12 @@ class Position:
         self._undrawn: list[
             torch.Tensor | None
         ] = []  # their states before a seed was drawn in vain
+
+    @property
+    def lock(self) -> threading.RLock:
+        if self._pid != os.getpid():  # in a forked child: a thread of the parent's may have held it
+            self._lock, self._pid = threading.RLock(), os.getpid()
+        return self._lock
 
     def follow(self, loader: Any) -> None:
         """Takes the loader's samplers as they are now: subclasses replace them after construction (timm,
@@ -117,6 +130,11 @@ class Position:
     def begin(self, loader: Any) -> Iterator[None]:
         """Around the making of an epoch's iterator."""
         self.follow(loader)
+        untouched = self.current.untouched() if self.current is not None else None
+        if self._saved is None and untouched is not None:
+            # The rest of the epoch that a state is of, which nobody wanted: what drew its order then
+            # was not drawn again.
+            self._saved = self._at_end(untouched, loader)
         saved = self._saved
         if self.shard is not None:
             self.epoch = self.shard.epoch
@@ -201,6 +219,34 @@ class Position:
         assert self.run_seed is not None
         return _randomness.mixed(self.run_seed, self.epoch)
 
+    @property
+    def resumes_mid_epoch(self) -> bool:
+        """Whether the next iter() goes on in the middle of an epoch."""
+        return self._saved is not None and bool(self._saved["begun"])
+
+    def leave_out_rest(self, loader: Any) -> Progress:
+        """The next iter() begins the epoch behind the one that the state which was loaded is from.
+        Returns what goes stale when another state is loaded."""
+        assert self._saved is not None
+        self._saved = self._at_end(self._saved, loader)
+        self._count_epoch(self._saved["epoch"])
+        self.last_seed = self._saved["base_seed"]
+        promised = Progress(self.epoch, None, self.iterable)
+        self._passes.add(promised)
+        return promised
+
+    def _at_end(self, saved: dict[str, Any], loader: Any) -> dict[str, Any]:
+        """The state that would have been saved, had the epoch of this one ended there."""
+        lives_on = loader.persistent_workers
+        return {
+            **saved,
+            "epoch": saved["epoch"] + 1,
+            "begun": False,
+            "base_seed": saved["base_seed"] if lives_on else None,
+            "workers": saved["workers"] if lives_on else {},
+            "iterator_state": None,
+        }
+
     def samples_before(self) -> int:
         """Samples received in the epoch before this pass, for samplers that may repeat."""
         assert self.current is not None
@@ -277,8 +323,9 @@ class Position:
         progress = self.current
         if self._saved is not None:
             return copy.deepcopy(self._saved)
-        if progress is not None and progress.saved is not None and progress.randomness is None:
-            return copy.deepcopy(progress.saved)  # nothing was drawn since
+        untouched = progress.untouched() if progress is not None else None
+        if untouched is not None:
+            return copy.deepcopy(untouched)
         begun = progress is not None and not progress.finished
         if begun and loader.worker_backend == "thread" and is_stateful(self.dataset):
             raise ValueError(

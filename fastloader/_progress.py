@@ -51,6 +51,10 @@ class Progress:
             self.base_seed = drawn
         return self.base_seed
 
+    def untouched(self) -> dict[str, Any] | None:
+        """The state that it goes on from, if nothing was drawn since."""
+        return self.saved if self.randomness is None else None
+
     def failed(self) -> None:
         """The sampler raised: that takes a batch's place."""
         self.drawn.append((0, self.last))

@@ -23,7 +23,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
-from fastloader import _distributed, _extension, _torch
+from fastloader import _distributed, _extension, _torch, _trainers
 from fastloader._array_iterator import ArrayIterator, array_threads, warn_unpinned
 from fastloader._arrays import Arrays, holds_arrays, lower_arrays
 from fastloader._autotune import MOST_DEPTH, ThreadTuner, own_threads
@@ -41,6 +41,7 @@ from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
 from fastloader._torch_iterator import MultiProcessIterator, SingleProcessIterator
 from fastloader._trace import Trace
+from fastloader._trainers import NextEpoch
 
 _log = logging.getLogger("fastloader")
 
@@ -309,14 +310,23 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         return own and plain and name in _FIXED_BY_DELIVERY
 
     def __iter__(self) -> Any:
-        with self._runtime.position.begin(self):
-            iterator = self._iterate()
-        # A subclass may make an iterator of any kind, which does not count.
-        if hasattr(iterator, "progress"):
-            iterator.progress = self._runtime.position.current
-        else:
-            self._runtime.position.uncounted()
-        return iterator
+        position = self._runtime.position
+        with position.lock:
+            if position.resumes_mid_epoch and _trainers.counted_as_over():
+                return NextEpoch(self, position.leave_out_rest(self))
+            return self._begin_epoch()
+
+    def _begin_epoch(self) -> Any:
+        position = self._runtime.position
+        with position.lock:
+            with position.begin(self):
+                iterator = self._iterate()
+            # A subclass may make an iterator of any kind, which does not count.
+            if hasattr(iterator, "progress"):
+                iterator.progress = position.current
+            else:
+                position.uncounted()
+            return iterator
 
     def _iterate(self) -> Any:
         try:
@@ -446,7 +456,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self._runtime.delivery.statistics if path == "torch" else Statistics(shown=False),
             pin=pinned and path != "engine",  # its ring is pinned
             # torch's persistent iterator draws its base seed once.
-            base_seed=last.base_seed if self.persistent_workers and last else None,
+            # An iterator of length 0 is falsy.
+            base_seed=last.base_seed if self.persistent_workers and last is not None else None,
         )
         self._runtime.arrays = iterator
         if path == "torch":
