@@ -67,8 +67,11 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     with.
 
     Every argument of DataLoader has its meaning, default and errors, and the order of samples is the
-    same for the same seed. Without the arguments below it gives what DataLoader gives, except that known
-    image folders draw other crops (``native=False``: DataLoader's own). ::
+    same for the same seed. One exception: with ``num_workers=0``, random transforms and no
+    ``generator=``, natively decoded pictures come in another order from the second epoch on, because in
+    DataLoader those transforms draw from torch's global generator between two epochs. Without the
+    arguments below it gives what DataLoader gives, except that known image folders draw other crops
+    (``native=False``: DataLoader's own). ::
 
         loader = FastLoader(dataset, batch_size=256, shuffle=True, num_workers=8,
                             device="cuda", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
@@ -404,9 +407,6 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 lowered, wish, self._runtime.policy, self._runtime.source
             )
         source = self._runtime.source
-        # The order of torch's iterators: the sampler first, then the seed, then the first index.
-        index_batches = iter(self._runtime.position)
-        base_seed = self._runtime.position.image_seed(self)
 
         # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
         rule = self._runtime.delivery.depth_rule
@@ -420,6 +420,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         )
 
         def begin(epoch: Epoch | None) -> ImageIterator:
+            # The order of torch's iterators: the sampler first, then the seed, then the first index.
+            index_batches = iter(self._runtime.position)
+            base_seed = self._runtime.position.image_seed(self)
             self._runtime.images = ImageIterator(
                 source,
                 index_batches,
@@ -448,21 +451,24 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         pinned = self.pin_memory and _torch.can_pin()
         if self.pin_memory and not pinned:
             warn_unpinned()
-        iterator = ArrayIterator(
-            arrays,
-            self,
-            self._runtime.array_memory,
-            # Else the delivery counts what it delivers.
-            self._runtime.delivery.statistics if path == "torch" else Statistics(shown=False),
-            pin=pinned and path != "engine",  # its ring is pinned
-            # torch's persistent iterator draws its base seed once.
-            # An iterator of length 0 is falsy.
-            base_seed=last.base_seed if self.persistent_workers and last is not None else None,
-        )
-        self._runtime.arrays = iterator
+
+        def begin() -> ArrayIterator:
+            self._runtime.arrays = ArrayIterator(
+                arrays,
+                self,
+                self._runtime.array_memory,
+                # Else the delivery counts what it delivers.
+                self._runtime.delivery.statistics if path == "torch" else Statistics(shown=False),
+                pin=pinned and path != "engine",  # its ring is pinned
+                # torch's persistent iterator draws its base seed once.
+                # An iterator of length 0 is falsy.
+                base_seed=last.base_seed if self.persistent_workers and last is not None else None,
+            )
+            return self._runtime.arrays
+
         if path == "torch":
-            return self._runtime.delivery.adopt(iterator)
-        return self._runtime.delivery.iterate(lambda: iterator, ahead=self.num_workers > 0)
+            return self._runtime.delivery.adopt(begin())
+        return self._runtime.delivery.iterate(begin, ahead=self.num_workers > 0)
 
     def _may_repeat(self) -> bool:
         """Whether the sampler may visit an index twice in an epoch, as far as we can know."""

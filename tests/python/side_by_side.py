@@ -56,9 +56,12 @@ def described(value):
     if isinstance(value, torch.Tensor):
         if _normalising and type(value) is torch.Tensor and value.dtype is torch.uint8:
             if value.dim() == 4:
-                value = normalised(value, MEAN, STD, torch.float32)
+                nchw = value if value.shape[1] == len(MEAN) else value.permute(0, 3, 1, 2)
+                value = normalised(nchw, MEAN, STD, torch.float32)
         bare = value.as_subclass(torch.Tensor)
-        return kind, str(value.dtype), tuple(value.shape), value.stride(), bare.tolist()
+        # What has gaps loses them on its way to a device, as with .to().
+        strides = torch.empty_like(bare).stride()
+        return kind, str(value.dtype), tuple(value.shape), strides, bare.tolist()
     if isinstance(value, np.ndarray | np.generic):
         return kind, str(value.dtype), value.tolist()
     if isinstance(value, Mapping):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from augmenting import CLASSES, ERASINGS, KINDS, MIXINGS, batches_of, delivered, mixing
 from pictures import plain_folder
+from torch.utils.data import TensorDataset
 
 from exact import same_bits
 from fastloader import DevicePrefetcher, FastLoader, _augment_torch
@@ -146,11 +147,9 @@ def test_pictures_of_the_native_path_are_augmented(enter_way, root, mixed, nativ
     for name in ["cpu", "twin", "streams"]:
         enter_way(name)
         torch.manual_seed(3)
-        # The generator, so that making an iterator leaves the global one, and so the seed, alone.
         loader = FastLoader(
-            dataset, 4, num_workers=2, device="cpu", mean=MEAN, std=STD, native=native_images,
-            generator=torch.Generator(),
-        )  # fmt: skip
+            dataset, 4, num_workers=2, device="cpu", mean=MEAN, std=STD, native=native_images
+        )
         loader._runtime.delivery.augment(Augmentation(ERASINGS["pixel"], MIXINGS[mixed]))
         with loader:
             answers.append(list(loader))
@@ -187,6 +186,33 @@ def test_shuffled_epochs_are_the_same_on_every_way(enter_way, root, workers, nat
         for one, other in zip(answers[0], answer, strict=True):
             same_bits(one[0], other[0])
             assert torch.equal(one[1], other[1])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["arrays", "folder"])
+def test_native_or_not_the_same_boxes(enter_way, root, kind, workers):
+    """The epoch's seed is read before anything is drawn for the order, whoever makes the batches."""
+    dataset = TensorDataset(random_images(4, 11, 3, 16, 16), torch.arange(11))
+    if kind == "folder":
+        dataset = ImageFolder(root, T.Compose([T.Resize(20), T.CenterCrop(18)]))
+    answers = {}
+    for name in ["cpu", "twin", "streams"]:
+        for native in (True, False):
+            enter_way(name)
+            torch.manual_seed(3)
+            loader = FastLoader(
+                dataset, 4, shuffle=True, num_workers=workers, device="cpu", mean=MEAN, native=native
+            )  # fmt: skip
+            loader._runtime.delivery.augment(Augmentation(RandomErasing(1.0, max_count=3), None))
+            with loader:
+                assert loader.plan().startswith("Python path") == (not native)
+                answers[name, native] = [batch for _ in range(2) for batch in loader]
+    first = answers["cpu", True]
+    assert len(first) == (6 if kind == "arrays" else 12)
+    for key, answer in answers.items():
+        for (images, labels), (wanted, wanted_labels) in zip(answer, first, strict=True):
+            assert torch.equal(labels, wanted_labels), key
+            same_bits(images, wanted)
 
 
 def test_batches_that_shrink_are_augmented(enter_way, tmp_path):

@@ -102,7 +102,7 @@ def test_order_and_generators_are_torchs(whole, device, name, workers):
         torch.manual_seed(9)
         loader = kind(whole, num_workers=workers, **CASES[name](), **options)
         seen = []
-        for _ in range(2):
+        for _ in range(3):
             seen.append([[images.clone(), labels] for images, labels in loader])
             seen.append(torch.get_rng_state())
             if loader.generator is not None:

@@ -83,6 +83,14 @@ COLLATE = {
         torch.tensor(1j),
         torch.empty(0, 3),
     ),
+    # The same shape in other orders of bytes, and with gaps, in one loader.
+    "channels last": lambda s: (stacked(s).contiguous(memory_format=torch.channels_last), s[0][1]),
+    "channels first again": lambda s: (stacked(s), s[0][1]),
+    "NHWC": lambda s: (stacked(s).permute(0, 2, 3, 1).contiguous(), s[0][1]),
+    "mirrored": lambda s: (stacked(s).flip(3), s[0][1]),
+    "a crop": lambda s: (torch.cat([stacked(s)] * 2, dim=3)[..., 3:8], s[0][1]),
+    "every second sample": lambda s: (torch.cat([stacked(s)] * 2)[::2], s[0][1]),
+    "transposed": lambda s: (stacked(s), torch.arange(6).view(2, 3).t(), torch.ones(4, 3)[:, :2]),
     "sets": lambda s: (stacked(s), {1, 2}, frozenset("a"), range(3), slice(1, 2)),
 }
 
