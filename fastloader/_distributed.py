@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -83,14 +84,12 @@ def make_sampler(
         raise ValueError(f"distributed={policy!r}: use None, 'auto', 'pad', 'drop' or 'exact'")
     if isinstance(sampler, ShardSampler):  # the loader is rebuilt from its attributes
         return sampler
+    if policy == "auto":  # see AutoSharding
+        return None
     given = (
         "sampler" if sampler is not None else "batch_sampler" if batch_sampler is not None else ""
     )
     iterable = isinstance(dataset, IterableDataset)
-    if policy == "auto":
-        if given or iterable or not initialised():
-            return None
-        policy = "pad"
     if given:
         raise ValueError(f"distributed={policy!r} makes the sampler: leave {given} out")
     if iterable:
@@ -103,9 +102,66 @@ def make_sampler(
             f"distributed={policy!r} needs torch.distributed.init_process_group() before the loader is "
             "made; 'auto' goes without"
         )
+    return _shard(dataset, shuffle, generator, policy)
+
+
+def _shard(
+    dataset: Any, shuffle: bool | None, generator: torch.Generator | None, policy: str
+) -> ShardSampler:
     # initial_seed: nothing is drawn, and the ranks' generators may be anywhere.
     seed = 0 if generator is None else generator.initial_seed()
     return ShardSampler(dataset, bool(shuffle), seed, policy)
+
+
+class AutoSharding:
+    """``distributed="auto"`` of a loader that was given no sampler: whether it deals out shares is
+    decided when its sampler is first looked at, and not changed after that."""
+
+    def __init__(self, shuffle: bool | None) -> None:
+        self.shuffle = shuffle
+        self.decided = False
+        self._whole: Any = None  # the sampler of the whole dataset, if that was the decision
+
+    def decide(self, loader: Any) -> ShardSampler | None:
+        self.decided = True
+        if initialised():
+            return _shard(loader.dataset, self.shuffle, loader.generator, "pad")
+        self._whole = vars(loader)["sampler"]
+        world = os.environ.get("WORLD_SIZE", "")
+        if world.isdecimal() and int(world) > 1:
+            warnings.warn(
+                f"distributed='auto': WORLD_SIZE is {world}, but torch.distributed is not initialised, "
+                "so every rank gets the whole dataset. Call torch.distributed.init_process_group() "
+                "before the loader's first iter(), len() or look at its sampler; distributed=None says "
+                "that it is meant so",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return None
+
+    def check(self, loader: Any) -> None:
+        """At every ``iter()``. A framework may have put a sampler of its own in the place of the
+        loader's: then the shares are its affair."""
+        if self._whole is None or not initialised():
+            return
+        batches = loader.batch_sampler
+        drawn = loader.sampler if batches is None else getattr(batches, "sampler", None)
+        if drawn is self._whole:
+            raise Error(
+                "distributed='auto' was decided before torch.distributed.init_process_group(), by an "
+                "iter(), len() or look at the loader's sampler: it would give every rank the whole "
+                "dataset. Make or use the loader after init_process_group(), or say distributed=None"
+            )
+
+
+def begin_auto(
+    policy: str | None, dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any
+) -> AutoSharding | None:
+    """None where there is nothing to decide: ``sampler`` and ``batch_sampler`` are the user's."""
+    given = sampler is not None or batch_sampler is not None
+    if policy != "auto" or given or isinstance(dataset, IterableDataset):
+        return None
+    return AutoSharding(shuffle)
 
 
 # Agreements so far, for each store: ranks call iter() on their loaders for the first time in one order.

@@ -125,7 +125,7 @@ def find_choices(loader: Any) -> dict[str, Choice]:
     """By the name of the argument that was "auto"."""
     choices = {}
     runtime, delivery = loader._runtime, loader._runtime.delivery
-    begun = runtime.position.current is not None
+    begun = runtime.begun
     if runtime.tuner is not None:
         rule = runtime.tuner.rule
         number, why = loader.num_workers, "one for each processor of this process"

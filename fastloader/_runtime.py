@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
+from typing import Any
 
 from fastloader._array_iterator import ArrayIterator, ArrayMemory
 from fastloader._autotune import ThreadTuner
 from fastloader._delivery import Delivery
+from fastloader._distributed import AutoSharding
 from fastloader._headspace import Measured
 from fastloader._images import ErrorPolicy, ImageIterator, ImageSource
 from fastloader._position import Position
@@ -18,9 +21,18 @@ class Runtime:
     """The loader's own things, in one attribute: a subclass may call its attributes what it likes, as it
     may with DataLoader. Nothing here is pickled; a copy of a loader makes its own."""
 
-    position: Position  # made once the loader has its samplers
-
-    def __init__(self, delivery: Delivery, policy: ErrorPolicy, tuner: ThreadTuner | None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        delivery: Delivery,
+        policy: ErrorPolicy,
+        tuner: ThreadTuner | None,
+        sharding: AutoSharding | None,
+    ) -> None:
+        self._loader = weakref.ref(loader)
+        self._position: Position | None = None
+        self._making = threading.Lock()  # guards that there is one position, whoever asks first
+        self.sharding = sharding  # with distributed="auto"
         self.delivery = delivery
         self.policy = policy
         self.tuner = tuner
@@ -32,3 +44,26 @@ class Runtime:
         self.thread_iterators: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
         self.headspace: Measured | None = None
         self.said = ""  # the reason for the Python path that was logged last
+
+    @property
+    def position(self) -> Position:
+        """Made when it is first asked for, since it looks at the loader's samplers."""
+        if self._position is None:
+            with self._making:
+                if self._position is None:
+                    self._position = Position(self._loader())
+        return self._position
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was an epoch."""
+        return self._position is not None and self._position.current is not None
+
+    def beginning(self) -> Position | None:
+        """The position while ``iter()`` makes an epoch's iterator."""
+        return self._position if self._position is not None and self._position.beginning else None
+
+    def forget_seed(self) -> None:
+        """The workers that were begun with it have ended."""
+        if self._position is not None:
+            self._position.last_seed = None

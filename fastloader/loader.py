@@ -33,7 +33,6 @@ from fastloader._engine_iterator import Epoch
 from fastloader._headspace import Headspace
 from fastloader._images import AHEAD, ImageIterator, ImageSource, Wish, make_policy
 from fastloader._lowering import Lowered, lower
-from fastloader._position import Position
 from fastloader._report import Report, find_choices, make_report
 from fastloader._runtime import Runtime
 from fastloader._stages import find_stages
@@ -120,7 +119,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         distributed: None (default): as DataLoader, the sampler is yours. ``"auto"``: where
             torch.distributed is initialised and neither sampler nor batch_sampler is given, each rank
             takes its share as with DistributedSampler (seed: the generator's, or 0), and the loader
-            counts the epochs; otherwise as None. The uneven end: ``"pad"`` repeats a few samples (as
+            counts the epochs; otherwise as None. That is decided at the first ``iter()``, ``len()`` or
+            look at the loader's sampler, and a process group that appears after it is an Error from the
+            next ``iter()``. The uneven end: ``"pad"`` repeats a few samples (as
             "auto" does), ``"drop"`` leaves a few out, ``"exact"`` gives each once, for evaluation: some
             ranks then get one more. Ranks that disagree get an Error at their first ``iter()``. See
             docs/distributed.md.
@@ -258,7 +259,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         tuner = None
         if num_workers == "auto":
             num_workers, tuner = _begin_tuning("auto")
-        self._runtime = Runtime(delivery, make_policy(on_error, max_errors), tuner)
+        policy = make_policy(on_error, max_errors)
+        self._runtime = Runtime(self, delivery, policy, tuner, None)
         newer: dict[str, Any] = {}
         if _TORCH_HAS_IN_ORDER:
             newer["in_order"] = in_order
@@ -290,7 +292,47 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             pin_memory_device=pin_memory_device,
             **newer,
         )
-        self._runtime.position = Position(self)
+        # From here on looking at a sampler decides.
+        self._runtime.sharding = _distributed.begin_auto(
+            distributed, dataset, shuffle, sampler, batch_sampler
+        )
+
+    @property
+    def sampler(self) -> Any:
+        """What gives the indices, or groups of them to batch_sampler."""
+        self._decide_sharding()
+        return self.__dict__["sampler"]
+
+    @sampler.setter
+    def sampler(self, value: Any) -> None:
+        self._replace_sampler("sampler", value)
+
+    @property
+    def batch_sampler(self) -> Any:
+        """What gives the batches' indices; None with ``batch_size=None``."""
+        self._decide_sharding()
+        return self.__dict__["batch_sampler"]
+
+    @batch_sampler.setter
+    def batch_sampler(self, value: Any) -> None:
+        self._replace_sampler("batch_sampler", value)
+
+    def _decide_sharding(self) -> None:
+        sharding = self._runtime.sharding
+        if sharding is None or sharding.decided:
+            return
+        shard = sharding.decide(self)
+        if shard is not None:
+            # Frameworks read these off the instance's attributes, where torch puts them.
+            self.__dict__["sampler"] = shard
+            if self.batch_size is not None:
+                self.__dict__["batch_sampler"] = BatchSampler(
+                    shard, self.batch_size, self.drop_last
+                )
+
+    def _replace_sampler(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+        self._runtime.sharding = None  # it is the user's, and so are the ranks' shares
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _FIXED and "_iterator" in self.__dict__ and not self._is_free(name):
@@ -313,6 +355,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         return own and plain and name in _FIXED_BY_DELIVERY
 
     def __iter__(self) -> Any:
+        if self._runtime.sharding is not None:
+            self._runtime.sharding.check(self)
         position = self._runtime.position
         with position.lock:
             if position.resumes_mid_epoch and _trainers.counted_as_over():
@@ -534,9 +578,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     @property
     def _index_sampler(self) -> Any:
         # The iterators of an epoch, torch's and ours, are made to draw index batches from the position.
-        position = getattr(self._runtime, "position", None)  # None: being constructed
-        beginning = position is not None and position.beginning
-        return position if beginning else super()._index_sampler
+        return self._runtime.beginning() or super()._index_sampler
 
     def _get_iterator(self) -> Any:
         if self.num_workers == 0:
@@ -695,7 +737,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         if self.persistent_workers:
             self._iterator = None  # its workers with it
             self._runtime.arrays = None
-            self._runtime.position.last_seed = None
+            self._runtime.forget_seed()
         self._runtime.rings.close()
 
     def __enter__(self) -> FastLoader[T_co]:
@@ -718,20 +760,20 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             delivery.augmentation,
             self._runtime.tuner is not None,
             self._runtime.said,
+            self._runtime.sharding,
         )
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        arguments, augmentation, automatic, said = state["_runtime"]
+        arguments, augmentation, automatic, said, sharding = state["_runtime"]
         delivery = Delivery(*arguments)
         if augmentation is not None:
             delivery.augment(augmentation)
         policy = make_policy(state["on_error"], state["max_errors"])
         tuner = ThreadTuner(state["num_workers"]) if automatic else None
-        runtime = Runtime(delivery, policy, tuner)
+        runtime = Runtime(self, delivery, policy, tuner, sharding)
         runtime.said = said
         self.__dict__.update(state, _runtime=runtime)
-        runtime.position = Position(self)
 
 
 def _begin_tuning(asked: str) -> tuple[int, ThreadTuner]:

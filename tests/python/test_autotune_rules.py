@@ -299,7 +299,7 @@ class ReadOnly(FastLoader):
 
     @worker_init_fn.setter
     def worker_init_fn(self, value):
-        if hasattr(getattr(self, "_runtime", None), "position"):
+        if "_iterator" in self.__dict__:
             raise AttributeError("it is as the class says")
 
 

@@ -3,56 +3,16 @@ number of them. Ranks are processes under torchrun, over gloo."""
 
 import itertools
 import json
-import os
-import subprocess
-import sys
-import textwrap
 import types
-from pathlib import Path
 
 import pytest
 import torch
 from pictures import plain_folder
 from torch.utils.data import DistributedSampler
+from torchrun import torchrun
 
 from fastloader import FastLoader, _distributed
-from support import PACKAGE_ROOT, Pictures, Stream
-
-PRELUDE = """
-    import itertools, json, os, sys, time
-    import torch
-    import torch.distributed as dist
-    from fastloader import FastLoader, Error, _distributed
-    from support import Pictures
-    dist.init_process_group("gloo")
-    RANK, WORLD = dist.get_rank(), dist.get_world_size()
-    OUT, ARGUMENT = sys.argv[1], json.loads(sys.argv[2])
-    def report(value):
-        with open(f"{OUT}/{RANK}.json", "w") as file:
-            json.dump(value, file)
-    def keys(batches):
-        return [batch[1].tolist() for batch in batches]
-"""
-
-
-def torchrun(tmp_path, world, source, argument=None, options=(), **variables):
-    """Runs ``source`` on ``world`` processes; returns what each rank reported."""
-    out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
-    out.mkdir()
-    script = out / "script.py"
-    script.write_text(
-        textwrap.dedent(PRELUDE) + textwrap.dedent(source) + "\ndist.destroy_process_group()\n"
-    )
-    env = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
-    paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), env.get("PYTHONPATH", "")]
-    env |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
-    # A store on a free port of this machine.
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    command += [*options, str(script), str(out), json.dumps(argument)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=env, check=False)
-    assert done.returncode == 0, done.stderr[:3000] + "..." + done.stderr[-6000:]
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
+from support import Pictures, Stream
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastloader._position import Position
 from fastloader.loader import FastLoader
 
 
@@ -25,7 +24,6 @@ class MultiEpochsDataLoader(FastLoader[Any]):
         else:
             self.batch_sampler = _Forever(self.batch_sampler)
         self._DataLoader__initialized = True
-        self._runtime.position = Position(self)  # remembers the sampler
 
     def __len__(self) -> int:
         forever: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
