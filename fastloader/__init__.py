@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from fastloader import _extension
-from fastloader.errors import BackendError, Error
+from fastloader.errors import BackendError, Error, PythonPathWarning
 
 if TYPE_CHECKING:
     from fastloader import compat as compat
@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["BackendError", "DevicePrefetcher", "Error", "FastLoader", "build_info"]
+__all__ = [
+    "BackendError",
+    "DevicePrefetcher",
+    "Error",
+    "FastLoader",
+    "PythonPathWarning",
+    "build_info",
+]
 
 _HOME = {
     "FastLoader": "fastloader.loader",

@@ -10,3 +10,8 @@ class Error(RuntimeError):
 
 class BackendError(Error):
     """A device, its driver or its memory failed. The loader must be closed and made anew."""
+
+
+class PythonPathWarning(UserWarning):
+    """Pictures that could be read natively are not, for the reason that is named. It comes once for each
+    loader and reason. What is native: docs/native.md."""

@@ -30,6 +30,7 @@ from fastloader._autotune import MOST_DEPTH, ThreadTuner, own_threads
 from fastloader._chain import Unlowered
 from fastloader._delivery import Delivery
 from fastloader._engine_iterator import Epoch
+from fastloader._fallback import holds_pictures, warn_of_python_path
 from fastloader._headspace import Headspace
 from fastloader._images import AHEAD, ImageIterator, ImageSource, Wish, make_policy
 from fastloader._lowering import Lowered, lower
@@ -402,6 +403,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         if reason != self._runtime.said:  # once, not at every epoch
             self._runtime.said = reason
             _log.info("fastloader: Python path: %s", reason)
+            if self.native and _extension.load() is not None and holds_pictures(self.dataset):
+                warn_of_python_path(reason)
         return self._iterate_python()
 
     def _iterate_python(self) -> Any:

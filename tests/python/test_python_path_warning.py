@@ -1,0 +1,187 @@
+"""Who has pictures that could be read natively is told once why they are not, and nobody else is."""
+
+import collections
+import warnings
+
+import pytest
+import torch
+from pictures import import_timm, import_torchvision, plain_folder
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
+
+import fastloader
+from fastloader import FastLoader, PythonPathWarning, _extension
+from fastloader import transforms as T
+from fastloader.datasets import ImageFolder
+from support import Pictures, Stream
+
+pytestmark = pytest.mark.skipif(_extension.load() is None, reason="the native module is not in use")
+
+KNOWN = [T.Resize(16), T.CenterCrop(12)]
+
+
+class Shifted(ImageFolder):
+    """A subclass may do anything, so it is not lowered."""
+
+
+class Invert:
+    """A step of the user's own."""
+
+    def __call__(self, image):
+        return image.point(lambda value: 255 - value)
+
+    def __repr__(self):
+        return "Invert()"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return str(plain_folder(tmp_path_factory.mktemp("pictures"), 6))
+
+
+def stopped(root):
+    return ImageFolder(root, T.Compose([*KNOWN, Invert(), T.PILToTensor()]))
+
+
+def told(loader, epochs=1):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(epochs):
+            collections.deque(loader, maxlen=0)
+    return [each for each in caught if issubclass(each.category, PythonPathWarning)]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_it_names_the_step_and_the_table_once_and_blames_the_line(root, workers):
+    loader = FastLoader(stopped(root), 2, num_workers=workers)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _epoch in range(3):
+            for _batch in loader:  # this line
+                pass
+    (one,) = [each for each in caught if each.category is PythonPathWarning]
+    text = str(one.message)
+    assert "Invert()" in text and "docs/native.md" in text and "native=False" in text
+    assert one.filename == __file__
+    with open(__file__) as source:
+        assert "# this line" in source.readlines()[one.lineno - 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "reason"),
+    [
+        (lambda root: Subset(stopped(root), [0, 2]), {}, "Invert()"),
+        (lambda root: ConcatDataset([stopped(root), stopped(root)]), {}, "Invert()"),
+        (lambda root: Shifted(root, T.Compose(KNOWN)), {}, "Shifted"),
+        (
+            lambda root: ImageFolder(root, T.Compose(KNOWN)),
+            {"collate_fn": len},
+            "collate_fn is len",
+        ),
+    ],
+    ids=["subset", "concatenated", "subclass", "collate_fn"],
+)
+def test_what_could_be_native_is_told(root, make, options, reason):
+    (one,) = told(FastLoader(make(root), 2, **options))
+    assert reason in str(one.message)
+
+
+class Files(torch.utils.data.Dataset):
+    """Whatever it reads, nobody could know it."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.zeros(3, 4, 4, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda root: Files(), {}),
+        (lambda root: Pictures(4), {}),
+        (lambda root: Stream(4), {}),
+        (lambda root: [1, 2, 3], {}),
+        (lambda root: TensorDataset(torch.zeros(4, 3)), {"collate_fn": len}),
+        (lambda root: ConcatDataset([Files(), Files()]), {}),
+        (lambda root: ConcatDataset([Files(), stopped(root)]), {"collate_fn": len}),
+        (lambda root: ImageFolder(root, T.Compose(KNOWN)), {}),
+        (stopped, {"native": False}),
+    ],
+    ids=[
+        "dataset of one's own", "pictures in memory", "iterable", "list", "arrays",
+        "concatenated", "mixed", "native", "not wanted",
+    ],
+)  # fmt: skip
+def test_nobody_else_is_told(root, make, options):
+    assert told(FastLoader(make(root), 2, **options), epochs=2) == []
+
+
+def test_pure_python_was_told_already(root, monkeypatch):
+    monkeypatch.setenv("FASTLOADER_NATIVE", "0")
+    assert told(FastLoader(stopped(root), 2)) == []
+
+
+def test_another_reason_is_another_warning(root):
+    dataset = stopped(root)
+    loader = FastLoader(dataset, 2)
+    assert len(told(loader)) == 1
+    dataset.transform = T.Compose([T.Resize(16), Invert(), T.CenterCrop(12), T.PILToTensor()])
+    assert len(told(loader)) == 0, "the same step in another place"
+    dataset.transform = T.Compose([*KNOWN, T.ToTensor(), lambda image: image])
+    (one,) = told(loader)
+    assert "lambda" in str(one.message)
+
+
+def test_a_filter_silences_it_alone(root):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=fastloader.PythonPathWarning)
+        list(FastLoader(stopped(root), 2))
+        warnings.simplefilter("error")
+        with pytest.raises(PythonPathWarning):
+            list(FastLoader(stopped(root), 2))
+
+
+def test_torchvisions_folder_with_a_step_that_is_not_native(root):
+    import_torchvision()
+    from torchvision import datasets, transforms
+
+    steps = [transforms.RandomResizedCrop(12), transforms.ColorJitter(0.4), transforms.ToTensor()]
+    dataset = datasets.ImageFolder(root, transforms.Compose(steps))
+    (one,) = told(FastLoader(dataset, 2))
+    assert "ColorJitter" in str(one.message)
+
+
+def test_timms_default_colours_are_named(root):
+    import_timm()
+    from fastloader.compat.timm import ImageDataset, create_loader
+
+    loader = create_loader(ImageDataset(root), (3, 12, 12), 2, is_training=True, num_workers=0)
+    (one,) = told(loader)
+    assert "ColorJitter" in str(one.message) and one.filename == __file__
+
+
+def test_the_table_has_every_step_that_is_read():
+    import ast
+    import inspect
+
+    from fastloader import _chain
+    from support import PACKAGE_ROOT
+
+    page = PACKAGE_ROOT / "docs" / "native.md"
+    if not page.is_file():
+        pytest.skip("needs the source tree")
+    tree = ast.parse(inspect.getsource(_chain))
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    steps = {
+        leaf.value.removeprefix("timm ")
+        for node in compared
+        if getattr(node.left, "id", "") == "kind"
+        for leaf in ast.walk(node)
+        if isinstance(leaf, ast.Constant)
+    }
+    steps |= {name.removeprefix("timm ") for name in _chain._GEOMETRIC}
+    assert len(steps) > 15
+    text = page.read_text()
+    assert [name for name in sorted(steps) if f"`{name}`" not in text] == []
