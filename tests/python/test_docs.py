@@ -1,13 +1,11 @@
-"""Links in the documents lead somewhere, quoted messages are in the code, snippets run."""
+"""Links in the documents lead somewhere, quoted messages are in the code. Snippets: test_snippets.py."""
 
 import ast
 import re
 
 import pytest
-from pictures import pixels
-from PIL import Image
 
-from support import PACKAGE_ROOT, run_script
+from support import PACKAGE_ROOT
 
 DOCS = PACKAGE_ROOT / "docs"
 if not DOCS.is_dir():
@@ -69,23 +67,3 @@ def test_messages_are_those_of_the_code():
             continue
         pattern = ".*".join(re.escape(part) for part in message.strip("`").split("..."))
         assert any(re.search(pattern, each, re.DOTALL) for each in said), message
-
-
-@pytest.mark.parametrize("name", ["getting-started", "storage", "migrating", "lmdb"])
-def test_snippets_run(name, tmp_path):
-    """All of a page in one go, where its folders are."""
-    import random
-
-    rng = random.Random(0)
-    for folder in ("train/cat", "train/dog", "val/cat", "val/dog"):
-        (tmp_path / folder).mkdir(parents=True)
-        for number in range(10):
-            image = Image.fromarray(pixels(rng, 90, 70))
-            image.save(tmp_path / folder / f"{number}.jpg")
-    text = (DOCS / f"{name}.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    assert blocks
-    packs = 'main(["pack", "train", "train.lmdb"])' if "pack" in text else "pass"
-    imports = "import os\nfrom fastloader.cli.__main__ import main\n"
-    begin = f"{imports}os.chdir({str(tmp_path)!r})\n{packs}\n"
-    run_script(begin + "\n".join(blocks), timeout=120)
