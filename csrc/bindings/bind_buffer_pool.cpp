@@ -45,12 +45,27 @@ py::capsule augmented(BufferPool& pool, const AugmentSpec& spec, uintptr_t sourc
 py::capsule bytes(BufferPool& pool, size_t count) {
   std::shared_ptr<std::byte> memory;
   {
-    const py::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
     memory = pool.share(count);
   }
   const auto size = static_cast<int64_t>(count);
   return tensor_capsule(std::move(memory), {dlpack::kUnsigned, 8, 1}, {1, 1, 1, size},
                         {size, size, size, 1});
+}
+
+py::dict stats(const BufferPool& pool) {
+  BufferPool::Stats stats;
+  {
+    const WithoutGil unlocked;
+    stats = pool.stats();
+  }
+  py::dict result;
+  result["made"] = stats.made;
+  result["recycled"] = stats.recycled;
+  result["free"] = stats.free;
+  result["in_use"] = stats.in_use;
+  result["bytes"] = stats.bytes;
+  return result;
 }
 
 }  // namespace
@@ -69,18 +84,15 @@ void register_buffer_pool(py::module_& module) {
            "undefined.")
       .def("augmented", &augmented, py::arg("spec"), py::kw_only(), py::arg("source"),
            py::arg("records"), "The same with the records of an AugmentSpec, aligned to 8 bytes.")
-      .def("keep", &BufferPool::keep, py::arg("blocks"),
-           "So many free blocks are kept for the next batches; never fewer than before.")
-      .def("stats", [](const BufferPool& pool) {
-        const BufferPool::Stats stats = pool.stats();
-        py::dict result;
-        result["made"] = stats.made;
-        result["recycled"] = stats.recycled;
-        result["free"] = stats.free;
-        result["in_use"] = stats.in_use;
-        result["bytes"] = stats.bytes;
-        return result;
-      });
+      .def(
+          "keep",
+          [](BufferPool& pool, size_t blocks) {
+            const WithoutGil unlocked;
+            pool.keep(blocks);
+          },
+          py::arg("blocks"),
+          "So many free blocks are kept for the next batches; never fewer than before.")
+      .def("stats", &stats);
 }
 
 }  // namespace fastloader::bindings

@@ -31,8 +31,10 @@ using Job = std::shared_ptr<ImageJob>;
 std::shared_ptr<FolderSource> make_folder(const Bytes& paths, const Bytes& ends) {
   const py::buffer_info text = paths.request();
   const py::buffer_info numbers = ends.request();
-  if (text.itemsize != 1 || numbers.itemsize != 8 || text.ndim != 1 || numbers.ndim != 1) {
-    throw InvalidArgument("a folder source takes bytes and one 64-bit end per file");
+  if (text.itemsize != 1 || numbers.itemsize != 8 || text.ndim != 1 || numbers.ndim != 1 ||
+      (text.size > 1 && text.strides[0] != 1) || (numbers.size > 1 && numbers.strides[0] != 8)) {
+    throw InvalidArgument(
+        "a folder source takes bytes and one 64-bit end per file, both without gaps");
   }
   return std::make_shared<FolderSource>(
       static_cast<const char*>(text.ptr), static_cast<uint64_t>(text.size),
@@ -41,7 +43,7 @@ std::shared_ptr<FolderSource> make_folder(const Bytes& paths, const Bytes& ends)
 
 /// The numbers of a one-dimensional array of 64-bit integers, which the caller keeps alive.
 const uint64_t* numbers_of(const py::buffer_info& array) {
-  if (array.itemsize != 8 || array.ndim != 1 || array.strides[0] != 8) {
+  if (array.itemsize != 8 || array.ndim != 1 || (array.size > 1 && array.strides[0] != 8)) {
     throw InvalidArgument("a memory source takes contiguous arrays of 64-bit numbers");
   }
   return static_cast<const uint64_t*>(array.ptr);
@@ -140,19 +142,17 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   return job;
 }
 
-/// What Python holds: dropping it may wait for a thread that is at one of its samples.
+/// What Python holds.
 struct Batch {
   std::shared_ptr<DecodeBatch> decode;
   bool done = false;
-
-  ~Batch() {
-    if (!done) DecodePool::shared().cancel(*decode);
-  }
 };
 
+/// Waits for a thread that is at one of its samples.
 struct DeleteWithoutGil {
   void operator()(Batch* batch) const {
     const WithoutGil unlocked;
+    if (!batch->done) DecodePool::shared().cancel(*batch->decode);
     delete batch;
   }
 };
@@ -162,7 +162,8 @@ using BatchPtr = std::unique_ptr<Batch, DeleteWithoutGil>;
 /// Where the pixels go: recycled memory, or straight into a slot of the ring.
 using Destination = std::variant<std::shared_ptr<BufferPool>, std::shared_ptr<Reservation>>;
 
-std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t bytes) {
+std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t bytes,
+                                     const WithoutGil& /*unlocked*/) {
   if (const auto* pool = std::get_if<std::shared_ptr<BufferPool>>(&destination)) {
     return (*pool)->share(bytes);
   }
@@ -182,15 +183,15 @@ BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
       std::visit([](const auto& held) { return held == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
+  const WithoutGil unlocked;  // threads may have to be started, and are to be woken
+  // Not a BatchPtr before it is submitted: there is nothing to cancel, and no GIL to let go of.
   auto batch = std::make_unique<Batch>();
-  batch->done = true;  // until it is submitted there is nothing to cancel
-  batch->decode =
-      std::make_shared<DecodeBatch>(job, quota, std::move(indices), std::move(seeds),
-                                    [&](size_t bytes) { return memory_in(memory, bytes); });
+  batch->decode = std::make_shared<DecodeBatch>(
+      job, quota, std::move(indices), std::move(seeds),
+      [&](size_t bytes) { return memory_in(memory, bytes, unlocked); });
   DecodePool& pool = DecodePool::shared();
   pool.grow(pool.threads(*quota));
   pool.submit(batch->decode);
-  batch->done = false;
   return BatchPtr(batch.release());
 }
 
@@ -209,20 +210,36 @@ bool wait(Batch& batch) {
   return true;
 }
 
+/// What only the consumer may touch, and only once the threads are through with it.
+DecodeBatch& finished(const Batch& batch) {
+  if (!batch.done) throw InvalidArgument("the batch is not done yet: call wait() first");
+  return *batch.decode;
+}
+
+/// The same, of one that has that sample.
+DecodeBatch& finished(const Batch& batch, size_t position) {
+  DecodeBatch& decode = finished(batch);
+  if (position >= decode.size()) {
+    throw InvalidArgument("sample " + std::to_string(position) + " of a batch of " +
+                          std::to_string(decode.size()));
+  }
+  return decode;
+}
+
 py::list failures(const Batch& batch) {
   py::list result;
-  for (const DecodeBatch::Failure& failure : batch.decode->failures()) {
+  for (const DecodeBatch::Failure& failure : finished(batch).failures()) {
     result.append(py::make_tuple(failure.position, path_text(failure.reason)));
   }
   return result;
 }
 
 py::capsule take(Batch& batch) {
-  if (!batch.done) throw InvalidArgument("the batch is not done yet: call wait() first");
-  batch.decode->sample(0);  // throws when it was taken already
-  const ImageJob& job = batch.decode->job();
+  DecodeBatch& decode = finished(batch);
+  decode.sample(0);  // throws when it was taken already
+  const ImageJob& job = decode.job();
   const ImageSize size = *job.transform.output();
-  const std::array<int64_t, 4> shape = {static_cast<int64_t>(batch.decode->size()), 3,
+  const std::array<int64_t, 4> shape = {static_cast<int64_t>(decode.size()), 3,
                                         static_cast<int64_t>(size.height),
                                         static_cast<int64_t>(size.width)};
   dlpack::DataType type{dlpack::kUnsigned, 8, 1};
@@ -233,7 +250,7 @@ py::capsule take(Batch& batch) {
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     layout = Layout::kNhwc;
   }
-  return tensor_capsule(batch.decode->release_memory(), type, shape, nchw_strides(shape, layout));
+  return tensor_capsule(decode.release_memory(), type, shape, nchw_strides(shape, layout));
 }
 
 /// Of the calling thread, for samples that Python hands over one by one.
@@ -391,8 +408,8 @@ void register_decode_pool(py::module_& module) {
           "transform_pixels",
           [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width,
              std::optional<uint64_t> index) {
+            DecodeBatch& decode = finished(batch, position);
             const WithoutGil unlocked;
-            DecodeBatch& decode = *batch.decode;
             own_decoder().transform(decode.job(), index.value_or(decode.index(position)),
                                     decode.seed(position), reinterpret_cast<const uint8_t*>(pixels),
                                     ImageSize{height, width}, decode.sample(position));
@@ -404,14 +421,17 @@ void register_decode_pool(py::module_& module) {
       .def(
           "decode_other",
           [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {
+            DecodeBatch& decode = finished(batch, position);
             const WithoutGil unlocked;
-            DecodeBatch& decode = *batch.decode;
             own_decoder().decode(decode.job(), index, seed, decode.sample(position));
           },
           py::arg("position"), py::kw_only(), py::arg("index"), py::arg("seed"),
           "Puts another sample in the place of a failed one.");
 
-  module.def("decode_threads", [] { return DecodePool::shared().threads(); });
+  module.def("decode_threads", [] {
+    const WithoutGil unlocked;
+    return DecodePool::shared().threads();
+  });
   module.def(
       "decode_cpu_seconds",
       [] {
@@ -427,7 +447,11 @@ void register_decode_pool(py::module_& module) {
       },
       "The decode threads of this process yield to its others from now on.");
   module.def(
-      "decode_scratch_bytes", [] { return DecodePool::shared().scratch_bytes(); },
+      "decode_scratch_bytes",
+      [] {
+        const WithoutGil unlocked;
+        return DecodePool::shared().scratch_bytes();
+      },
       "Memory that the decode threads of this process keep from picture to picture.");
 }
 

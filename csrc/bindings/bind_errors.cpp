@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
 
 namespace py = pybind11;
@@ -44,7 +45,11 @@ void register_errors(py::module_& module) {
   module.def(
       "drain_log",
       [] {
-        const LogDrain drained = drain_log();
+        LogDrain drained;
+        {
+          const WithoutGil unlocked;
+          drained = drain_log();
+        }
         py::list messages;
         for (const std::string& message : drained.messages) messages.append(message);
         return py::make_tuple(messages, drained.dropped);

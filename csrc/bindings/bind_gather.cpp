@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/per_process.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
 #include "pipeline/gather_pool.h"
 
@@ -17,16 +18,16 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
-/// What Python holds: dropping it may wait for a thread that is at one of its pieces.
+/// What Python holds.
 struct Gather {
   std::shared_ptr<GatherBatch> batch;
-
-  ~Gather() { per_process<GatherPool>().cancel(*batch); }
 };
 
+/// Waits for a thread that is at one of its pieces.
 struct DeleteWithoutGil {
   void operator()(Gather* gather) const {
-    const py::gil_scoped_release unlocked;
+    const WithoutGil unlocked;
+    per_process<GatherPool>().cancel(*gather->batch);
     delete gather;
   }
 };
@@ -37,7 +38,7 @@ using Map = std::tuple<uintptr_t, size_t, uint64_t>;
 
 GatherPtr begin(const std::vector<Array>& arrays, const std::vector<Map>& maps,
                 const py::object& /*keep*/, uintptr_t indices, size_t count, size_t threads) {
-  const py::gil_scoped_release unlocked;
+  const WithoutGil unlocked;
   std::vector<std::vector<uint64_t>> lists;
   lists.reserve(maps.size());
   for (const auto& [map, size, rows] : maps) {
@@ -62,7 +63,7 @@ void wait(Gather& gather) {
   bool done = false;
   while (!done) {
     {
-      const py::gil_scoped_release unlocked;
+      const WithoutGil unlocked;
       done = per_process<GatherPool>().wait(
           *gather.batch, GatherPool::Clock::now() + std::chrono::milliseconds(100));
     }
@@ -88,7 +89,7 @@ void register_gather(py::module_& module) {
       .def(
           "seconds",
           [](const Gather& gather) {
-            const py::gil_scoped_release unlocked;
+            const WithoutGil unlocked;
             return static_cast<double>(per_process<GatherPool>().nanoseconds(*gather.batch)) * 1e-9;
           },
           "Thread time that copying has taken.")

@@ -152,8 +152,13 @@ const char* wait_arrival(Engine& engine, double timeout) {
 }
 
 py::list uncredited(Engine& engine, bool ahead) {
+  std::vector<Ring::Uncredited> lacking;
+  {
+    const WithoutGil unlocked;
+    lacking = engine.prefetcher->ring().uncredited(ahead);
+  }
   py::list result;
-  for (const Ring::Uncredited& missing : engine.prefetcher->ring().uncredited(ahead)) {
+  for (const Ring::Uncredited& missing : lacking) {
     result.append(py::make_tuple(missing.seq, missing.filled));
   }
   return result;
@@ -164,13 +169,20 @@ void give_credit(Engine& engine, uint64_t seq, const Plan& plan,
   std::vector<void*> addresses;
   addresses.reserve(outputs.size());
   for (const uintptr_t address : outputs) addresses.push_back(reinterpret_cast<void*>(address));
+  const WithoutGil unlocked;  // a new stream costs the backend some calls, each an event to record
   engine.prefetcher->give_credit(seq, plan, addresses, reinterpret_cast<void*>(staging), stream);
 }
 
 py::dict stats(Engine& engine) {
-  const Ring::Stats stats = engine.prefetcher->ring().stats();
+  Ring::Stats stats;
+  size_t depth = 0;
+  {
+    const WithoutGil unlocked;
+    stats = engine.prefetcher->ring().stats();
+    depth = engine.prefetcher->depth();
+  }
   py::dict result;
-  result["depth"] = engine.prefetcher->depth();
+  result["depth"] = depth;
   result["filled"] = stats.filled;
   result["delivered"] = stats.delivered;
   result["bytes"] = stats.bytes;
@@ -285,7 +297,11 @@ void register_prefetcher(py::module_& module) {
           },
           py::arg("stream"))
       .def(
-          "skip", [](Engine& engine) { engine.prefetcher->ring().delivered(); },
+          "skip",
+          [](Engine& engine) {
+            const WithoutGil unlocked;
+            engine.prefetcher->ring().delivered();
+          },
           "Moves on from an 'error'.")
       .def(
           "cancel",
@@ -296,10 +312,18 @@ void register_prefetcher(py::module_& module) {
           py::arg("streams"),
           "Ends the epoch; the streams, those of the credits, wait for what is under way.")
       .def(
-          "deepen", [](Engine& engine, size_t depth) { engine.prefetcher->ring().deepen(depth); },
+          "deepen",
+          [](Engine& engine, size_t depth) {
+            const WithoutGil unlocked;
+            engine.prefetcher->ring().deepen(depth);
+          },
           py::arg("depth"), "More slots from now on, up to `most`; never fewer.")
       .def(
-          "ready_last", [](Engine& engine) { return engine.prefetcher->ring().stats().ready_last; },
+          "ready_last",
+          [](Engine& engine) {
+            const WithoutGil unlocked;
+            return engine.prefetcher->ring().stats().ready_last;
+          },
           "Batches on the device, or on their way, when the consumer came for its last one.")
       .def("close",
            [](Engine& engine) {

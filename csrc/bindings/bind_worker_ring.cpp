@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "bindings/dlpack.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
 #include "pipeline/worker_ring.h"
 
@@ -24,7 +25,7 @@ void copy(void* to, const void* from, size_t bytes) {
     std::memcpy(to, from, bytes);
     return;
   }
-  const py::gil_scoped_release unlocked;
+  const WithoutGil unlocked;
   std::memcpy(to, from, bytes);
 }
 

@@ -12,6 +12,29 @@
 #include "image/dispatch.h"
 
 namespace fastloader {
+namespace {
+
+/// Short enough to lie in a std::string itself, which it has to: there is no memory for another.
+constexpr const char* kOutOfMemory = "out of memory";
+
+/// What a thread says of a sample that failed with the exception it is handling.
+std::string reason_for_failure() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      return kOutOfMemory;
+    } catch (const std::exception& error) {
+      return error.what();
+    } catch (...) {
+      return "something that is not a std::exception was thrown";
+    }
+  } catch (const std::bad_alloc&) {  // of the text
+    return kOutOfMemory;
+  }
+}
+
+}  // namespace
 
 DecodeQuota::DecodeQuota(size_t threads) : threads_(threads), counted_in_(fork_generation()) {
   if (threads == 0) throw InvalidArgument("a quota of no threads would never decode anything");
@@ -40,6 +63,7 @@ DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<De
     throw std::bad_alloc();
   }
   memory_ = memory(indices_.size() * bytes);
+  failures_.reserve(indices_.size());  // a thread that has no memory has to be able to say so
 }
 
 DecodePool::~DecodePool() {
@@ -96,6 +120,7 @@ int64_t DecodePool::cpu_ns() const {
 
 void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
   size_t wanted = 0;
+  bool all = false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (batch->size() == 0) return;  // done already
@@ -108,10 +133,15 @@ void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
       wanted = std::min(batch->size(), quota.threads_ - quota.working_);
     }
     queue_.push_back(std::move(batch));
+    all = wanted >= sleeping_;
   }
   // As many as find something, and when they can have the mutex: on a machine whose processors are
   // all taken, each that wakes in vain may cost the caller its own for a few milliseconds.
-  for (size_t i = 0; i < wanted; ++i) work_.notify_one();
+  if (all) {
+    work_.notify_all();
+  } else {
+    for (size_t i = 0; i < wanted; ++i) work_.notify_one();
+  }
 }
 
 DecodePool::Wait DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
@@ -176,7 +206,7 @@ bool DecodePool::claim_locked(Claim* claim) {
 }
 
 void DecodePool::finish_locked(const Claim& claim, std::optional<std::string> reason,
-                               const StageTimes& times) {
+                               const StageTimes& times) noexcept {
   DecodeBatch& batch = *claim.batch;
   --batch.quota_->working_;
   batch.quota_->times_.add(times);
@@ -191,7 +221,8 @@ void DecodePool::finish_locked(const Claim& claim, std::optional<std::string> re
 }
 
 void DecodePool::work() {
-  SampleDecoder decoder;
+  std::optional<SampleDecoder>
+      decoder;                        // made with the first sample, whose error it is if it cannot
   size_t scratch = 0;                 // its share of scratch_bytes_
   std::shared_ptr<DecodeBatch> left;  // perhaps the last reference; dropped without the mutex
   bool lowered = false;
@@ -208,7 +239,9 @@ void DecodePool::work() {
     Claim claim;
     if (!claim_locked(&claim)) {
       if (left == nullptr) {
+        ++sleeping_;
         work_.wait(lock);
+        --sleeping_;
       } else {
         lock.unlock();
         left.reset();
@@ -221,18 +254,18 @@ void DecodePool::work() {
     const DecodeBatch& batch = *claim.batch;
     std::optional<std::string> reason;
     try {
-      decoder.decode(*batch.job_, batch.index(claim.position), batch.seed(claim.position),
-                     batch.sample(claim.position));
-    } catch (const std::exception& error) {
-      reason = error.what();
+      if (!decoder) decoder.emplace();
+      decoder->decode(*batch.job_, batch.index(claim.position), batch.seed(claim.position),
+                      batch.sample(claim.position));
     } catch (...) {
-      reason = "something that is not a std::exception was thrown";
+      reason = reason_for_failure();
     }
-    const size_t kept = decoder.scratch_bytes();
+    const size_t kept = decoder ? decoder->scratch_bytes() : 0;
+    const StageTimes times = decoder ? decoder->times() : StageTimes{};
     lock.lock();
     scratch_bytes_ += kept - scratch;
     scratch = kept;
-    finish_locked(claim, std::move(reason), decoder.times());
+    finish_locked(claim, std::move(reason), times);
     left = std::move(claim.batch);
   }
 }

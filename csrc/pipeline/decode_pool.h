@@ -145,8 +145,9 @@ class DecodePool {
   void work();
   void stop_locked(DecodeBatch& batch);
   bool claim_locked(Claim* claim);
+  /// Allocates nothing: what has no memory for its picture still has to be finished.
   void finish_locked(const Claim& claim, std::optional<std::string> reason,
-                     const StageTimes& times);
+                     const StageTimes& times) noexcept;
 
   mutable std::mutex mutex_;  // guards everything below, and what batches and quotas say it does
   std::condition_variable work_;                    // threads wait
@@ -154,6 +155,7 @@ class DecodePool {
   std::deque<std::shared_ptr<DecodeBatch>> queue_;  // batches with unclaimed samples
   bool closed_ = false;
   bool low_priority_ = false;
+  size_t sleeping_ = 0;       // threads that wait for work_
   size_t scratch_bytes_ = 0;  // of all threads
   std::vector<std::unique_ptr<Thread>> threads_;
 };

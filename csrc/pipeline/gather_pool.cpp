@@ -67,7 +67,11 @@ void GatherPool::submit(std::shared_ptr<GatherBatch> batch) {
   const std::lock_guard<std::mutex> lock(mutex_);
   queue_.push_back(std::move(batch));
   // A thread that is at work looks at the queue again before it sleeps.
-  for (size_t i = 0; i < std::min(pieces, threads_.size()); ++i) work_.notify_one();
+  if (pieces >= threads_.size()) {
+    work_.notify_all();
+  } else {
+    for (size_t i = 0; i < pieces; ++i) work_.notify_one();
+  }
 }
 
 bool GatherPool::wait(GatherBatch& batch, Clock::time_point deadline) {
