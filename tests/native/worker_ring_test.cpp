@@ -4,14 +4,19 @@
 #include "pipeline/worker_ring.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -95,6 +100,37 @@ class Child {
 };
 
 const auto kNothing = [] { return true; };
+
+class Pipe {
+ public:
+  Pipe() { EXPECT(pipe(ends_.data()) == 0); }
+  ~Pipe() { close(ends_[0]); }
+  int write_end() const { return ends_[1]; }
+  /// Until nobody has the other end.
+  void read_to_end() const {
+    char byte = 0;
+    while (read(ends_[0], &byte, 1) > 0) {
+    }
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+/// From now on the system refuses this process another one, with EAGAIN.
+void forbid_forks() {
+  // The first words of the filter's argument are the number of the call.
+  const std::array<sock_filter, 5> filter{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog program{filter.size(), const_cast<sock_filter*>(filter.data())};
+  EXPECT(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  EXPECT(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
 
 TEST(the_lowest_free_slot_of_the_worker_is_taken) {
   const auto ring = two_by_three();
@@ -203,18 +239,71 @@ TEST(every_child_that_may_see_a_slot_counts) {
   EXPECT(ring->take(0) == size_t{0});
 }
 
-TEST(a_grandchild_may_see_it_for_good) {
+TEST(a_grandchild_may_see_it_after_the_child) {
   const auto ring = two_by_three();
   EXPECT(ring->take(0) == size_t{0});
   auto lease = ring->receive(0);
-  Child child([] {
+  Pipe end;  // open at the grandchild's side for as long as that lives
+  Pipe go;
+  Child child([&] {
     const pid_t grandchild = fork();
-    if (grandchild == 0) _exit(0);
-    return waitpid(grandchild, nullptr, 0) == grandchild;
+    if (grandchild == 0) {
+      alarm(kChildSeconds);
+      close(go.write_end());
+      go.read_to_end();
+      _exit(0);
+    }
+    return grandchild > 0;
   });
+  close(end.write_end());
   lease.reset();
   child.end();
   EXPECT(ring->take(0) == size_t{1});
+  close(go.write_end());
+  end.read_to_end();
+  EXPECT(ring->take(0) == size_t{0});
+}
+
+TEST(a_child_that_calls_exec_sees_nothing_any_more) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  auto lease = ring->receive(0);
+  Pipe called;
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    fcntl(called.write_end(), F_SETFD, FD_CLOEXEC);
+    execlp("sleep", "sleep", "60", nullptr);
+    _exit(1);
+  }
+  close(called.write_end());
+  called.read_to_end();
+  lease.reset();
+  const bool free_again = ring->take(0) == size_t{0};
+  const bool alive = kill(child, SIGKILL) == 0;
+  int status = 0;
+  EXPECT(waitpid(child, &status, 0) == child);
+  EXPECT(alive && WIFSIGNALED(status));
+  EXPECT(free_again);
+}
+
+TEST(a_fork_that_fails_keeps_no_slot) {
+  const auto ring = two_by_three();
+  EXPECT(ring->take(0) == size_t{0});
+  auto lease = ring->receive(0);
+  const ChildEnd end = in_forked_child([&] {
+    const auto own = two_by_three();
+    EXPECT(own->take(0) == size_t{0});
+    auto mine = own->receive(0);
+    forbid_forks();
+    for (int i = 0; i < 2000; ++i) {  // more than can be remembered at a time
+      EXPECT(fork() == -1);
+      EXPECT_EQ(errno, EAGAIN);
+    }
+    mine.reset();
+    EXPECT(own->take(0) == size_t{0});
+  });
+  EXPECT_EQ(end.exit_code, 0);
 }
 
 TEST(a_child_frees_nothing_and_its_own_ring_knows_its_own_children) {
