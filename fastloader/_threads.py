@@ -1,4 +1,8 @@
-"""Workers that are threads: for datasets that release the GIL, and for free-threaded Python.
+"""Workers that are threads: for datasets that release the GIL.
+
+They run under the GIL. A free-threaded Python is not supported: the native module does not declare
+``mod_gil_not_used()``, so importing it switches the GIL on there. It must not declare it before code
+that relies on the GIL (`_in_step`) no longer does and the tests have run on such a Python.
 
 torch's iterator over worker processes does the bookkeeping, so that order, look-ahead, timeout,
 persistence and errors are torch's by construction. What it takes for processes and their queues are
@@ -7,81 +11,23 @@ threads and theirs: nothing is pickled, nothing goes through shared memory.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import queue
-import random
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind
-from torch.utils.data._utils import collate, signal_handling, worker
+from torch.utils.data._utils import signal_handling, worker
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from fastloader import _worker_identity
 from fastloader._autotune import Modest
 from fastloader._statistics import Statistics
 from fastloader._torch_iterator import CountingIterator, LoaderView, count_ready
-
-# --- who am I -------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerGenerators:
-    """``get_worker_info().rng`` in a thread: generators of its own, seeded as a process's global ones
-    would be. The fields are named as in torch 2.13."""
-
-    random_generator: random.Random
-    torch_generator: torch.Generator
-    numpy_generator: Any
-
-
-_here = threading.local()
-
-
-def _thread_info(of_process: Any) -> Any:
-    """What get_worker_info() returns, in every thread of the process."""
-    info = getattr(_here, "info", None)
-    # default_collate allocates shared memory where there is a worker's info: not in a thread.
-    if info is None or sys._getframe(2).f_globals is vars(collate):
-        return of_process
-    return info
-
-
-def _get_worker_info():  # type: ignore[no-untyped-def]
-    return _fastloader_thread_info(_worker_info)  # type: ignore[name-defined] # noqa: F821
-
-
-def _serve_threads() -> None:
-    """torch keeps the info in a global of the process. The function's code is replaced, not the
-    function, which everybody has imported already."""
-    if not hasattr(worker, "_fastloader_thread_info"):
-        worker._fastloader_thread_info = _thread_info  # type: ignore[attr-defined]
-        worker.get_worker_info.__code__ = _get_worker_info.__code__
-
-
-def _make_info(worker_id: int, num_workers: int, base_seed: int, dataset: Any) -> Any:
-    seed = base_seed + worker_id
-    generators = WorkerGenerators(
-        random.Random(seed),
-        torch.Generator().manual_seed(seed),
-        np.random.default_rng(worker._generate_state(base_seed, worker_id)),
-    )
-    return worker.WorkerInfo(
-        id=worker_id,
-        num_workers=num_workers,
-        seed=seed,
-        dataset=dataset,
-        rng=generators,  # type: ignore[arg-type]
-        worker_method="thread",
-    )
-
 
 # --- the thread -----------------------------------------------------------------------------------
 
@@ -99,13 +45,12 @@ def _work(
     init_fn: Callable[[int], None] | None,
     worker_id: int,
     num_workers: int,
-    _persistent_workers: bool,
-    _shared_seed: int | None,
+    *_of_processes: Any,
 ) -> None:
     """As torch's _worker_loop, which takes the same arguments, less what concerns a whole process:
     global seeds and signal handlers, and torch's number of threads."""
     where = f"in DataLoader worker thread {worker_id}"
-    _here.info = _make_info(worker_id, num_workers, base_seed, dataset)
+    _worker_identity.become(_worker_identity.make_info(worker_id, num_workers, base_seed, dataset))
     fetcher: Any = None
     failed: ExceptionWrapper | None = None
 
@@ -219,7 +164,7 @@ class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
         self._closed = False
         # Until it has begun there is nothing to shut down.
         self._shutdown = True
-        _serve_threads()
+        _worker_identity.teach()
         seen: Any = loader
         if loader._runtime.tuner is not None:  # num_workers="auto"
             seen = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
