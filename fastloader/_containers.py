@@ -42,6 +42,7 @@ class _Opened(enum.Enum):
     TUPLE = enum.auto()
     NAMED_TUPLE = enum.auto()
     MAPPING = enum.auto()
+    CHAIN_MAP = enum.auto()
     MAPPING_WITH_TO = enum.auto()  # if there is nothing to move beside its items
     SEQUENCE = enum.auto()
     DATACLASS = enum.auto()
@@ -74,6 +75,8 @@ def _find_out(kind: type) -> _Opened:
         return _Opened.NOT
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _Opened.NAMED_TUPLE
+    if issubclass(kind, collections.ChainMap):
+        return _Opened.CHAIN_MAP
     if issubclass(kind, Mapping):
         return _Opened.MAPPING
     if issubclass(kind, (list, tuple)):
@@ -111,6 +114,12 @@ def rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key = None) -> An
             # object.__setattr__ also serves frozen dataclasses, and runs no user code.
             object.__setattr__(filled, field.name, rebuild(getattr(value, field.name), visit, own))
         return filled
+    if opened is _Opened.CHAIN_MAP:
+        clone = copy.copy(value)
+        # One by one: whatever is set through the chain goes to its first map.
+        maps = [rebuild(each, visit, key) for each in value.maps]
+        vars(clone).update(vars(value), maps=maps)
+        return clone
     if opened is _Opened.MAPPING_WITH_TO and _holds_more(value):
         return visit(value, key)
     return _rebuild_mapping(value, dict(zip(value, _rebuilt(value.items(), visit, key))))

@@ -139,3 +139,29 @@ def test_native_pictures_are_pinned_for_torchs_streams(
     assert "native images" in loader.plan()
     assert len(list(loader)) == 3
     assert len(pinned) == 2 * batches
+
+
+class Layers(collections.ChainMap):
+    """A ChainMap with something of its own."""
+
+    note = ""
+
+
+@pytest.mark.parametrize("kind", [collections.ChainMap, Layers])
+def test_each_map_of_a_chain_keeps_its_items(way, kind):
+    images = random_images(8, 4, 3, 5, 7)
+    hidden = torch.arange(3.0)
+    defaults = {"image": hidden, "scale": torch.arange(4.0)}
+    given = kind({"image": images}, collections.OrderedDict(label=torch.arange(4)), defaults)
+    given.note = "kept"
+    (got,) = DevicePrefetcher([given], "cpu", mean=MEAN, std=STD, image_key="image")
+    assert type(got) is kind and got.note == "kept"
+    assert [type(each) for each in got.maps] == [dict, collections.OrderedDict, dict]
+    assert [list(each) for each in got.maps] == [["image"], ["label"], ["image", "scale"]]
+    same_bits(got["image"], normalised(images))
+    same(dict(got.maps[1]), dict(given.maps[1]))
+    same(got.maps[2], defaults)
+    got.maps[2]["scale"].zero_()  # the dataset's own are left alone
+    del got["image"]  # what it hid comes to light
+    assert torch.equal(got["image"], hidden)
+    assert list(given.maps[0]) == ["image"] and torch.equal(given["image"], images)
