@@ -158,7 +158,7 @@ def test_each_map_of_a_chain_keeps_its_items(way, kind):
     assert type(got) is kind and got.note == "kept"
     assert [type(each) for each in got.maps] == [dict, collections.OrderedDict, dict]
     assert [list(each) for each in got.maps] == [["image"], ["label"], ["image", "scale"]]
-    same_bits(got["image"], normalised(images))
+    same_bits(got["image"], normalised(images, MEAN, STD, torch.float32))
     same(dict(got.maps[1]), dict(given.maps[1]))
     same(got.maps[2], defaults)
     got.maps[2]["scale"].zero_()  # the dataset's own are left alone
