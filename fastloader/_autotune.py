@@ -232,6 +232,11 @@ def _of_share(because: str) -> str:
     return f"one for each processor of this process: {because}"
 
 
+class AutoWorkers(int):
+    """The number that ``num_workers="auto"`` began with. Frameworks make a loader again from its
+    attributes; from this one the constructor knows that "auto" was asked for."""
+
+
 class ThreadTuner:
     """Applies a `ThreadRule` to the quota of a loader in the decode pool. Called with every batch, looks
     every half second at most, or at once when it had taken threads away and the loop waits."""

@@ -48,7 +48,7 @@ class Delivery:
         depth: int | str | None,
     ) -> None:
         self.arguments = (device, mean, std, dtype, channels_last, image_key, depth)
-        self.device = _torch.resolve_device(device)
+        named = _torch.check_device(device)
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
         self.depth_rule = DepthRule(AHEAD) if depth == "auto" else None
@@ -57,7 +57,10 @@ class Delivery:
         native = _extension.load()
         if native is not None and self.normalization is not None:
             native.active_isa()  # a wrong FASTLOADER_FORCE_ISA is told here, not at the first batch
-        self.path = self._choose_path()
+        _torch.forced_backend()  # so is a wrong FASTLOADER_BACKEND
+        self._settled: tuple[torch.device | None, str] | None = None
+        if device is None or (named is not None and named.type == "cpu"):
+            self.settle()
         self.augmentation: Augmentation | None = None
         self._cpu: CpuDelivery | None = None
         self._streams: StreamDelivery | None = None
@@ -71,9 +74,29 @@ class Delivery:
         self._lock = threading.RLock()
         self._last_engine_stats: dict[str, Any] = {}
 
-    def _choose_path(self) -> str:
+    def settle(self) -> None:
+        """At the first ``iter()``, device and path are chosen for good. Not before: a device without a
+        number is the current one, which scripts set after they have made their loaders, and CUDA that
+        was started here would be of no use in a process that is forked later."""
+        if self._settled is None:
+            device = _torch.resolve_device(self.arguments[0])
+            self._settled = device, self._choose_path(device)
+
+    @property
+    def device(self) -> torch.device | None:
+        """Before the first ``iter()`` perhaps without its number."""
+        if self._settled is not None:
+            return self._settled[0]
+        named = _torch.check_device(self.arguments[0])
+        return torch.device(_torch.accelerator_type() or "cpu") if named is None else named
+
+    @property
+    def path(self) -> str:
+        """Before the first ``iter()``, what it would be now."""
+        return self._choose_path(self.device) if self._settled is None else self._settled[1]
+
+    def _choose_path(self, device: torch.device | None) -> str:
         forced = _torch.forced_backend()
-        device = self.device
         if device is None:
             return "torch" if self.normalization is None else "cpu"
         if forced == "torch":
@@ -186,6 +209,7 @@ class Delivery:
         return epoch
 
     def _begin_in_this_process(self) -> None:
+        self.settle()
         if self._pid != os.getpid():
             # In a forked child: the parent's threads are not here. What they own is left alone.
             self._pid = os.getpid()

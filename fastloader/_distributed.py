@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+import sys
 import time
 import warnings
 import weakref
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.utils.data import DistributedSampler, IterableDataset
+from torch.utils.data import Dataset, DistributedSampler, IterableDataset, Sampler
 
 from fastloader.errors import Error
 
@@ -42,7 +43,35 @@ class ShardSampler(DistributedSampler[int]):
             self.total_size = len(dataset)
 
     def __iter__(self) -> Any:
+        # FastLoader does not come here; who does may be a framework that shards as well.
+        if self.num_replicas > 1:
+            _refuse_second_sharding(self)
         return iter(share(self, self.epoch))
+
+
+def _refuse_second_sharding(shard: ShardSampler) -> None:
+    """Raises Error if one of the samplers that ask this one, one through the other, deals out what it
+    gets once more."""
+    frame: Any = sys._getframe(2)
+    samplers = True  # as far as samplers only, and datasets made of samplers, have asked each other
+    while frame is not None:
+        asks = frame.f_locals.get("self")
+        samplers = samplers and (asks is None or isinstance(asks, Sampler | Dataset))
+        again = samplers and asks is not shard and _deals_out(asks)
+        # A loader of Accelerate's whose first rank reads for all.
+        if again or type(asks).__qualname__ == "DataLoaderDispatcher":
+            raise Error(
+                f"distributed={shard.policy!r} gives this rank its share of the samples already, and "
+                f"{type(asks).__qualname__} ({type(asks).__module__}) would deal that share out to the "
+                "ranks once more: leave distributed= out where a framework shards, or do not give it "
+                "the loader to prepare"
+            )
+        frame = frame.f_back
+
+
+def _deals_out(sampler: Any) -> bool:
+    ranks = getattr(sampler, "num_processes", None) or getattr(sampler, "num_replicas", None)
+    return isinstance(ranks, int) and ranks > 1
 
 
 def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[int]:
@@ -84,6 +113,8 @@ def make_sampler(
         raise ValueError(f"distributed={policy!r}: use None, 'auto', 'pad', 'drop' or 'exact'")
     if isinstance(sampler, ShardSampler):  # the loader is rebuilt from its attributes
         return sampler
+    if isinstance(getattr(batch_sampler, "sampler", None), ShardSampler):
+        return None  # likewise: Lightning's predict() wraps the batch sampler around it
     if policy == "auto":  # see AutoSharding
         return None
     given = (
@@ -163,6 +194,10 @@ def begin_auto(
         return None
     return AutoSharding(shuffle)
 
+
+# Facts that are more than compared.
+EPOCH, CONSUMED = "the epoch", "the number of samples consumed"
+LENGTH, POLICY = "the dataset's length", "distributed"
 
 # Agreements so far, for each store: ranks call iter() on their loaders for the first time in one order.
 _rounds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -257,11 +292,15 @@ def _poll(condition: Callable[[], Any], deadline: float) -> Any:
 
 def _compare(all_ranks: list[dict[str, Any]]) -> dict[str, Any]:
     first = all_ranks[0]
+    facts = [each["facts"] for each in all_ranks]
+    compared = set(first["facts"])
+    if CONSUMED in compared and _in_one_place(facts):
+        compared -= {EPOCH, CONSUMED}
     differences = [
-        f"{name} is {value!r} on rank 0 and {other['facts'].get(name)!r} on rank {rank}"
-        for rank, other in enumerate(all_ranks)
+        f"{name} is {value!r} on rank 0 and {other.get(name)!r} on rank {rank}"
+        for rank, other in enumerate(facts)
         for name, value in first["facts"].items()
-        if other["facts"].get(name) != value
+        if name in compared and other.get(name) != value
     ]
     shown = differences[:5] + ["..."] * (len(differences) > 5)
     processors = [each["processors"] for each in all_ranks]
@@ -270,6 +309,31 @@ def _compare(all_ranks: list[dict[str, Any]]) -> dict[str, Any]:
         "proposal": first["proposal"],
         "sharing": {each: processors.count(each) for each in set(processors)},
     }
+
+
+def _in_one_place(facts: list[dict[str, Any]]) -> bool:
+    """Whether states that the ranks saved for themselves are of one place. Where an epoch ends unevenly
+    the same place has several names: a rank that has no more samples may stand before another's last
+    batch, behind it, or in the next epoch, as it was last asked."""
+    places = [(each[EPOCH], each[CONSUMED]) for each in facts]
+    if len(set(places)) == 1:
+        return True
+    length, policy, world = facts[0][LENGTH], facts[0][POLICY], len(facts)
+
+    def is_over(rank: int, place: tuple[int, int], epoch: int) -> bool:
+        """Whether nothing of ``epoch`` is left for the rank."""
+        rest = length - place[1]
+        left = {"pad": rest, "drop": rest - world + 1, "exact": rest - rank}[policy]
+        return place == (epoch + 1, 0) or (place[0] == epoch and left <= 0)
+
+    def fits(rank: int, place: tuple[int, int], common: tuple[int, int]) -> bool:
+        epoch = min(place[0], common[0])
+        return place == common or (is_over(rank, place, epoch) and is_over(rank, common, epoch))
+
+    return any(
+        all(fits(rank, place, common) for rank, place in enumerate(places))
+        for common in set(places)
+    )
 
 
 def _processors() -> str:

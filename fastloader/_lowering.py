@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import os
 import weakref
 from typing import Any
@@ -78,9 +79,26 @@ def _check_batches(loader: Any) -> None:
     if loader.batch_size is None and loader.batch_sampler is None:
         raise Unlowered("batch_size=None: samples are not collated")
     init = loader.worker_init_fn
-    seeding = _is(type(init), "fastloader.compat.timm.collate", "WorkerSeeding") and init.usual
-    if init is not None and not seeding:
+    if init is not None and not _only_seeds(init):
         raise Unlowered(f"worker_init_fn is {_named(init)}")
+
+
+# Lightning, under the names of both its packages, and the Trainer of transformers.
+_SEEDING = (
+    ("lightning.fabric.utilities.seed", "pl_worker_init_function"),
+    ("lightning_fabric.utilities.seed", "pl_worker_init_function"),
+    ("transformers.trainer_utils", "seed_worker"),
+)
+
+
+def _only_seeds(init: Any) -> bool:
+    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else: there is
+    nothing left to do where there are no worker processes."""
+    if _is(type(init), "fastloader.compat.timm.collate", "WorkerSeeding"):
+        return bool(init.usual)
+    while type(init) is functools.partial:
+        init = init.func
+    return (getattr(init, "__module__", ""), getattr(init, "__qualname__", "")) in _SEEDING
 
 
 def _container(collate_fn: Any) -> type:

@@ -72,6 +72,7 @@ class Position:
         self._agreed = False
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
         self._saved: dict[str, Any] | None = None  # loaded, for the next iter()
+        self._ahead_of_fabric = 0
         self.beginning = False  # iter() is making the epoch's iterator
         # The global one's state as iter() is to leave it, while it goes on in the middle of an epoch.
         self.users_generator: torch.Tensor | None = None
@@ -182,14 +183,14 @@ class Position:
         assert self.shard is not None
         saved = self._saved if self._saved and self._saved["begun"] else None
         facts = {
-            "the dataset's length": len(self.dataset),
+            _distributed.LENGTH: len(self.dataset),
             "the seed": self.shard.seed,
             "shuffle": self.shard.shuffle,
-            "distributed": self.shard.policy,
+            _distributed.POLICY: self.shard.policy,
             "batch_size": loader.batch_size,
             "drop_last": loader.drop_last,
-            "the epoch": self.epoch,
-            "the number of samples consumed": saved["samples"] if saved else 0,
+            _distributed.EPOCH: self.epoch,
+            _distributed.CONSUMED: saved["samples"] if saved else 0,
         }
         proposal = self.run_seed
         if proposal is None:  # drawing one would not be as DataLoader draws
@@ -277,6 +278,19 @@ class Position:
             if each is not self.shard and hasattr(each, "set_epoch"):
                 each.set_epoch(epoch)
 
+    def follow_count(self, named: int | None) -> None:
+        """Fabric tells the samplers its own number of the epoch that begins, ``named``, which counts
+        from 0 in each process. After a state was loaded, that is so many behind."""
+        if named is None or not self.shared:
+            return
+        if self._saved is not None:
+            order = self._saved.get("order_epoch")
+            self._ahead_of_fabric = (order if order is not None else self._saved["epoch"]) - named
+        if self._ahead_of_fabric and self.shard is not None:
+            self._count_epoch(named + self._ahead_of_fabric)
+        elif self._ahead_of_fabric:
+            self.inner.set_epoch(named + self._ahead_of_fabric)
+
     def _count_epoch(self, epoch: int) -> None:
         self.epoch = epoch
         if self.shard is not None:
@@ -343,7 +357,7 @@ class Position:
             ),
             "run_seed": self.run_seed,
             "base_seed": None,
-            "num_workers": loader.num_workers,
+            "num_workers": int(loader.num_workers),  # "auto" gives a kind of its own
             "batch_size": loader.batch_size,
             "workers": {},
             "sampler_state": None,
@@ -392,7 +406,10 @@ class Position:
             state["sampler_state"] = self.stateful.state_dict()
         if self.shared:
             # All ranks have received as much: what is left of the order can go to any number of them.
-            consumed = progress.before + progress.samples * self.inner.num_replicas
+            # The last batch of one rank may be smaller than that of another, which then has more.
+            size = 1 if self.batching is None else self.batching.batch_size
+            received = -(-progress.samples // size) * size
+            consumed = progress.before + received * self.inner.num_replicas
             state["samples"] = min(consumed, len(self.inner.dataset))
             state["order_epoch"] = progress.order_epoch
             if randomness is not None and randomness.at_next is None:  # nothing was drawn yet

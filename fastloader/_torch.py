@@ -32,11 +32,21 @@ def _module(kind: str) -> Any:
     return getattr(torch, kind, None)
 
 
-def _device_count(kind: str) -> int:
+def _device_count(kind: str, initialise: bool = True) -> int:
+    """Where ``initialise`` is False, without starting CUDA in this process, after which its forked
+    children could not use it: torch then asks NVML, where there is one."""
     module = _module(kind)
+    if kind == "cuda" and not initialise:
+        return int(module.device_count())
     if module is None or not hasattr(module, "is_available") or not module.is_available():
         return 0
     return int(module.device_count()) if hasattr(module, "device_count") else 1
+
+
+def check_device(device: str | int | torch.device | None) -> torch.device | None:
+    """What can be said of `resolve_device` without starting CUDA: its errors, and the device, without a
+    number where none was given. None for None and for "auto"."""
+    return None if device is None or device == "auto" else _existing(device, initialise=False)
 
 
 def resolve_device(device: str | int | torch.device | None) -> torch.device | None:
@@ -45,8 +55,15 @@ def resolve_device(device: str | int | torch.device | None) -> torch.device | No
     and ValueError for a device that does not exist here, before anything is started."""
     if device is None:
         return None
-    if device == "auto":
-        device = accelerator_type() or "cpu"
+    made = _existing(accelerator_type() or "cpu" if device == "auto" else device)
+    if made.type == "cpu" or made.index is not None:
+        return made
+    module = _module(made.type)
+    current = module.current_device() if hasattr(module, "current_device") else 0
+    return torch.device(made.type, current)
+
+
+def _existing(device: str | int | torch.device, initialise: bool = True) -> torch.device:
     if isinstance(device, bool) or not isinstance(device, str | int | torch.device):
         raise TypeError(
             f"device must be None, 'auto', a string such as 'cuda:0' or a torch.device, got {device!r}"
@@ -58,18 +75,14 @@ def resolve_device(device: str | int | torch.device | None) -> torch.device | No
         raise ValueError(f"device={device!r} names no device: {reason}") from None
     if made.type == "cpu":
         return torch.device("cpu")
-    count = _device_count(made.type)
+    count = _device_count(made.type, initialise)
     if count == 0:
         raise ValueError(
             f"device={device!r}: torch {torch.__version__} finds no {made.type} device here. "
             "Use device='auto' to take an accelerator if there is one and the CPU otherwise; "
             "`fastloader doctor` says what was found"
         )
-    if made.index is None:
-        module = _module(made.type)
-        current = module.current_device() if hasattr(module, "current_device") else 0
-        return torch.device(made.type, current)
-    if made.index >= count:
+    if made.index is not None and made.index >= count:
         raise ValueError(
             f"device={device!r}: there are {count} {made.type} devices, numbered from 0"
         )

@@ -45,6 +45,31 @@ def counted_as_over() -> bool:
         ) from error
 
 
+# Of Fabric, likewise.
+_WRAPPERS = ("lightning.fabric.wrappers", "lightning_fabric.wrappers")
+
+
+def fabrics_epoch(loader: FastLoader[Any]) -> int | None:
+    """The number that Fabric gives the epoch that is about to begin, where Fabric calls. It counts from
+    0 in each process, and tells it to the samplers, also where a state was loaded before."""
+    if not any(name in sys.modules for name in _WRAPPERS):
+        return None
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _WRAPPERS:
+            wrapper = frame.f_locals.get("self")
+            if getattr(wrapper, "_dataloader", None) is loader:
+                try:
+                    return int(wrapper._num_iter_calls) - 1
+                except AttributeError as error:
+                    raise Error(
+                        f"this version of Lightning's Fabric keeps its count of epochs elsewhere "
+                        f"({error}): give the loader to your loop without Fabric's setup_dataloaders()"
+                    ) from error
+        frame = frame.f_back
+    return None
+
+
 class NextEpoch(Iterator[Any]):
     """An iterator for such a trainer: the epoch begins with the first ``next()``. Lightning calls
     ``iter()`` before it tells samplers the epoch, and once more if it does not want this epoch."""

@@ -26,7 +26,7 @@ from torch.utils.data import (
 from fastloader import _distributed, _extension, _torch, _trainers
 from fastloader._array_iterator import ArrayIterator, array_threads, warn_unpinned
 from fastloader._arrays import Arrays, holds_arrays, lower_arrays
-from fastloader._autotune import MOST_DEPTH, ThreadTuner, own_threads
+from fastloader._autotune import MOST_DEPTH, AutoWorkers, ThreadTuner, own_threads
 from fastloader._chain import Unlowered
 from fastloader._delivery import Delivery
 from fastloader._engine_iterator import Epoch
@@ -82,7 +82,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     Args:
         device: where batches arrive. None (default): on the CPU, as DataLoader leaves them. ``"auto"``:
             the accelerator if there is one, else the CPU. ``"cuda"`` (``"cuda:1"``, a torch.device,
-            any accelerator torch knows): there; without such a device it is a ValueError.
+            any accelerator torch knows): there; without such a device it is a ValueError. A device
+            without a number is the current one at the first ``iter()``; nothing is started before that.
         mean, std: one number per channel (1 to 4), in 0..1, as in torchvision and timm; one without
             the other means mean 0 or std 1. Given, every *image leaf* of a batch, that is a uint8
             tensor of 4 dimensions whose channel dimension is ``len(mean)`` (NCHW wins ties with NHWC),
@@ -258,8 +259,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             worker_backend=worker_backend,
         )
         tuner = None
-        if num_workers == "auto":
-            num_workers, tuner = _begin_tuning("auto")
+        if isinstance(num_workers, str | AutoWorkers):
+            num_workers, tuner = _begin_tuning(num_workers)
         policy = make_policy(on_error, max_errors)
         self._runtime = Runtime(self, delivery, policy, tuner, None)
         newer: dict[str, Any] = {}
@@ -342,7 +343,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             )
         if name == "num_workers" and "_iterator" in self.__dict__:
             self._runtime.tuner = None  # it may have been "auto"
-            if isinstance(value, str):
+            if isinstance(value, str | AutoWorkers):
                 value, self._runtime.tuner = _begin_tuning(value)
         super().__setattr__(name, value)
 
@@ -367,6 +368,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def _begin_epoch(self) -> Any:
         position = self._runtime.position
         with position.lock:
+            self._runtime.delivery.settle()
+            position.follow_count(_trainers.fabrics_epoch(self))
             with position.begin(self):
                 iterator = self._iterate()
             # A subclass may make an iterator of any kind, which does not count.
@@ -779,9 +782,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.__dict__.update(state, _runtime=runtime)
 
 
-def _begin_tuning(asked: str) -> tuple[int, ThreadTuner]:
+def _begin_tuning(asked: str | AutoWorkers) -> tuple[AutoWorkers, ThreadTuner]:
     """The number of workers to begin with, and what changes the number of threads."""
-    if asked != "auto":
+    if isinstance(asked, str) and asked != "auto":
         raise ValueError(f"num_workers={asked!r}: use a number or 'auto'")
     share = own_threads()
-    return share, ThreadTuner(share)
+    return AutoWorkers(share), ThreadTuner(share)

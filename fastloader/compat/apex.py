@@ -84,11 +84,12 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         normalization: dict[str, Any] = {"mean": mean, "std": std, "image_key": 0}
         normalization["channels_last"] = bool(first) and _is_channels_last(first[0])
         # Built for floats too: it checks the arguments.
-        self._delivery: DevicePrefetcher[Any] = DevicePrefetcher(source, device, **normalization)
+        place = _torch.resolve_device(device)  # at once, as it is iterated at once
+        self._delivery: DevicePrefetcher[Any] = DevicePrefetcher(source, place, **normalization)
         if self._floats:
-            self._delivery = DevicePrefetcher(source, device)
-        assert self._delivery.device is not None
-        self.device = self._delivery.device
+            self._delivery = DevicePrefetcher(source, place)
+        assert place is not None
+        self.device = place
         self.mean, self.std = (
             torch.tensor(list(map(float, values)), dtype=torch.float32, device=self.device)
             .mul_(255)

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DistributedSampler, IterableDataset, RandomSampler
 
-from fastloader._augmentation import Augmentation, RandomErasing
+from fastloader._augmentation import RandomErasing
 from fastloader._autotune import own_threads
 from fastloader.compat.timm.collate import WorkerSeeding, fast_collate
+from fastloader.compat.timm.erasing import ErasingLoader, ErasingMultiEpochsLoader
 from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader
 from fastloader.compat.timm.original import import_timm
 from fastloader.compat.timm.prefetch import (
@@ -210,11 +211,11 @@ def create_loader(
         )
     kind = MultiEpochsDataLoader if use_multi_epochs_loader else FastLoader
     if not use_prefetcher:
-        loader = kind(dataset, **options, **in_batches)
         if in_batches:
+            kind = ErasingMultiEpochsLoader if use_multi_epochs_loader else ErasingLoader
             erasing = RandomErasing(re_prob, mode=re_mode, max_count=re_count)
-            loader._runtime.delivery.augment(Augmentation(erasing, None))
-        return loader
+            in_batches["random_erasing"] = erasing
+        return kind(dataset, **options, **in_batches)
     dtype = torch.float16 if fp16 else img_dtype
     means, stds = adapt_to_chs(mean, channels), adapt_to_chs(std, channels)
     loader = kind(dataset, **options, device=device, mean=means, std=stds, dtype=dtype, image_key=0)

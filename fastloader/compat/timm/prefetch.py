@@ -70,25 +70,19 @@ class PrefetchLoader:
         means, stds = adapt_to_chs(mean, channels), adapt_to_chs(std, channels)
         self.loader: Any = loader
         self.img_dtype = torch.float16 if fp16 else img_dtype or torch.float32
-        resolved = _torch.resolve_device(device)
-        if resolved is None:
+        if device is None:
             raise TypeError("device=None: name a device, or 'auto'")
-        self.device = resolved
-        self.mean, self.std = (
-            torch.tensor(
-                [value * 255 for value in values], dtype=self.img_dtype, device=self.device
-            ).view(1, channels, 1, 1)
-            for values in (means, stds)
-        )
+        self._means, self._stds = means, stds
         self._inside: FastLoader[Any] | DevicePrefetcher[Any]
         if isinstance(loader, FastLoader) and loader._runtime.delivery.normalization is not None:
-            _check_delivery(loader, self.device, means, stds, self.img_dtype)
+            _check_delivery(loader, device, means, stds, self.img_dtype)
             self._inside, delivery = loader, loader._runtime.delivery
         else:
             self._inside = DevicePrefetcher(
-                _Pairs(loader), self.device, mean=means, std=stds, dtype=self.img_dtype, image_key=0
+                _Pairs(loader), device, mean=means, std=stds, dtype=self.img_dtype, image_key=0
             )
             delivery = self._inside._delivery
+        self._delivery = delivery
         self.random_erasing = None
         if re_prob > 0:
             self.random_erasing = RandomErasing(
@@ -137,6 +131,23 @@ class PrefetchLoader:
             self.loader.collate_fn.mixup_enabled = enabled
 
     @property
+    def device(self) -> torch.device:
+        """Before the first ``iter()`` perhaps without its number."""
+        return self._delivery.device or torch.device("cpu")
+
+    @property
+    def mean(self) -> torch.Tensor:
+        return self._on_device(self._means)
+
+    @property
+    def std(self) -> torch.Tensor:
+        return self._on_device(self._stds)
+
+    def _on_device(self, values: tuple[float, ...]) -> torch.Tensor:
+        scaled = [value * 255 for value in values]
+        return torch.tensor(scaled, dtype=self.img_dtype, device=self.device).view(1, -1, 1, 1)
+
+    @property
     def is_cuda(self) -> bool:
         return self.device.type == "cuda"
 
@@ -173,7 +184,7 @@ def adapt_to_chs(values: float | Sequence[float], channels: int) -> tuple[float,
 
 def _check_delivery(
     loader: FastLoader[Any],
-    device: torch.device,
+    device: str | int | torch.device,
     mean: tuple[float, ...],
     std: tuple[float, ...],
     dtype: torch.dtype,
@@ -181,7 +192,11 @@ def _check_delivery(
     delivery = loader._runtime.delivery
     made = delivery.normalization
     assert made is not None
-    own = (delivery.device or torch.device("cpu"), made.mean, made.std, made.dtype)
+    asked = delivery.arguments[0]
+    own: tuple[Any, ...] = ("cpu" if asked is None else asked, made.mean, made.std, made.dtype)
+    if own[0] != device:  # by two names, perhaps
+        own = (_torch.resolve_device(own[0]), *own[1:])
+        device = _torch.resolve_device(device) or torch.device("cpu")
     if own != (device, mean, std, dtype):
         raise ValueError(
             "the loader's batches are delivered and normalised by itself, to "

@@ -1,0 +1,35 @@
+"""What ``create_loader`` gives without prefetcher where it erases: batches, as they are normalised."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from fastloader._augmentation import Augmentation, RandomErasing
+from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader
+from fastloader.loader import FastLoader
+
+
+class ErasingLoader(FastLoader[Any]):
+    """A FastLoader with one more argument, ``random_erasing``, for which mean and std, or dtype, must be
+    given. An argument, so that frameworks keep it, which make a loader again from its arguments."""
+
+    def __init__(
+        self, *args: Any, random_erasing: RandomErasing | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.random_erasing = random_erasing
+        if random_erasing is not None:
+            self._runtime.delivery.augment(Augmentation(random_erasing, None))
+
+    # Frameworks read off it which of the attributes are arguments.
+    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            *inspect.signature(FastLoader.__init__).parameters.values(),
+            inspect.Parameter("random_erasing", inspect.Parameter.KEYWORD_ONLY, default=None),
+        ]
+    )
+
+
+class ErasingMultiEpochsLoader(ErasingLoader, MultiEpochsDataLoader):
+    """The same for ``use_multi_epochs_loader``."""
