@@ -259,7 +259,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             worker_backend=worker_backend,
         )
         tuner = None
-        if isinstance(num_workers, str | AutoWorkers):
+        if num_workers == "auto" or isinstance(num_workers, AutoWorkers):
             num_workers, tuner = _begin_tuning(num_workers)
         policy = make_policy(on_error, max_errors)
         self._runtime = Runtime(self, delivery, policy, tuner, None)
