@@ -116,6 +116,8 @@ class CpuIterator(DeliveryIterator):
         self._draws = draws
 
     def __next__(self) -> Any:
+        if self.progress is not None:
+            self.progress.check()  # one that another epoch has ended says so
         if self._source is None:
             raise StopIteration
         statistics = self._delivery.statistics

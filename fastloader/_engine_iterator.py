@@ -201,6 +201,8 @@ class EngineIterator(DeliveryIterator):
                 f"this iterator belongs to process {epoch.pid}, this is process {os.getpid()}: call "
                 "iter() on the loader to get one here"
             )
+        if self.progress is not None:
+            self.progress.check()  # one that another epoch has ended says so
         if epoch.over:
             raise StopIteration
         _torch.forbid_capture(epoch.engine.device)

@@ -107,6 +107,7 @@ class Indices(Iterator[Any]):
             progress.order_epoch = position.inner.epoch
         if position.stateful is not None:
             progress.sampler_state = position.stateful.state_dict()
+            progress.first_sampler_state = progress.sampler_state
         before = _randomness.states_of(self._generators)
         try:
             return self._draw()
@@ -139,7 +140,12 @@ class Indices(Iterator[Any]):
             if position.batching is not None:  # which begins its sampler with the first batch
                 source = self._restarted(saved, randomness)
             self._inner = iter(())  # if what follows raises
-            if not (position.stateful or position.shared or position.iterable):
+            if not (
+                position.stateful
+                or position.shared
+                or position.iterable
+                or saved.get("read_again")  # all of it is drawn again, too
+            ):
                 _skip(source, saved, "batches" if position.batching is None else "samples")
             self._inner = source if position.batching is None else position.batched(source)
             try:
@@ -195,7 +201,8 @@ class Indices(Iterator[Any]):
                     f"the state that was loaded is from the middle of an epoch that its sampler calls "
                     f"{saved['order_epoch']}, but then set_epoch({sampler.epoch}) was called on it"
                 )
-            return iter(_distributed.share(sampler, saved["order_epoch"], saved["samples"]))
+            start = 0 if saved.get("read_again") else saved["samples"]
+            return iter(_distributed.share(sampler, saved["order_epoch"], start))
         elif randomness.seed is not None:
             sampler = _randomness.reseeded(sampler, randomness.seed)
         return _default_device.drawn(sampler, iter(sampler))

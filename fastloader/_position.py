@@ -12,6 +12,7 @@ import contextlib
 import copy
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -31,6 +32,7 @@ from fastloader import _default_device, _distributed, _randomness
 from fastloader._distributed import ShardSampler
 from fastloader._indices import Indices, plain
 from fastloader._progress import Progress
+from fastloader._stateful import is_stateful, state_of
 
 VERSION = 1
 # torch's samplers whose iterators have ended when they have raised.
@@ -42,13 +44,6 @@ _ENDED_BY_ERRORS = (
     WeightedRandomSampler,
     dataloader._InfiniteConstantSampler,
 )
-
-
-def is_stateful(thing: Any) -> bool:
-    """Whether it can save and restore itself, in torchdata's terms."""
-    return callable(getattr(thing, "state_dict", None)) and callable(
-        getattr(thing, "load_state_dict", None)
-    )
 
 
 class Position:
@@ -73,6 +68,8 @@ class Position:
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
         self._saved: dict[str, Any] | None = None  # loaded, for the next iter()
         self._ahead_of_fabric = 0
+        self.asked = False  # for a state, or one was loaded: workers are to send theirs
+        self.read_here = False  # the dataset, in this process
         self.beginning = False  # iter() is making the epoch's iterator
         # The global one's state as iter() is to leave it, while it goes on in the middle of an epoch.
         self.users_generator: torch.Tensor | None = None
@@ -179,6 +176,18 @@ class Position:
         torch.set_rng_state(self.users_generator)
         self.users_generator = None
 
+    @contextlib.contextmanager
+    def on_users_generator(self) -> Iterator[None]:
+        """Around code of the dataset's that restores it: what it does to the global generator stays."""
+        if self.users_generator is None:
+            yield
+            return
+        torch.set_rng_state(self.users_generator)
+        try:
+            yield
+        finally:
+            self.users_generator = torch.get_rng_state()
+
     def _agree(self, loader: Any) -> None:
         assert self.shard is not None
         saved = self._saved if self._saved and self._saved["begun"] else None
@@ -246,6 +255,7 @@ class Position:
             "base_seed": saved["base_seed"] if lives_on else None,
             "workers": saved["workers"] if lives_on else {},
             "iterator_state": None,
+            "read_again": False,
         }
 
     def samples_before(self) -> int:
@@ -313,6 +323,18 @@ class Position:
             return iter(keys)
         return iter(BatchSampler(keys, self.batching.batch_size, self.batching.drop_last))
 
+    # --- copies of the loader ----------------------------------------------------------------------
+
+    def carried(self) -> dict[str, Any]:
+        """What a copy of the loader begins with: its next epoch, and the state that was loaded."""
+        names = ("epoch", "announces", "run_seed", "asked", "read_here", "_saved")
+        return {name: getattr(self, name) for name in names}
+
+    def carry_on(self, carried: dict[str, Any]) -> None:
+        self.__dict__.update(carried)
+        if self._saved is not None and not self._saved["begun"]:
+            self.last_seed = self._saved["base_seed"]
+
     # --- saving and loading ------------------------------------------------------------------------
 
     def _identity(self, loader: Any) -> dict[str, Any]:
@@ -334,6 +356,7 @@ class Position:
         return identity
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
+        self.asked = True
         progress = self.current
         if self._saved is not None:
             return copy.deepcopy(self._saved)
@@ -370,13 +393,26 @@ class Position:
             if self.stateful is not None:
                 state["sampler_state"] = self.stateful.state_dict()
             if progress is not None and loader.persistent_workers:
-                state["workers"] = dict(progress.workers)
+                state["workers"] = self._worker_states(progress)
                 state["base_seed"] = progress.base_seed
         # A dataset that is its own iterator is restored as the iterator.
         own = begun and progress is not None and progress.dataset_iterator is self.dataset
         if is_stateful(self.dataset) and not state["workers"] and not own:
-            state["dataset_state"] = self.dataset.state_dict()
+            state["dataset_state"] = state_of(self.dataset, self.read_here)
         return state
+
+    def _worker_states(self, progress: Progress) -> dict[str, Any]:
+        """None of them if one is missing: together they are of one point of the epoch."""
+        if not progress.unreported:
+            return progress.worker_states()
+        if not progress.workers_began:
+            warnings.warn(
+                "the dataset has a state_dict(), but its persistent workers were not asked for their "
+                "states in this epoch, as nobody had asked the loader for one before: what is saved now "
+                "has no states of theirs. If they matter, call state_dict() before the first epoch",
+                stacklevel=4,
+            )
+        return {}
 
     def _save_pass(self, progress: Progress, state: dict[str, Any]) -> None:
         if not progress.counted:
@@ -399,9 +435,14 @@ class Position:
             "base_seed": progress.base_seed,
             "randomness": None if randomness is None else randomness.to_json(),
             "sampler_state": progress.sampler_state,
-            "workers": dict(progress.workers),
+            "workers": self._worker_states(progress),
             "next_worker": progress.next_worker,
         }
+        if progress.unreported and progress.workers_began:
+            # From where its workers' datasets began they come to the same states.
+            state["read_again"] = True
+            state["next_worker"] = 0
+            state["sampler_state"] = progress.first_sampler_state
         if randomness is not None and randomness.at_next is None and self.stateful is not None:
             state["sampler_state"] = self.stateful.state_dict()
         if self.shared:
@@ -418,7 +459,7 @@ class Position:
         if self.shard is not None:
             state["base_seed"] = None  # so are the seeds of its workers
         if progress.dataset_iterator is not None:
-            state["iterator_state"] = progress.dataset_iterator.state_dict()
+            state["iterator_state"] = state_of(progress.dataset_iterator, progress.batches > 0)
 
     def load_state_dict(self, loader: Any, state: dict[str, Any]) -> None:
         if not isinstance(state, dict):
@@ -427,9 +468,12 @@ class Position:
             return
         self.follow(loader)
         self._check(loader, state)
+        self.asked = True
         self._saved = copy.deepcopy(state)
-        for each in list(self._passes):
-            each.stale = True
+        self._end_passes(
+            "load_state_dict() was called after this iterator began, so its batches are not those that "
+            "follow the state: call iter() on the loader"
+        )
         self.current = None
         self._count_epoch(state["epoch"])
         self.last_seed = None if state["begun"] else state["base_seed"]
@@ -437,6 +481,19 @@ class Position:
             self.run_seed = state["run_seed"]
         if self.shared and self.shard is None and state.get("order_epoch") is not None:
             self.inner.set_epoch(state["order_epoch"])
+
+    def supersede(self) -> None:
+        """There is one iterator for life, which the next epoch takes away from the one before."""
+        self._end_passes(
+            "iter() was called again on a loader with persistent_workers=True, whose workers serve one "
+            "epoch at a time: finish an epoch before the next one, or use persistent_workers=False for "
+            "two iterators at once"
+        )
+
+    def _end_passes(self, why: str) -> None:
+        for each in list(self._passes):
+            if not each.finished:
+                each.stale = why
 
     def _check(self, loader: Any, state: dict[str, Any]) -> None:
         if "fastloader" not in state:
@@ -466,7 +523,8 @@ class Position:
                     f"the state holds a {name}, and this loader's {name.partition('_')[0]} has no "
                     "load_state_dict()"
                 )
-        if state["workers"] or (self.iterable and state["begun"] and state["batches"]):
+        read = self.iterable and state["begun"] and state["batches"]
+        if state["workers"] or read or state.get("read_again"):
             # Each worker has its part of the data.
             for name in ("num_workers", "batch_size"):
                 if state[name] != getattr(loader, name):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import collections
+import copy
+import pickle
 from typing import Any
 
 from fastloader._randomness import Randomness
+from fastloader.errors import Error
 
 
 class Progress:
@@ -28,6 +31,7 @@ class Progress:
         self.last: Any = saved["last"] if saved else None
         self.base_seed: int | None = None
         self.sampler_state: Any = saved["sampler_state"] if saved else None
+        self.first_sampler_state: Any = None  # before anything was drawn
         self.order_epoch: int | None = None  # of a DistributedSampler, which the user sets
         self.randomness: Randomness | None = None
         # (samples, last key) of index batches drawn and not yet received, and states of the sampler
@@ -35,13 +39,17 @@ class Progress:
         self.sampler_states: collections.deque[Any] = collections.deque()
         self.exhausted = False
         self.finished = False
-        self.stale = False
+        self.stale = ""  # why its iterator must not go on
         self.counted = True  # by the iterator that the user has
-        # (worker, its dataset's state) of batches that are not yet received
-        self.reports: collections.deque[tuple[int | None, Any]] = collections.deque()
+        # (worker, its dataset's state) of batches that are not yet received. A state is pickled when it
+        # is taken; None: it was not asked for.
+        self.reports: collections.deque[tuple[int | None, bytes | None]] = collections.deque()
         self.workers: dict[str, Any] = dict(saved["workers"]) if saved else {}
+        self.workers_began = True  # with this pass; else they have lived through earlier ones
+        self.unreported: set[str] = set()  # workers that gave a batch without, and none since
         self.next_worker: int = saved["next_worker"] if saved else 0
-        self.ended: dict[str, Any] = {}  # the last states of workers whose dataset has ended
+        # The last states of workers whose dataset has ended.
+        self.ended: dict[str, bytes | None] = {}
         # The iterator of an iterable dataset in this process, if it has a state.
         self.dataset_iterator: Any = None
 
@@ -63,26 +71,47 @@ class Progress:
 
     def check(self) -> None:
         if self.stale:
-            raise RuntimeError(
-                "load_state_dict() was called after this iterator began, so its batches are not those "
-                "that follow the state: call iter() on the loader"
-            )
+            raise Error(self.stale)
 
     def handed(self) -> None:
         self.batches += 1
+        self.samples += self._forget_oldest()
+
+    def read_again(self) -> None:
+        """A batch was made once more that had been received when the state was saved."""
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> int:
+        """How many samples it had."""
+        samples = 0
         if self.drawn:
             samples, self.last = self.drawn.popleft()
-            self.samples += samples
         if self.sampler_states:
             self.sampler_state = self.sampler_states.popleft()
         if self.reports:
             worker, report = self.reports.popleft()
             if worker is not None:
-                self.workers[str(worker)] = report
+                self._told(str(worker), report)
                 self.next_worker = worker + 1
+        return samples
+
+    def _told(self, worker: str, report: bytes | None) -> None:
+        if report is None:
+            self.unreported.add(worker)
+        else:
+            self.unreported.discard(worker)
+            self.workers[worker] = report
+
+    def worker_states(self) -> dict[str, Any]:
+        """Of the datasets in the workers, behind the batches that were received."""
+        return {
+            worker: pickle.loads(state) if isinstance(state, bytes) else copy.deepcopy(state)
+            for worker, state in self.workers.items()
+        }
 
     def end(self) -> None:
         # An iterator that was closed early stops as well.
         self.finished = self.endless or (self.exhausted and not self.drawn)
         if self.finished:
-            self.workers |= self.ended
+            for worker, report in self.ended.items():
+                self._told(worker, report)

@@ -19,7 +19,7 @@ from fastloader._worker_ring import WorkerRings
 
 class Runtime:
     """The loader's own things, in one attribute: a subclass may call its attributes what it likes, as it
-    may with DataLoader. Nothing here is pickled; a copy of a loader makes its own."""
+    may with DataLoader. Nothing here is pickled but `carried`; a copy of a loader makes its own."""
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Runtime:
     ) -> None:
         self._loader = weakref.ref(loader)
         self._position: Position | None = None
+        self._carried: dict[str, Any] | None = None  # from the loader that this one is a copy of
         self._making = threading.Lock()  # guards that there is one position, whoever asks first
         self.sharding = sharding  # with distributed="auto"
         self.delivery = delivery
@@ -51,8 +52,19 @@ class Runtime:
         if self._position is None:
             with self._making:
                 if self._position is None:
-                    self._position = Position(self._loader())
+                    made = Position(self._loader())
+                    if self._carried is not None:
+                        made.carry_on(self._carried)
+                    self._position = made
         return self._position
+
+    def carried(self) -> dict[str, Any] | None:
+        """What a copy of the loader knows of its epochs."""
+        return self._carried if self._position is None else self._position.carried()
+
+    def carry_on(self, carried: dict[str, Any] | None) -> None:
+        """For the position that will be made."""
+        self._carried = carried
 
     @property
     def begun(self) -> bool:

@@ -3,21 +3,19 @@ datasets that have one."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import time
-from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.utils.data import dataloader, get_worker_info
-from torch.utils.data._utils import worker as worker_module
-from torch.utils.data._utils.pin_memory import pin_memory
 
 from fastloader import _default_device, _trace
 from fastloader._autotune import Modest
-from fastloader._position import Position, is_stateful
+from fastloader._position import Position
 from fastloader._progress import Progress
+from fastloader._stateful import is_stateful
 from fastloader._statistics import TIMED, Statistics
+from fastloader._worker_states import AskingForState, Ended, Reported, StatefulWorker
 from fastloader.errors import Error
 
 _next = dataloader._BaseDataLoaderIter.__next__
@@ -53,6 +51,15 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
+        # torch calls iter(dataset) next, where a dataset may restore the global generator.
+        self._restoring = (
+            loader.num_workers == 0
+            and self._position.iterable
+            and self._position.users_generator is not None
+            and is_stateful(self._position.dataset)
+        )
+        if self._restoring:
+            torch.set_rng_state(self._position.users_generator)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
@@ -98,7 +105,8 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         return batch
 
     def _fast_forward(self) -> None:
-        """An iterable dataset without a state is read again up to where the state is from."""
+        """What lies before the state is read again: the dataset has none, or its workers were not asked
+        for theirs."""
         for number in range(self._pass.batches):
             try:
                 _next(self)
@@ -109,9 +117,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
                 ) from None
             except Exception:
                 pass  # it was raised then, too, in the place of a batch
-        # What was read again had been counted.
-        self._pass.drawn.clear()
-        self._pass.reports.clear()
+            self._pass.read_again()
 
 
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
@@ -119,20 +125,24 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
-        saved = self._pass.saved
-        if not self._position.iterable:
+        position, saved = self._position, self._pass.saved
+        if not position.iterable:
             return
+        if self._restoring:
+            position.users_generator = torch.get_rng_state()
         iterator = self._dataset_fetcher.dataset_iter
         if is_stateful(iterator):
             self._pass.dataset_iterator = iterator
             if saved is not None and saved["iterator_state"] is not None:
-                iterator.load_state_dict(saved["iterator_state"])
-        elif saved is not None and not is_stateful(self._position.dataset):
+                with position.on_users_generator():
+                    iterator.load_state_dict(saved["iterator_state"])
+        elif saved is not None and not is_stateful(position.dataset):
             self._fast_forward()
 
     def _next_data(self) -> Any:
         begun = time.perf_counter()
         data = super()._next_data()
+        self._position.read_here = True
         now = time.perf_counter()
         self._statistics.spend("fetch", now - begun)
         _trace.add("fetch", begun, now)
@@ -140,21 +150,34 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
 
 
 class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIterator):
-    """As torch's. Where the dataset, or its iterator, has a state, every batch brings its worker's."""
+    """As torch's. Where the dataset, or its iterator, has a state, batches bring their worker's once
+    somebody has asked for it."""
 
     def __init__(self, loader: Any) -> None:
         position: Position = loader._runtime.position
-        self._reporting = position.iterable or is_stateful(position.dataset)
+        self._stateful = position.iterable or is_stateful(position.dataset)
+        # These could not be read again: their workers' states may be of earlier epochs.
+        self._always = position.iterable and loader.persistent_workers
         states, resuming = position.worker_states()
         self._first_worker = position.first_worker() % loader.num_workers
-        if self._reporting:
-            begin = _StatefulWorker(loader.worker_init_fn, states, resuming)
+        if self._stateful:
+            begin = StatefulWorker(loader.worker_init_fn, states, resuming)
             loader = LoaderView(loader, worker_init_fn=begin)
         if loader._runtime.tuner is not None:  # num_workers="auto"
             loader = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
         super().__init__(loader)
-        if position.iterable and resuming and not states:
+        saved = self._pass.saved or {}
+        if (position.iterable and resuming and not states) or saved.get("read_again"):
             self._fast_forward()
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)
+        self._pass.workers_began = first_iter
+
+    def _next_index(self) -> Any:
+        index = super()._next_index()
+        asked = self._stateful and (self._always or self._position.asked)
+        return AskingForState(index) if asked else index
 
     def _try_put_index(self) -> None:
         # A state may be from the middle of a round over the workers.
@@ -166,13 +189,13 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
 
     def _get_data(self) -> Any:
         got = super()._get_data()
-        if type(got[1]) is _Ended:
+        if type(got[1]) is Ended:
             self._pass.ended[str(got[1].worker_id)] = got[1].state
         return got
 
     def _next_data(self) -> Any:
         count_ready(self)
-        if not self._reporting:
+        if not self._stateful:
             return super()._next_data()
         try:
             data = super()._next_data()
@@ -181,7 +204,7 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
         except Exception:
             self._pass.reports.append((None, None))
             raise
-        if type(data) is not _Reported:
+        if type(data) is not Reported:
             self._pass.reports.append((None, None))
             return data
         self._pass.reports.append((data.worker, data.state))
@@ -199,80 +222,6 @@ def count_ready(iterator: Any) -> None:
         return
     ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
     iterator._statistics.came(ready)
-
-
-_STOP = worker_module._IterableDatasetStopIteration
-
-
-@dataclasses.dataclass(frozen=True)
-class _Ended(_STOP):
-    """What a worker sends instead of torch's object when its dataset ends."""
-
-    state: dict[str, Any]
-
-
-@dataclasses.dataclass
-class _Reported:
-    """A batch, and the state that its worker's dataset was in behind it."""
-
-    batch: Any
-    worker: int
-    state: dict[str, Any]
-
-    def pin_memory(self) -> _Reported:
-        return dataclasses.replace(self, batch=pin_memory(self.batch))
-
-
-class _StatefulWorker:
-    """A worker_init_fn: the user's, and then restores the worker's dataset and reports its state. In
-    the order of torchdata's StatefulDataLoader: dataset, ``iter(dataset)``, iterator."""
-
-    def __init__(
-        self,
-        given: Callable[[int], None] | None,
-        states: dict[str, Any],
-        resuming: bool,
-    ) -> None:
-        self._given = given
-        self._states = states
-        self._resuming = resuming
-
-    def __call__(self, worker: int) -> None:
-        if self._given is not None:
-            self._given(worker)
-        # torch's worker loop looks it up here for every epoch. This process is the worker's own.
-        kinds: Any = dataloader._DatasetKind
-        kinds.create_fetcher = staticmethod(
-            functools.partial(self._create_fetcher, worker, kinds.create_fetcher)
-        )
-
-    def _create_fetcher(
-        self, worker: int, create: Callable[..., Any], kind: Any, dataset: Any, *rest: Any
-    ) -> Any:
-        saved = self._states.pop(str(worker), {"dataset": None, "iterator": None})
-        if not self._resuming and saved["dataset"] is None and is_stateful(dataset):
-            # The end of an epoch of a dataset that is its own iterator.
-            saved = {"dataset": saved["iterator"], "iterator": None}
-        if saved["dataset"] is not None:
-            dataset.load_state_dict(saved["dataset"])
-        fetcher = create(kind, dataset, *rest)
-        iterator: Any = getattr(fetcher, "dataset_iter", None)
-        if self._resuming and saved["iterator"] is not None:
-            iterator.load_state_dict(saved["iterator"])
-        self._resuming = False
-        parts = {
-            "dataset": dataset if is_stateful(dataset) and iterator is not dataset else None,
-            "iterator": iterator if is_stateful(iterator) else None,
-        }
-        if any(part is not None for part in parts.values()):
-            fetch = fetcher.fetch
-
-            def report() -> dict[str, Any]:
-                return {k: None if p is None else p.state_dict() for k, p in parts.items()}
-
-            fetcher.fetch = lambda index: _Reported(fetch(index), worker, report())
-            worker_module.__dict__[_STOP.__name__] = lambda worker: _Ended(worker, report())
-        return fetcher
 
 
 class _EpochForWorker:

@@ -415,6 +415,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             return self._torch_iterator()
         if self.persistent_workers:
             # There is one torch iterator for life: the pump of the last epoch must let go of it.
+            if self._iterator is not None:
+                self._runtime.position.supersede()
             self._runtime.delivery.end_iterators()
         return self._runtime.delivery.iterate(self._torch_iterator, ahead=self.num_workers > 0)
 
@@ -767,11 +769,12 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self._runtime.tuner is not None,
             self._runtime.said,
             self._runtime.sharding,
+            self._runtime.carried(),
         )
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        arguments, augmentation, automatic, said, sharding = state["_runtime"]
+        arguments, augmentation, automatic, said, sharding, carried = state["_runtime"]
         delivery = Delivery(*arguments)
         if augmentation is not None:
             delivery.augment(augmentation)
@@ -780,6 +783,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         runtime = Runtime(self, delivery, policy, tuner, sharding)
         runtime.said = said
         self.__dict__.update(state, _runtime=runtime)
+        runtime.carry_on(carried)
 
 
 def _begin_tuning(asked: str | AutoWorkers) -> tuple[AutoWorkers, ThreadTuner]:

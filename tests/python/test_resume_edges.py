@@ -1,14 +1,16 @@
 """Beginning epochs and saving states where it is easy to get wrong: two threads at once, epochs
 without a batch, copies of a loader."""
 
+import copy
+import pickle
 import threading
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
-from fastloader import FastLoader
-from support import Pictures, labels
+from fastloader import Error, FastLoader
+from support import MEAN, STD, Pictures, labels
 
 COUNT = 11
 
@@ -83,3 +85,64 @@ def test_arrays_without_a_batch_draw_as_torch_does(rows):
         return states
 
     assert after(FastLoader) == after(DataLoader)
+
+
+# --- copies, and two iterators --------------------------------------------------------------------
+
+
+class Epochs(Pictures):
+    epoch = None
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return self.epoch, index
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_copies_go_on_from_the_state_that_was_loaded(copied):
+    def make():
+        return FastLoader(Pictures(COUNT), 2, shuffle=True, generator=generator(3))
+
+    loader = make()
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = loader.state_dict()
+    wanted = labels(iterator), labels(loader)
+    fresh = make()
+    fresh.load_state_dict(state)
+    twin = copied(fresh)
+    assert twin.state_dict() == state
+    assert (labels(twin), labels(twin)) == wanted
+    assert (labels(fresh), labels(fresh)) == wanted  # and is none the worse for it
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_copies_count_the_epochs_on(copied):
+    loader = FastLoader(Epochs(4), None)
+    loader.set_epoch(5)
+    list(loader)
+    twin = copied(loader)
+    assert {epoch for epoch, _ in twin} == {6} == {epoch for epoch, _ in loader}
+
+
+def test_two_iterators_of_persistent_workers(way):
+    """DataLoader has one iterator for both. Here the first one says what became of it."""
+    options = {**way.options, "mean": MEAN, "std": STD}
+    with FastLoader(
+        Pictures(COUNT), 2, num_workers=1, persistent_workers=True, **options
+    ) as loader:
+        first = iter(loader)
+        next(first)
+        second = iter(loader)
+        with pytest.raises(Error, match="persistent_workers=False for two iterators"):
+            next(first)
+        assert len(list(second)) == 6
+        with pytest.raises(Error, match="persistent_workers=True"):
+            list(zip(loader, loader))
+        # One that has run into its end is at its end.
+        ended = iter(loader)
+        list(ended)
+        iter(loader)
+        assert list(ended) == []
