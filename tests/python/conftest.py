@@ -11,6 +11,13 @@ import torch
 
 from support import MEAN, STD, nothing_left_running, running
 
+# FASTLOADER_TEST_WITHOUT=torchvision,timm: as if these were not installed, to see on a machine that has
+# them what happens on one that has not. The tests are imported after this file.
+for _name in filter(None, os.environ.get("FASTLOADER_TEST_WITHOUT", "").split(",")):
+    sys.modules[_name] = (
+        None  # import and find_spec() then answer as for a package that is not there
+    )
+
 # Less than the time a whole run may take, more than any single test needs.
 HANG_SECONDS = 100
 

@@ -201,7 +201,7 @@ def import_torchvision():
     """torchvision, or skips. Its Python code does without its binary, which may be of another torch,
     if the schemas of two operators exist."""
     if importlib.util.find_spec("torchvision") is None:
-        pytest.skip("torchvision is not installed")
+        pytest.skip("torchvision is not installed", allow_module_level=True)
     try:
         return importlib.import_module("torchvision")
     except RuntimeError as error:
@@ -220,7 +220,7 @@ def import_timm():
     """timm, or skips. It imports torchvision, which therefore comes first."""
     import_torchvision()
     if importlib.util.find_spec("timm") is None:
-        pytest.skip("timm is not installed")
+        pytest.skip("timm is not installed", allow_module_level=True)
     importlib.import_module("timm.data")
     return importlib.import_module("timm")
 
