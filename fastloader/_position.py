@@ -68,6 +68,7 @@ class Position:
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
         self._saved: dict[str, Any] | None = None  # loaded, for the next iter()
         self._ahead_of_fabric = 0
+        self._texts = _randomness.Texts()
         self.asked = False  # for a state, or one was loaded: workers are to send theirs
         self.read_here = False  # the dataset, in this process
         self.beginning = False  # iter() is making the epoch's iterator
@@ -375,7 +376,7 @@ class Position:
             **self._identity(loader),
             "epoch": self.epoch if self.shard is None else self.shard.epoch,
             "begun": begun,
-            "generators": _randomness.encoded(
+            "generators": self._texts.of_states(
                 _randomness.states_of(self._all_generators(loader)[1:])
             ),
             "run_seed": self.run_seed,

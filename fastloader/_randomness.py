@@ -54,12 +54,13 @@ class Randomness:
     at_iter: States
     at_next: States | None = None  # None as a whole: no index was drawn yet
     seed: int | None = None
+    texts: Texts = dataclasses.field(default_factory=lambda: Texts())
 
     def to_json(self) -> dict[str, Any]:
         """A generator's state takes about 4 kB."""
         return {
-            "at_iter": encoded(self.at_iter),
-            "at_next": None if self.at_next is None else encoded(self.at_next),
+            "at_iter": self.texts.of_states(self.at_iter),
+            "at_next": None if self.at_next is None else self.texts.of_states(self.at_next),
             "seed": self.seed,
         }
 
@@ -96,19 +97,36 @@ def reseeded(sampler: RandomSampler, seed: int) -> RandomSampler:
     )
 
 
-def encoded(states: Sequence[torch.Tensor | None]) -> list[str | None]:
-    return [_encode(state) for state in states]
+class Texts:
+    """States as texts, each made once: frameworks save a state at every batch, and the states in it are
+    those of a generator before an epoch, and behind the one draw that torch's samplers make for it."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+
+    def of_states(self, states: Sequence[torch.Tensor | None]) -> list[str | None]:
+        raw = [None if state is None else state.numpy().tobytes() for state in states]
+        return [None if one is None else self._of(one) for one in raw]
+
+    def _of(self, state: bytes) -> str:
+        text = self._known.get(state)
+        if text is None:
+            if len(self._known) >= _FEW:  # a sampler that draws at every batch
+                self._known.clear()
+            text = self._known[state] = _encode(state)
+        return text
+
+
+_FEW = 16  # more than are in one state, and 80 kB
 
 
 def decoded(texts: Sequence[str | None]) -> States:
     return [_decode(text) for text in texts]
 
 
-def _encode(state: torch.Tensor | None) -> str | None:
-    # Half of a Mersenne Twister's state is zeros.
-    if state is None:
-        return None
-    return base64.b64encode(zlib.compress(state.numpy().tobytes(), 9)).decode("ascii")
+def _encode(state: bytes) -> str:
+    # Half of a Mersenne Twister's state is zeros. More effort takes 15 times as long for 15 bytes.
+    return base64.b64encode(zlib.compress(state, 1)).decode("ascii")
 
 
 def _decode(text: str | None) -> torch.Tensor | None:

@@ -4,10 +4,11 @@ without a batch, copies of a loader."""
 import copy
 import pickle
 import threading
+import zlib
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
 from fastloader import Error, FastLoader
 from support import MEAN, STD, Pictures, labels
@@ -146,3 +147,31 @@ def test_two_iterators_of_persistent_workers(way):
         list(ended)
         iter(loader)
         assert list(ended) == []
+
+
+# --- a state at every batch -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_generators_state_is_encoded_once_an_epoch(workers, monkeypatch):
+    """A framework that saves at every batch pays for what has changed since the batch before."""
+    compressed = []
+    compress = zlib.compress
+    monkeypatch.setattr(
+        zlib, "compress", lambda *given: compressed.append(given) or compress(*given)
+    )
+    own = generator(3)
+    dataset = Pictures(60)
+    loader = FastLoader(
+        dataset, 1, sampler=RandomSampler(dataset, generator=own), num_workers=workers
+    )
+    for _ in range(2):
+        compressed.clear()
+        states = [loader.state_dict() for _ in loader]
+        assert len(states) == 60 and len(compressed) <= 3
+        assert len({state["generators"][0] for state in states}) <= 2
+    fresh = FastLoader(dataset, 1, sampler=RandomSampler(dataset, generator=generator(0)))
+    fresh.load_state_dict(states[20])
+    loader.load_state_dict(states[20])
+    assert labels(fresh) == labels(loader)
+    assert len(labels(fresh)) == 60
