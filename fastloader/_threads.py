@@ -21,13 +21,13 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind
-from torch.utils.data._utils import signal_handling, worker
+from torch.utils.data._utils import worker
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader import _worker_identity
 from fastloader._autotune import Modest
 from fastloader._statistics import Statistics
-from fastloader._torch_iterator import CountingIterator, LoaderView, count_ready
+from fastloader._torch_iterator import CountingIterator, LoaderView, abandon, count_ready
 
 # --- the thread -----------------------------------------------------------------------------------
 
@@ -189,11 +189,8 @@ class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
     def _shutdown_workers(self) -> None:
         if self._pid == os.getpid():
             super()._shutdown_workers()
-        elif getattr(self, "_worker_pids_set", False):
-            # In a child, locks may be held by threads that are not there. What torch registered under
-            # this object's address must go: the next iterator may get the same one.
-            self._worker_pids_set = False
-            signal_handling._remove_worker_pids(id(self))
+        else:
+            abandon(self)
 
     def close(self) -> None:
         """Ends the epoch and the threads, waiting for what each of them is at; further calls of next()

@@ -3,11 +3,13 @@ datasets that have one."""
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 import torch
 from torch.utils.data import dataloader, get_worker_info
+from torch.utils.data._utils import signal_handling
 
 from fastloader import _default_device, _trace
 from fastloader._autotune import Modest
@@ -38,6 +40,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
     seed can be exchanged before worker processes are started with it."""
 
     def __init__(self, loader: Any) -> None:
+        self._pid = os.getpid()
         self._position: Position = loader._runtime.position
         self._statistics: Statistics = loader._runtime.delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
@@ -118,6 +121,21 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
             except Exception:
                 pass  # it was raised then, too, in the place of a batch
             self._pass.read_again()
+
+
+def is_of_another_process(iterator: Any) -> bool:
+    """A subclass may have made it of any kind, which we do not know."""
+    return isinstance(iterator, CountingIterator) and iterator._pid != os.getpid()
+
+
+def abandon(iterator: Any) -> None:
+    """In a forked child: its workers are the parent's, and so are their queues, which nothing may be put
+    into here; the locks of threads may be held by threads that are not there."""
+    iterator._shutdown = True
+    # What torch registered under this object's address must go: the next iterator may get the same one.
+    if getattr(iterator, "_worker_pids_set", False):
+        iterator._worker_pids_set = False
+        signal_handling._remove_worker_pids(id(iterator))
 
 
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):

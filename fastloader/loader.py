@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,13 +32,20 @@ from fastloader._engine_iterator import Epoch
 from fastloader._fallback import holds_pictures, warn_of_python_path
 from fastloader._headspace import Headspace
 from fastloader._images import AHEAD, ImageIterator, ImageSource, Wish, make_policy
+from fastloader._limits import available_threads
 from fastloader._lowering import Lowered, lower
 from fastloader._report import Report, find_choices, make_report
 from fastloader._runtime import Runtime
 from fastloader._stages import find_stages
 from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
-from fastloader._torch_iterator import MultiProcessIterator, SingleProcessIterator
+from fastloader._torch_arguments import of_torch, takes_newer
+from fastloader._torch_iterator import (
+    MultiProcessIterator,
+    SingleProcessIterator,
+    abandon,
+    is_of_another_process,
+)
 from fastloader._trace import Trace
 from fastloader._trainers import NextEpoch
 
@@ -51,8 +57,9 @@ T_co = TypeVar("T_co", covariant=True)
 _FIXED_BY_DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
 _FIXED = frozenset([*_FIXED_BY_DELIVERY, "on_error", "max_errors", "distributed"])
 
-# torch < 2.6 has no in_order; everything else is the same in every torch from 2.4.
-_TORCH_HAS_IN_ORDER = "in_order" in inspect.signature(DataLoader.__init__).parameters
+# torch's names for our worker_backend (pytorch#161044).
+_WORKER_METHODS = {"process": "multiprocessing", "thread": "thread"}
+_WORKER_BACKENDS = {method: backend for backend, method in _WORKER_METHODS.items()}
 
 
 class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
@@ -142,6 +149,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             ``rng`` (``random_generator``, ``torch_generator``, ``numpy_generator``) is seeded for that
             worker, and default_collate takes no shared memory. A thread cannot be killed: ending an
             epoch waits up to 10 s for a sample that is being fetched.
+        worker_method: torch's coming name for the same: "thread", or "multiprocessing" for our
+            "process". None (default): what worker_backend says.
 
     **Arrays.** A TensorDataset of plain CPU tensors, a tensor or numpy array (a memmap too) that is the
     dataset itself, StackDatasets of these, and Subsets of all of them (exact types, default_collate, no
@@ -192,6 +201,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     worker_backend: str
     distributed: str | None
 
+    @takes_newer
     def __init__(
         self,
         dataset: Dataset[T_co],
@@ -226,12 +236,23 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         max_errors: int | float | None = None,
         worker_backend: Literal["process", "thread"] = "process",
         distributed: Literal["auto", "pad", "drop", "exact"] | None = None,
+        worker_method: Literal["multiprocessing", "thread"] | None = None,
     ) -> None:
-        if worker_backend not in ("process", "thread"):
+        if worker_backend not in _WORKER_METHODS:
             raise ValueError(f"worker_backend={worker_backend!r}: use 'process' or 'thread'")
-        if worker_backend == "thread" and multiprocessing_context is not None:
+        if worker_method is not None:
+            if worker_method not in _WORKER_BACKENDS:
+                raise ValueError(
+                    f"worker_method={worker_method!r}: use 'multiprocessing' or 'thread'"
+                )
+            if worker_backend == "thread" and worker_method != "thread":
+                raise ValueError(
+                    f"worker_backend='thread' and worker_method={worker_method!r}: give one of the two"
+                )
+        threads = "thread" in (worker_backend, worker_method)
+        if threads and multiprocessing_context is not None:
             raise ValueError("multiprocessing_context is for worker_backend='process'")
-        if worker_backend == "thread" and isinstance(dataset, IterDataPipe | MapDataPipe):
+        if threads and isinstance(dataset, IterDataPipe | MapDataPipe):
             raise ValueError("worker_backend='thread': threads would share the state of a DataPipe")
         if not isinstance(native, bool):
             raise TypeError(f"native must be a bool, got {native!r}")
@@ -258,13 +279,18 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             distributed=distributed,
             worker_backend=worker_backend,
         )
+        # Last, and through __setattr__, which keeps the two names of one thing alike.
+        self.worker_method: str = worker_method or _WORKER_METHODS[worker_backend]
         tuner = None
         if num_workers == "auto" or isinstance(num_workers, AutoWorkers):
             num_workers, tuner = _begin_tuning(num_workers)
         policy = make_policy(on_error, max_errors)
         self._runtime = Runtime(self, delivery, policy, tuner, None)
-        newer: dict[str, Any] = {}
-        if _TORCH_HAS_IN_ORDER:
+        newer: dict[str, Any] = self.__dict__.pop("_for_torch")
+        torchs = of_torch()
+        if "worker_method" in torchs:
+            newer["worker_method"] = self.worker_method
+        if "in_order" in torchs:
             newer["in_order"] = in_order
         elif not in_order:
             raise ValueError(
@@ -345,6 +371,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self._runtime.tuner = None  # it may have been "auto"
             if isinstance(value, str | AutoWorkers):
                 value, self._runtime.tuner = _begin_tuning(value)
+        if name == "worker_backend" and value in _WORKER_METHODS:
+            super().__setattr__("worker_method", _WORKER_METHODS[value])
+        if name == "worker_method" and value in _WORKER_BACKENDS:
+            super().__setattr__("worker_backend", _WORKER_BACKENDS[value])
         super().__setattr__(name, value)
 
     def _is_free(self, name: str) -> bool:
@@ -598,7 +628,25 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         self.check_worker_number_rationality()
         return self._runtime.rings.iterate(self, MultiProcessIterator)
 
+    def check_worker_number_rationality(self) -> None:
+        """torch's warning of more worker processes than processors, where there will be processes: the
+        native path and worker_backend="thread" have threads."""
+        if self.worker_backend == "thread":
+            return
+        if self.num_workers > available_threads():
+            try:
+                self._lower()
+            except Unlowered:
+                pass
+            else:
+                return
+        super().check_worker_number_rationality()
+
     def _torch_iterator(self) -> Iterator[Any]:
+        if self._iterator is not None and is_of_another_process(self._iterator):
+            # Of persistent workers, which serve the process that forked this one.
+            abandon(self._iterator)
+            self._iterator = None
         engine = self._runtime.delivery.path == "engine"
         ring_is_pinned = engine and _torch.accelerator_type() is not None
         if not ring_is_pinned or not self.pin_memory:

@@ -1,0 +1,165 @@
+"""A torch newer than the one this was written with: worker_method, and arguments of DataLoader that are
+not known yet."""
+
+import warnings
+
+import pytest
+import torch
+from pictures import plain_folder
+from test_parity_arguments import rebuilt
+from test_worker_identity import NEWER_TORCH
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import fastloader.transforms as T
+from fastloader import FastLoader
+from fastloader.datasets import ImageFolder
+from support import Pictures, run_script
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, index):
+        info = torch.utils.data.get_worker_info()
+        return index, getattr(info, "worker_method", None)
+
+
+@pytest.mark.parametrize(
+    ("method", "backend"), [("thread", "thread"), ("multiprocessing", "process")]
+)
+def test_worker_method_is_worker_backend(method, backend):
+    loader = FastLoader(Numbers(), batch_size=None, num_workers=2, worker_method=method)
+    assert (loader.worker_method, loader.worker_backend) == (method, backend)
+    assert [each[0] for each in loader] == list(range(7))
+    assert ("threads" in loader.plan()) == (method == "thread")
+    other = FastLoader(Numbers(), num_workers=2, worker_backend=backend)
+    assert (other.worker_method, other.worker_backend) == (method, backend)
+    for again in (rebuilt(loader), rebuilt(other)):
+        assert (again.worker_method, again.worker_backend) == (method, backend)
+
+
+def test_either_name_may_be_set():
+    loader = FastLoader(Numbers(), num_workers=2)
+    loader.worker_method = "thread"
+    assert rebuilt(loader).worker_backend == loader.worker_backend == "thread"
+    loader.worker_backend = "process"
+    assert rebuilt(loader).worker_method == loader.worker_method == "multiprocessing"
+
+
+def test_worker_methods_that_are_refused():
+    with pytest.raises(
+        ValueError, match="worker_method='process': use 'multiprocessing' or 'thread'"
+    ):
+        FastLoader(Numbers(), worker_method="process")
+    with pytest.raises(ValueError, match="give one of the two"):
+        FastLoader(Numbers(), worker_backend="thread", worker_method="multiprocessing")
+    with pytest.raises(ValueError, match="multiprocessing_context is for"):
+        FastLoader(
+            Numbers(), num_workers=1, worker_method="thread", multiprocessing_context="spawn"
+        )
+
+
+def test_an_argument_that_no_torch_has():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'brand_new'"):
+        FastLoader(Numbers(), brand_new=1)
+
+
+def test_an_argument_that_this_torch_has_got_meanwhile(monkeypatch):
+    torchs = DataLoader.__init__
+
+    def newer(self, dataset, *args, brand_new=0, **named):
+        self.brand_new = brand_new
+        torchs(self, dataset, *args, **named)
+
+    monkeypatch.setattr(DataLoader, "__init__", newer)
+    assert FastLoader(Numbers(), brand_new=3).brand_new == 3
+    assert FastLoader(Numbers()).brand_new == 0
+    with pytest.raises(TypeError, match="unexpected keyword argument 'brandnew'"):
+        FastLoader(Numbers(), brandnew=3)
+
+
+def test_a_newer_torch():
+    done = run_script(
+        """
+        import inspect
+        import torch.utils.data.dataloader as module
+
+        torchs = module.DataLoader.__init__
+
+        def newer(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None,
+                  num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, timeout=0,
+                  worker_init_fn=None, multiprocessing_context=None, generator=None, *,
+                  prefetch_factor=None, persistent_workers=False, pin_memory_device="",
+                  in_order=True, worker_method="multiprocessing", brand_new=0):
+            self.worker_method = worker_method
+            self.brand_new = brand_new
+            print("torch got", worker_method, brand_new)
+            torchs(self, dataset, batch_size, shuffle, sampler, batch_sampler, num_workers,
+                   collate_fn, pin_memory, drop_last, timeout, worker_init_fn,
+                   multiprocessing_context, generator, prefetch_factor=prefetch_factor,
+                   persistent_workers=persistent_workers)
+
+        module.DataLoader.__init__ = newer
+        """
+        + NEWER_TORCH.replace("\n", "\n        ")
+        + """
+        for options in ({}, {"worker_method": "thread", "brand_new": 5}, {"worker_backend": "thread"}):
+            loader = FastLoader(Data(), batch_size=None, num_workers=2, **options)
+            print(loader.worker_method, loader.worker_backend, loader.brand_new, list(loader))
+        ours = inspect.signature(FastLoader.__init__).parameters
+        theirs = inspect.signature(newer).parameters
+        assert list(ours)[:len(theirs)] == list(theirs), list(ours)
+        assert all(ours[name].default == theirs[name].default for name in theirs)
+        assert "brand_new" in inspect.signature(FastLoader).parameters
+        """
+    )
+    assert done.stdout.splitlines() == [
+        "torch got multiprocessing 0",
+        "multiprocessing process 0 [0, 1, 0, 1]",
+        "torch got thread 5",
+        "thread thread 5 [0, 1, 0, 1]",
+        "torch got thread 0",
+        "thread thread 0 [0, 1, 0, 1]",
+    ]
+
+
+# --- the warning of too many processes --------------------------------------------------------------
+
+
+def warned(make):
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        loader = make()
+        list(loader)
+        loader.close()
+    return [str(each.message) for each in seen if "worker processes" in str(each.message)]
+
+
+def test_threads_are_not_warned_of_as_processes(tmp_path):
+    many = {"num_workers": 300, "batch_size": 2}
+    plain_folder(tmp_path, count=4)
+    folder = ImageFolder(tmp_path, T.Compose([T.Resize(16), T.CenterCrop(16), T.ToTensor()]))
+    assert not warned(lambda: FastLoader(folder, **many))
+    assert not warned(lambda: FastLoader(TensorDataset(torch.arange(9)), **many))
+    few = {**many, "num_workers": 70}
+    assert not warned(lambda: FastLoader(Pictures(4), worker_backend="thread", **few))
+
+
+def test_processes_are(monkeypatch):
+    """As with DataLoader: when the loader is made, and when they begin."""
+    from fastloader import loader
+
+    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
+    monkeypatch.setattr(loader, "available_threads", lambda: 1)
+    options = {"num_workers": 2, "batch_size": 2}
+    theirs = warned(lambda: Closing(Pictures(4), **options))
+    assert theirs and "will create 2 worker processes" in theirs[0]
+    assert warned(lambda: FastLoader(Pictures(4), **options)) == theirs
+    native_off = {"native": False, **options}
+    assert warned(lambda: FastLoader(TensorDataset(torch.arange(9)), **native_off)) == theirs
+
+
+class Closing(DataLoader):
+    def close(self):
+        pass
