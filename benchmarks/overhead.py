@@ -1,11 +1,14 @@
 """Loader overhead: FastLoader against DataLoader on in-memory pictures, no decode.
 
-    python benchmarks/overhead.py [--repeats 7]
+    python benchmarks/overhead.py [--repeats 7] [--only small]
 
 Scenarios: 3x224x224 samples, batch 64, uint8 and float32, 0 and 2 workers; FastLoader as a plain
 DataLoader (device=None), delivering to the CPU (device="cpu"), and normalising (mean, std) against a
 DataLoader whose batches the loop normalises the way users write it. Each pair runs interleaved.
 Predicted: 1.0 where nothing is asked for, and above 1 where the loop normalises.
+
+Then what a batch costs by itself, as a share of DataLoader's time: batches of 2 tiny samples, 0 workers
+(small_batches.py, with the goals). ``--only small`` measures these alone and writes nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import small_batches
 import torch
 from measure import interleaved, ratio, write
 from torch.utils.data import DataLoader, Dataset
@@ -47,13 +51,24 @@ def epoch(loader: Iterable[Any], use: Callable[[torch.Tensor], Any]) -> Callable
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", choices=["small"])
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    small = small_batches.measured(arguments.repeats)
+    for line in small_batches.shown(small):
+        print(line)
+    if arguments.only:
+        return
     m = (torch.tensor(MEAN) * 255).view(1, 3, 1, 1)
     s = (torch.tensor(STD) * 255).view(1, 3, 1, 1)
     touch = torch.numel  # the loader's own time is what is measured
 
-    results: dict[str, Any] = {"batch_size": 64, "timings": {}, "ratios": {}}
+    results: dict[str, Any] = {
+        "batch_size": 64,
+        "timings": {},
+        "ratios": {},
+        "small_batches": small,
+    }
     for dtype, count in ((torch.uint8, 6400), (torch.float32, 3200)):
         for workers in (0, 2):
             dataset = Pictures(count, dtype)

@@ -12,6 +12,8 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 CHUNK = 1 << 16  # indices that a sequential sampler is asked for at a time
 
+_TOGETHER = 32
+
 _MASKS = frozenset([bool, torch.Tensor])
 
 
@@ -29,26 +31,26 @@ def index_batches(sampler: Any) -> Iterator[Any]:
 def _batched(sampler: Any) -> Iterator[torch.Tensor]:
     """BatchSampler.__iter__, which pulls no index before it is needed."""
     size = sampler.batch_size
-    drawn = _drawn(sampler.sampler)
-    left = torch.empty(0, dtype=torch.int64, device="cpu")
-    while True:
-        parts: list[torch.Tensor] = []
-        missing = size
-        while missing:
-            if not len(left):
-                following = next(drawn, None)
-                if following is None:
-                    break
-                left = following
-                continue  # it may be empty
-            parts.append(left[:missing])
-            left = left[missing:]
-            missing -= len(parts[-1])
-        if not parts or (missing and sampler.drop_last):
-            return
+    parts: list[torch.Tensor] = []  # of a batch that is to be filled up
+    missing = size
+    for chunk in _drawn(sampler.sampler):
+        begin, count = 0, chunk.numel()
+        if parts:
+            begin = min(missing, count)
+            parts.append(chunk[:begin])
+            missing -= begin
+            if missing:
+                continue
+            yield torch.cat(parts)
+            parts, missing = [], size
+        end = begin + (count - begin) // size * size
+        # Views are made by the dozen: one at a time costs as much as gathering a small batch.
+        for at in range(begin, end, _TOGETHER * size):
+            yield from chunk[at : min(end, at + _TOGETHER * size)].split(size)
+        if end < count:
+            parts, missing = [chunk[end:]], size - (count - end)
+    if parts and not sampler.drop_last:
         yield parts[0] if len(parts) == 1 else torch.cat(parts)
-        if missing:
-            return
 
 
 def _drawn(sampler: Any) -> Iterator[torch.Tensor]:

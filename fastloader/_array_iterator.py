@@ -18,14 +18,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader import _default_device, _extension
 from fastloader._array_indices import as_indices, index_batches
-from fastloader._arrays import Arrays
+from fastloader._arrays import FEW_BYTES, Arrays
 from fastloader._limits import available_threads
 from fastloader._progress import Progress
 from fastloader._statistics import Statistics
 
 IN_FLIGHT = 3  # batches being gathered ahead: one being finished, one being begun, one in reserve
-# Below this, memory of torch's own is as fast, and a page for each tensor that a user keeps is too much.
-POOLED_BYTES = 64 << 10
 # Below this, the calling thread is done before another one has woken up.
 HELPED_BYTES = 1 << 20
 
@@ -43,9 +41,9 @@ class ArrayMemory:
         self.gather_s = 0.0  # and the thread time they took
 
     def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
-        native = _extension.load()
         count = math.prod(shape) * dtype.itemsize
-        if pin or native is None or count < POOLED_BYTES:
+        native = None if pin or count < FEW_BYTES else _extension.load()
+        if native is None:
             return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pin)
         pool = self._pools.get(number)
         if pool is None:
@@ -110,6 +108,8 @@ class ArrayIterator(_BaseDataLoaderIter):
         self._memory = memory
         self._statistics = statistics
         self._pin = pin
+        self._few = 0 if pin else arrays.few
+        self._native = _extension.load()
         self._pid = os.getpid()
         workers = loader.num_workers
         self._note_attributes(loader)
@@ -168,7 +168,7 @@ class ArrayIterator(_BaseDataLoaderIter):
         return len(self._waiting) + len(self._flight)
 
     def __next__(self) -> Any:
-        if self._pid != os.getpid() and self._ahead:
+        if self._ahead and self._pid != os.getpid():
             raise RuntimeError(
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
                 "the loader to get one here"
@@ -183,6 +183,13 @@ class ArrayIterator(_BaseDataLoaderIter):
         if self._index_batches is None:
             raise StopIteration
         batch = next(self._index_batches)
+        if type(batch) is torch.Tensor and 0 < batch.numel() <= self._few:
+            begun = time.perf_counter()
+            outputs = self._arrays.selected(batch)
+            if outputs is not None:
+                self._memory.gathered += 1
+                self._memory.gather_s += time.perf_counter() - begun
+                return self._arrays.collated(outputs)
         return self._finish(self._begin(batch, 0))
 
     def _next_ahead(self) -> Any:
@@ -212,7 +219,7 @@ class ArrayIterator(_BaseDataLoaderIter):
             self._memory.empty(number, (count, *leaf.row_shape), leaf.tensor.dtype, self._pin)
             for number, leaf in enumerate(leaves)
         ]
-        native = _extension.load()
+        native = self._native
         if native is None:
             return Flight(batch, indices, outputs)
         if not threads and count * sum(leaf.row_bytes for leaf in leaves) >= HELPED_BYTES:

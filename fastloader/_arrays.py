@@ -24,6 +24,19 @@ from fastloader._batch import is_leaf
 from fastloader._chain import Unlowered
 from fastloader._lowering import check_collation
 
+# Of one array in one batch. Below this, memory of torch's own is as fast as a pool's, and a page for
+# each tensor that a user keeps is too much.
+FEW_BYTES = 64 << 10
+
+# What every torch selects rows of.
+_SELECTABLE = frozenset(
+    (
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        *(torch.complex64, torch.complex128),
+    )
+)
+
 
 @dataclasses.dataclass
 class Leaf:
@@ -43,6 +56,7 @@ class Leaf:
         self.bytes_needed = self.storage.nbytes()
         # A row that is not in the order of its indices is left to torch.
         self.flat = len(tensor) == 0 or tensor[0].is_contiguous()
+        self.row_map = None if self.rows is None else torch.from_numpy(self.rows)
 
     def is_there(self) -> bool:
         return self.storage.nbytes() >= self.bytes_needed
@@ -57,8 +71,29 @@ class Arrays:
     structure: Any
     name: str
 
+    def __post_init__(self) -> None:
+        self._is_list = self.structure == list(range(len(self.leaves)))
+        # The most samples of a batch that `selected` is for.
+        self.few = 0
+        if all(leaf.flat and leaf.tensor.dtype in _SELECTABLE for leaf in self.leaves):
+            self.few = FEW_BYTES // max(1, *(leaf.row_bytes for leaf in self.leaves))
+
     def collated(self, outputs: list[torch.Tensor]) -> Any:
-        return _filled(self.structure, outputs)
+        return outputs if self._is_list else _filled(self.structure, outputs)
+
+    def selected(self, indices: torch.Tensor) -> list[torch.Tensor] | None:
+        """The rows of a small batch, into memory of torch's own: one call for each array. None for
+        what is no index to torch, such as a negative one."""
+        outputs = []
+        try:
+            for leaf in self.leaves:
+                if leaf.storage.nbytes() < leaf.bytes_needed:
+                    return None
+                rows = indices if leaf.row_map is None else leaf.row_map.index_select(0, indices)
+                outputs.append(leaf.tensor.index_select(0, rows))
+        except (IndexError, RuntimeError):  # which of them depends on the array's shape
+            return None
+        return outputs
 
 
 def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:

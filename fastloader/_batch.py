@@ -87,7 +87,7 @@ def find_images(parts: Parts, normalization: Normalization) -> dict[int, Image]:
     for index, (leaf, key) in enumerate(zip(parts.leaves, parts.keys, strict=True)):
         if normalization.image_key is not None and key != normalization.image_key:
             continue
-        image = _as_image(leaf, normalization)
+        image = as_image(leaf, normalization)
         if image is not None:
             images[index] = image
     if not images:
@@ -95,7 +95,7 @@ def find_images(parts: Parts, normalization: Normalization) -> dict[int, Image]:
     return images
 
 
-def _as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
+def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
     if leaf.dtype is not torch.uint8 or leaf.dim() != 4:
         return None
     if normalization.allows_channels(leaf.shape[1]):

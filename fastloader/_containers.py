@@ -98,9 +98,10 @@ def rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key = None) -> An
     if opened is _PLAIN:
         return value
     if opened is _LIST or opened is _TUPLE:
-        if _PLAIN_TYPES.issuperset(map(type, value)):
+        if value and type(value[0]) in _PLAIN_TYPES and _PLAIN_TYPES.issuperset(map(type, value)):
             return kind(value)
-        return kind(_rebuilt(enumerate(value), visit, key))
+        inner = _rebuilt(enumerate(value), visit, key)
+        return inner if opened is _LIST else tuple(inner)
     if opened is _DICT:
         return dict(zip(value, _rebuilt(value.items(), visit, key)))
     if opened is _Opened.NAMED_TUPLE:
@@ -129,12 +130,16 @@ def _rebuilt(
     items: Iterable[tuple[Any, Any]], visit: Callable[[Any, Key], Any], key: Key
 ) -> list[Any]:
     known = _opened.get
-    if key is None:
-        return [
-            each if known(type(each)) is _PLAIN else rebuild(each, visit, own)
-            for own, each in items
-        ]
-    return [each if known(type(each)) is _PLAIN else rebuild(each, visit, key) for _, each in items]
+    rebuilt = []
+    for own, each in items:
+        opened = known(type(each))
+        if opened is _PLAIN:
+            rebuilt.append(each)
+        elif opened is _NOT:
+            rebuilt.append(visit(each, own if key is None else key))
+        else:
+            rebuilt.append(rebuild(each, visit, own if key is None else key))
+    return rebuilt
 
 
 def moves_itself(value: Any) -> bool:

@@ -12,7 +12,8 @@ import torch
 from fastloader import _extension, _trace
 from fastloader._augment_torch import apply
 from fastloader._augmentation import EpochDraws, Records
-from fastloader._batch import Image, find_images, put_together, take_apart
+from fastloader._batch import Image, as_image, find_images, is_leaf, put_together, take_apart
+from fastloader._containers import Key, rebuild
 from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
 from fastloader._progress import Progress
@@ -27,25 +28,44 @@ class CpuDelivery:
         self._normalization = normalization
         self.statistics = statistics
         self._pool = None if self._native is None else self._native.BufferPool()
-        # One spec per shape seen; varying shapes are few, and a spec is cheap to make again.
-        self._specs: dict[tuple[tuple[int, ...], bool], Any] = {}
+        # By shape and strides, of images that need not be copied first. Varying shapes are few, and a
+        # spec is cheap to make again.
+        self._specs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = {}
 
     def iterate(self, source: Iterator[Any], draws: EpochDraws | None) -> Iterator[Any]:
         return CpuIterator(source, self, draws)
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
+        if draws is not None:
+            return self._deliver_augmented(batch, draws)
+        # In one pass over the containers, since nothing but the images changes.
+        wanted = self._normalization.image_key
+        found = False
+
+        def visit(value: Any, key: Key) -> Any:
+            nonlocal found
+            if type(value) is torch.Tensor and value.dtype is torch.uint8:
+                if (wanted is None or key == wanted) and is_leaf(value):
+                    normalized = self._normalized(value)
+                    if normalized is not None:
+                        found = True
+                        return normalized
+            return value
+
+        delivered = rebuild(batch, visit)
+        if not found:
+            find_images(take_apart(batch), self._normalization)  # says what there is instead
+        return delivered
+
+    def _deliver_augmented(self, batch: Any, draws: EpochDraws) -> Any:
         parts = take_apart(batch)
         outputs = list(parts.leaves)
         images = find_images(parts, self._normalization)
-        if draws is None:
-            for index, image in images.items():
-                outputs[index] = self._normalized(image)
-        else:
-            index, target = draws.augmentation.leaves(parts, images)
-            records = draws.next(images[index])
-            outputs[index] = self._augmented(images[index], records)
-            if target is not None:
-                outputs[target] = records.mixed_target(parts.leaves[target])
+        index, target = draws.augmentation.leaves(parts, images)
+        records = draws.next(images[index])
+        outputs[index] = self._augmented(images[index], records)
+        if target is not None:
+            outputs[target] = records.mixed_target(parts.leaves[target])
         return put_together(parts.template, outputs, lambda value: value)
 
     def _augmented(self, image: Image, records: Records) -> torch.Tensor:
@@ -60,18 +80,27 @@ class CpuDelivery:
         )
         return torch.from_dlpack(capsule)
 
-    def _normalized(self, image: Image) -> torch.Tensor:
+    def _normalized(self, leaf: torch.Tensor) -> torch.Tensor | None:
+        """None for what is no image."""
         if self._pool is None:
+            image = as_image(leaf, self._normalization)
+            if image is None:
+                return None
             out = self._normalization.output(image.shape, image.pixels.device)
             return self._normalization.apply(image.pixels, out)
-        key = (image.shape, image.nhwc)
+        key = (leaf.shape, leaf.stride())
         spec = self._specs.get(key)
         if spec is None:
-            if len(self._specs) >= 64:
-                self._specs.clear()
-            spec = self._specs[key] = make_spec(self._native, image, self._normalization)
-        capsule = self._pool.normalized(spec, source=image.pixels.data_ptr())
-        return torch.from_dlpack(capsule)
+            image = as_image(leaf, self._normalization)
+            if image is None:
+                return None
+            spec = make_spec(self._native, image, self._normalization)
+            if image.pixels.data_ptr() == leaf.data_ptr():
+                if len(self._specs) >= 64:
+                    self._specs.clear()
+                self._specs[key] = spec
+            leaf = image.pixels
+        return torch.from_dlpack(self._pool.normalized(spec, source=leaf.data_ptr()))
 
     def stats(self) -> dict[str, Any]:
         return {} if self._pool is None else {"buffers": self._pool.stats()}

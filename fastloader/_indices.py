@@ -71,7 +71,11 @@ class Indices(Iterator[Any]):
                     yield key
             else:
                 for keys in self._inner:
-                    note((len(keys), keys[-1]))
+                    # To ask a tensor for an element costs more than a small batch is worth.
+                    if type(keys) is torch.Tensor:
+                        note((keys.numel(), keys))
+                    else:
+                        note((len(keys), keys[-1]))
                     yield keys
             progress.exhausted = True
         except Exception:
@@ -237,9 +241,12 @@ def ends(keys: Any) -> tuple[int, Any, Any]:
 
 
 def plain(key: Any) -> Any:
-    """A key that JSON can hold and that compares equal in another process; None for any other."""
+    """A key that JSON can hold and that compares equal in another process; None for any other. Of a
+    tensor of keys, the last one."""
     if isinstance(key, str):
         return key
+    if type(key) is torch.Tensor and key.dim() == 1 and len(key):
+        key = key[-1]
     with contextlib.suppress(TypeError):
         return operator.index(key)
     return None

@@ -216,10 +216,15 @@ class _NvtxRange:
         torch.cuda.nvtx.range_pop()
 
 
+def is_profiling() -> bool:
+    """Whether torch's profiler (emit_nvtx too) is on."""
+    return getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+
+
 def open_range(name: str) -> Any | None:
     """A range on the calling thread, to be ended by its ``__exit__``, if torch's profiler (emit_nvtx
     too) or an NVTX tool listens. Otherwise None, for the price of two look-ups."""
-    if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
+    if is_profiling():
         opened = torch.profiler.record_function(name)
         opened.__enter__()
         return opened
