@@ -7,7 +7,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+
+class NotYet(BaseException):
+    """The next batch has not come. No Exception, which would stand for a batch."""
 
 
 class InStep(_MultiProcessingDataLoaderIter):
@@ -16,13 +20,16 @@ class InStep(_MultiProcessingDataLoaderIter):
     DataLoader asks the sampler for one index batch at each ``next()``, on the caller's thread. The pump
     is ahead of the caller, and a sampler may draw from the global generators or follow the training
     loop: so the index that torch would draw for a batch is owed until the caller takes that batch.
-    No more is prefetched than with DataLoader; of that, some is in the ring.
+    No more is prefetched than with DataLoader; of that, some is in the ring. An iterable data set has no
+    sampler, but its workers read no further ahead than with DataLoader for the same reason.
     """
 
     # Guards torch's bookkeeping, which the pump (in __next__, but for its waiting) and the caller (in
     # `take`) change. Reentrant: a finalizer may call `leave` in the middle of any allocation.
     _turn: threading.Condition
     _ahead = False
+    _delivering = False  # a batch is on its way out of __next__; guarded by _turn
+    _patient = True  # False: `next_if_there` asks, on the only thread that does
     _owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
     # These two are read without the lock, which the GIL allows: the pump says that it waits before it
     # looks whether it is to leave, and who makes it leave says so before looking whether it waits.
@@ -34,11 +41,27 @@ class InStep(_MultiProcessingDataLoaderIter):
             return super().__next__()
         with self._turn:
             # With nothing at the workers torch would end the epoch, though indices are to come.
-            while self._owed and not self._task_info and not self._left:
+            while self._owed and not self._left and not self._under_way():
                 self._turn.wait()
             if self._left:
                 raise StopIteration
             return super().__next__()
+
+    def _under_way(self) -> bool:
+        """Whether a batch is still to come without another index, or none will come with one: a worker
+        whose iterable data set has ended leaves its tasks behind."""
+        tasks = self._task_info.values()
+        return not any(self._workers_status) or any(
+            len(task) == 2 or self._workers_status[task[0]] for task in tasks
+        )
+
+    def next_if_there(self) -> Any:
+        """The next batch, without waiting for it. Raises NotYet; for a caller without a pump."""
+        self._patient = False
+        try:
+            return next(self)
+        finally:
+            self._patient = True
 
     def take(self) -> None:
         """The caller has the next batch in hand. Raises what the sampler raises."""
@@ -54,9 +77,16 @@ class InStep(_MultiProcessingDataLoaderIter):
             self._left = True
             self._turn.notify_all()
 
+    def _process_data(self, *arguments: Any) -> Any:
+        self._delivering = True
+        try:
+            return super()._process_data(*arguments)
+        finally:
+            self._delivering = False
+
     def _try_put_index(self) -> None:
-        # An iterable data set has no sampler, and torch asks anew whenever a worker has run dry.
-        if self._ahead and self._dataset_kind == _DatasetKind.Map:
+        # torch also asks for another index when a worker's iterable data set has ended.
+        if self._ahead and self._delivering:
             self._owed += 1
         else:
             super()._try_put_index()
@@ -76,6 +106,14 @@ class InStep(_MultiProcessingDataLoaderIter):
         if data[0] is None:
             raise StopIteration
         return data
+
+    def _try_get_data(self, *timeout: Any) -> Any:
+        if self._patient:
+            return super()._try_get_data(*timeout)
+        answer = super()._try_get_data(0)
+        if not answer[0]:
+            raise NotYet
+        return answer
 
     def _shutdown_workers(self) -> None:
         # Frameworks do this to loader._iterator, and the pump may be waiting for a worker.

@@ -23,7 +23,7 @@ from fastloader import _torch, _trace
 from fastloader._augment_torch import apply
 from fastloader._augmentation import EpochDraws
 from fastloader._batch import find_images, put_together, take_apart, tensors_in
-from fastloader._in_step import put_in_step
+from fastloader._in_step import NotYet, put_in_step
 from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
 from fastloader._progress import Progress
@@ -169,8 +169,9 @@ class Flight:
 
 
 class StreamIterator(DeliveryIterator):
-    """Owns no thread. ``ahead`` keeps one batch in flight while the consumer works; without it the
-    source advances only when asked, so that the user's RNG behaves as with DataLoader."""
+    """Owns no thread. ``ahead`` keeps one batch in flight while the consumer works, if the workers have
+    one ready; without it the source advances only when asked, so that the user's RNG behaves as with
+    DataLoader."""
 
     progress: Progress | None = None  # set on the iterator that the user gets
 
@@ -200,7 +201,7 @@ class StreamIterator(DeliveryIterator):
         _torch.forbid_capture(delivery.device)
         with delivery.statistics.waiting(self.progress):
             if not self._flight:
-                self._advance()
+                self._advance(waiting=True)
             flown = self._flight.pop(0)
             if self._in_step is not None:
                 self._in_step.take()
@@ -213,7 +214,7 @@ class StreamIterator(DeliveryIterator):
             delivered = delivery.hand_over(flown)
             if self._ahead:
                 try:
-                    self._advance()
+                    self._advance(waiting=False)
                 except BaseException:  # Ctrl-C: the batch in hand is not lost
                     self._flight.insert(0, flown)
                     raise
@@ -221,12 +222,19 @@ class StreamIterator(DeliveryIterator):
         self._count()
         return delivered
 
-    def _advance(self) -> None:
+    def _advance(self, waiting: bool) -> None:
+        """Puts the next batch on its way. From workers only one that is there, unless ``waiting``: who
+        asked for the batch before it is not to wait for this one, nor be told that it is late."""
         try:
             if self._source is None:
                 raise StopIteration
             try:
-                batch = next(self._source)
+                if waiting or self._in_step is None:
+                    batch = next(self._source)
+                else:
+                    batch = self._in_step.next_if_there()
+            except NotYet:
+                return
             except StopIteration:
                 self._delivery.sources.wait()  # a loop that goes on to something else holds nothing
                 raise
