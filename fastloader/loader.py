@@ -173,9 +173,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     switches this off.
 
     With ``num_workers=0`` the dataset runs on the caller's thread when a batch is asked for, as with
-    DataLoader; with workers, a thread takes their batches ahead of time. Batches on the device are
-    ordinary tensors of torch's allocator on the stream current at ``next()``; CPU batches that were
-    normalised live in memory that is recycled once the last tensor or view of it is gone.
+    DataLoader; with workers, on the way to CUDA, a thread takes their batches ahead of time. Batches on
+    the device are ordinary tensors of torch's allocator on the stream current at ``next()``; CPU batches
+    that were normalised live in memory that is recycled once the last tensor or view of it is gone.
     ``pin_memory`` is not needed (the ring is pinned) and ignored for CUDA.
 
     Raises:

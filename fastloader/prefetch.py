@@ -23,8 +23,8 @@ class DevicePrefetcher(Generic[T_co]):
 
     Args:
         iterable: yields batches of any nesting (tensors, tuples, lists, mappings, namedtuples,
-            dataclasses). Where it has ``num_workers > 0`` (a DataLoader), it is advanced ahead on a
-            thread; otherwise on the consumer's own thread, batch by batch.
+            dataclasses). Where it has ``num_workers > 0`` (a DataLoader), it is advanced ahead, to CUDA
+            on a thread; otherwise on the consumer's own thread, batch by batch.
         device: as in `FastLoader`; ``"auto"`` takes the accelerator if there is one.
         mean, std: per channel, in 0..1. Image leaves (uint8, 4 dimensions, ``len(mean)`` channels,
             NCHW or NHWC, values 0..255) arrive as ``(x/255 - mean)/std`` of shape (N, C, H, W).

@@ -19,6 +19,7 @@ from pictures import (
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
+from exact import normalised, same_bits
 from fastloader import FastLoader, _geometry
 from fastloader.datasets import ImageFolder
 from support import same
@@ -155,13 +156,20 @@ def test_training_pictures_are_what_replay_says(timm, everything, interpolation)
     assert used == ({"bilinear", "bicubic"} if interpolation == "random" else {interpolation})
 
 
+@upstream_pillow
 def test_training_chain_normalised(timm, root):
     dataset = dataset_of(timm, root, (3, 20, 24), is_training=True, **PLAIN)
     loader = FastLoader(dataset, 4)
-    assert "random" in loader.plan() or "bilinear" in loader.plan()
-    images, labels = next(iter(loader))
-    assert images.shape == (4, 3, 20, 24) and images.dtype == torch.float32
-    assert images.min() < 0 < images.max() and labels.dtype == torch.int64
+    assert is_native(loader) and "normalised float32" in loader.plan(), loader.plan()
+    step = dataset.transform.transforms[-1]  # of float32
+    constants = step.mean.tolist(), step.std.tolist()
+    images, labels = zip(*copied(loader))
+    assert torch.cat(labels).tolist() == [dataset[index][1] for index in range(11)]
+    for index, image in enumerate(torch.cat(images)):
+        replayed = loader.replay(index)
+        path = dataset.filename(index, absolute=True)
+        wanted = redo(path, replayed, exact=(20, 24), filter=replayed["interpolation"])
+        same_bits(image[None], normalised(wanted[None], *constants, torch.float32))
 
 
 def test_the_same_crops_for_any_interpolation(timm, root):

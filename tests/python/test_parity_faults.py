@@ -149,11 +149,11 @@ def test_the_death_of_a_worker(how, death):
         if (
             how == "twin"
         ):  # the queue is asked on a thread of ours: torch's handler interrupts only us
-            assert error == wanted, said
+            assert error.startswith(wanted), said
         else:
             # Torch catches what its signal handler raises in the middle of a get, and raises from it.
             assert error == "DataLoader worker (pid(s) PID) exited unexpectedly", said
-            assert cause == wanted, said
+            assert cause.startswith(wanted), said
         assert said["count"] == 3  # what came before the death is not lost
         assert heard(process) == {"left": 0}
         assert process.wait(timeout=30) == 0
