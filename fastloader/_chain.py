@@ -181,6 +181,11 @@ def _read_step(chain: Chain, step: Any) -> None:
     elif kind in ("PILToTensor", "ToImage", "timm MaybePILToTensor"):
         chain.tensor = True
     elif kind in ("ToTensor", "timm MaybeToTensor"):
+        default = torch.get_default_dtype()
+        if default != torch.float32 and type(step).__module__ != "fastloader.transforms":
+            raise Unlowered(
+                f"{_shown(step)} gives torch's default dtype, {default}; float32 is native"
+            )
         chain.tensor = chain.floating = True
     elif kind == "timm ToTensor":
         raise Unlowered(f"{_shown(step)}, timm's, gives floats in 0..255")

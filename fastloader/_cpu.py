@@ -144,7 +144,7 @@ class CpuIterator(DeliveryIterator):
         self._delivery = delivery
         self._draws = draws
 
-    def __next__(self) -> Any:
+    def _take(self) -> Any:
         if self.progress is not None:
             self.progress.check()  # one that another epoch has ended says so
         if self._source is None:

@@ -194,7 +194,7 @@ class EngineIterator(DeliveryIterator):
             )
             epoch.pump.start()
 
-    def __next__(self) -> Any:
+    def _take(self) -> Any:
         epoch = self._epoch
         if epoch.pid != os.getpid():
             raise RuntimeError(

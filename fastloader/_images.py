@@ -25,7 +25,7 @@ from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
 from fastloader._progress import Progress
 from fastloader._randomness import mixed
-from fastloader._statistics import TIMED, Statistics
+from fastloader._statistics import TIMED, LeftOut, Statistics
 from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
@@ -368,6 +368,14 @@ class ImageIterator(Iterator[Any]):
         return submitted
 
     def __next__(self) -> Any:
+        while True:
+            try:
+                return self._take()
+            except LeftOut:
+                if self.progress is None:  # who takes the batch further counts
+                    raise
+
+    def _take(self) -> Any:
         if self._pid != os.getpid():
             raise RuntimeError(
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
@@ -433,9 +441,7 @@ class ImageIterator(Iterator[Any]):
         labels = torch.from_numpy(self._source.lowered.targets[first.files].astype(np.int64))
         if kept is not None:
             if not kept:
-                raise Error(
-                    f"every sample of the batch was skipped; the last: {self._source.policy.last[-1]}"
-                )
+                raise LeftOut
             images, labels = images[kept], labels[kept]
         if self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch.utils.data.dataloader import _DatasetKind
 
+from fastloader._statistics import LeftOut
+
 
 class DeliveryIterator(Iterator[Any]):
     """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
@@ -21,6 +23,17 @@ class DeliveryIterator(Iterator[Any]):
         if getattr(source, "_dataset_kind", None) == _DatasetKind.Iterable:
             self._promised = source._IterableDataset_len_called  # type: ignore[attr-defined]
             source._IterableDataset_len_called = None  # type: ignore[attr-defined]
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                return self._take()
+            except LeftOut:
+                continue
+
+    def _take(self) -> Any:
+        """The next batch. Raises LeftOut in the place of one that is not to be delivered."""
+        raise NotImplementedError
 
     def _count(self) -> None:
         """One more batch is delivered."""
@@ -40,7 +53,7 @@ class DeliveryIterator(Iterator[Any]):
                 "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for "
                 "examples."
             )
-        warnings.warn(text, stacklevel=3)
+        warnings.warn(text, stacklevel=4)
 
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""

@@ -118,6 +118,7 @@ def make_normalization(
     checked_std = _checked("std", std)
     if checked_std is not None and 0.0 in checked_std:
         raise ValueError(f"std={checked_std} contains a zero; every channel is divided by its std")
+    _refuse_bytes(checked_mean, checked_std)
     if checked_mean is not None and checked_std is None:
         checked_std = (1.0,) * len(checked_mean)
     if checked_std is not None and checked_mean is None:
@@ -138,6 +139,23 @@ def make_normalization(
                 f"scale 1/(255*std) = {scale}, bias -mean/std = {bias}"
             )
     return made
+
+
+def _refuse_bytes(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
+    """Raises ValueError for constants of pixels in 0..255, as FFCV and DALI take them: in 0..1 no mean
+    and no deviation of pixels is above 1."""
+    given = {name: values for name, values in (("mean", mean), ("std", std)) if values is not None}
+    if not any(value > 1.0 for values in given.values() for value in values):
+        return
+    shown = " and ".join(f"{name}={values}" for name, values in given.items())
+    divided = ", ".join(
+        f"{name}={tuple(float(f'{value / 255:.6g}') for value in values)}"
+        for name, values in given.items()
+    )
+    raise ValueError(
+        f"{shown}: mean and std are per channel in 0..1 here, as in torchvision and timm; divided by 255 "
+        f"these are {divided}"
+    )
 
 
 def _checked(name: str, values: Any) -> tuple[float, ...] | None:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 TIMED = os.environ.get("FASTLOADER_STAGE_TIMES") != "0"
 
 
+class LeftOut(Exception):
+    """In the place of a batch of which every sample was skipped. The iterator that the user has counts it
+    and goes on with the next one."""
+
+
 @dataclasses.dataclass
 class Statistics:
     """Written by the consumer's thread only, so that plain numbers do; ``spent`` has an entry for each
@@ -105,7 +110,7 @@ class Waiting:
             _trace.add("wait", self._start, now)
         if self._range is not None:
             self._range.__exit__(None, None, None)
-        if kind is not None and not ended:
+        if kind is not None and not ended and kind is not LeftOut:
             self._statistics.errors += 1
         if self._progress is not None:
             if kind is None or (issubclass(kind, Exception) and not ended):

@@ -191,7 +191,7 @@ class StreamIterator(DeliveryIterator):
         self._flight: list[Flight | BaseException] = []
         weakref.finalize(self, _abandon, self._flight, delivery, self._pid)
 
-    def __next__(self) -> Any:
+    def _take(self) -> Any:
         if self._pid != os.getpid():
             raise RuntimeError(
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "

@@ -119,8 +119,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         truncated: on the native path, a picture whose bytes end early is an "error", or "pad": what
             is there counts, the rest is grey.
         on_error: on the native path, for a sample that neither we nor Pillow can read: "raise" its
-            exception in the batch's place, "skip" it (the batch shrinks; a batch left empty raises
-            fastloader.Error), or "replace" it by another sample drawn from the epoch's seed. With
+            exception in the batch's place, "skip" it (the batch shrinks; one in which nothing is
+            left is left out), or "replace" it by another sample drawn from the epoch's seed. With
             "raise", timm's ImageDataset keeps its own rule: a file that cannot be read is replaced by
             the next one, with a warning, as often as it allows.
         max_errors: how many samples may be skipped or replaced in the loader's life: a count (int), a

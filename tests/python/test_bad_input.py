@@ -22,6 +22,13 @@ ARGUMENTS = {
     "nan": ({"mean": (NAN, 0.1, 0.1)}, ValueError, ["mean", "nan", "finite"]),
     "infinity": ({"std": (INFINITY, 1, 1)}, ValueError, ["std", "inf", "finite"]),
     "overflow": ({"std": (1e-300, 1, 1)}, ValueError, ["1e-300", "float32"]),
+    "both in 0..255": (
+        {"mean": (123.675, 116.28, 103.53), "std": (58.395, 57.12, 57.375)},
+        ValueError,
+        ["123.675", "0..1", "mean=(0.485, 0.456, 0.406)", "std=(0.229, 0.224, 0.225)"],
+    ),
+    "mean in 0..255": ({"mean": (127.5,)}, ValueError, ["127.5", "0..1", "mean=(0.5,)"]),
+    "std in 0..255": ({"std": (255.0,) * 3}, ValueError, ["255", "std=(1.0, 1.0, 1.0)"]),
     "string mean": ({"mean": "0.5"}, TypeError, ["mean", "'0.5'", "number"]),
     "strings": ({"mean": ("a", "b", "c")}, TypeError, ["mean", "'a'", "numbers"]),
     "number": ({"mean": 0.5}, TypeError, ["mean", "0.5", "sequence"]),

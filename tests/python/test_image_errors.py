@@ -8,6 +8,7 @@ import struct
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from pictures import any_picture, picture, plain_folder, redo, script
@@ -210,13 +211,42 @@ def test_skip(root, device, name):
     assert loader.stats()["images"]["bad"] == 1
 
 
-def test_skipping_a_whole_batch_raises(root, device):
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("first", [0, BATCH, COUNT - BATCH])
+def test_a_batch_of_bad_samples_is_left_out(root, device, first, workers):
+    """Wherever it lies in the epoch; and a state counts its samples, which are not seen again."""
     dataset = ImageFolder(root, CHAIN)
-    for index in range(BATCH, 2 * BATCH):
+    dataset.targets = np.arange(COUNT)
+    options = {"on_error": "skip", "num_workers": workers, **device}
+    good = [labels.tolist() for _, labels in FastLoader(dataset, BATCH)]
+    for index in range(first, first + BATCH):
         replaced_by(b"")(dataset.path(index))
-    seen = batches_of(iter(FastLoader(dataset, BATCH, on_error="skip", **device)))
-    assert isinstance(seen[1], fastloader.Error) and len(seen) == 4
-    assert all(len(seen[i]) == BATCH for i in (0, 2, 3))
+    loader = FastLoader(dataset, BATCH, **options)
+    seen = []
+    for images, labels in loader:
+        assert len(images) == BATCH
+        seen.append(labels.tolist())
+        again = FastLoader(dataset, BATCH, **options)
+        again.load_state_dict(loader.state_dict())
+        rest = [labels.tolist() for _, labels in again]
+        assert seen + rest == [each for each in good if each != good[first // BATCH]]
+    assert len(seen) == len(good) - 1
+    assert loader.stats()["images"]["bad"] == BATCH
+    assert loader.stats()["batches"] == len(good) - 1 and loader.stats()["errors"] == 0
+
+
+def test_batches_of_one_are_left_out_until_there_are_too_many(root, device):
+    dataset = ImageFolder(root, CHAIN)
+    for index in (2, 3, 7):
+        replaced_by(b"")(dataset.path(index))
+    options = {"on_error": "skip", **device}
+    loader = FastLoader(dataset, 1, max_errors=3, **options)
+    assert sum(1 for _ in loader) == COUNT - 3
+    loader = FastLoader(dataset, 1, max_errors=2, **options)
+    seen = batches_of(iter(loader))
+    errors = [number for number, each in enumerate(seen) if isinstance(each, Exception)]
+    assert errors == [7 - 2] and "max_errors=2" in str(seen[5])
+    assert len(seen) == COUNT - 2
 
 
 def test_replace(tmp_path, device):

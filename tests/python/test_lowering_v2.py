@@ -180,3 +180,23 @@ def test_steps_of_a_sequential_are_not_looked_at(tv, v2, root):
         loader = FastLoader(tv.datasets.ImageFolder(root, transform), 3)
         assert "Sequential(" in loader.plan() and "Compose" in loader.plan(), loader.plan()
         assert next(iter(loader))[0].shape == (3, 3, 12, 10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_to_tensor_gives_torchs_default_dtype(tv, root, dtype):
+    """As torchvision does it; with the usual default dtype the same chain is native."""
+    v1 = tv.transforms
+    chain = [v1.Resize(14), v1.CenterCrop((12, 10)), v1.ToTensor(), v1.Normalize(MEAN, STD)]
+    dataset = tv.datasets.ImageFolder(root, v1.Compose(chain))
+    loader = FastLoader(dataset, 4)
+    assert loader.plan().startswith("native images")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        assert f"ToTensor() gives torch's default dtype, {dtype}" in loader.plan()
+        got = [[images.clone(), labels] for images, labels in loader]
+        same(got, list(DataLoader(dataset, 4)))
+    finally:
+        torch.set_default_dtype(before)
+    assert got[0][0].dtype is dtype
+    assert next(iter(loader))[0].dtype is torch.float32
