@@ -153,8 +153,8 @@ def _refuse_bytes(mean: tuple[float, ...] | None, std: tuple[float, ...] | None)
         for name, values in given.items()
     )
     raise ValueError(
-        f"{shown}: mean and std are per channel in 0..1 here, as in torchvision and timm; divided by 255 "
-        f"these are {divided}"
+        f"{shown}: mean and std are per channel in 0..1 here, as in torchvision and timm; divided by "
+        f"255 these are {divided}"
     )
 
 

@@ -19,8 +19,8 @@ TIMED = os.environ.get("FASTLOADER_STAGE_TIMES") != "0"
 
 
 class LeftOut(Exception):
-    """In the place of a batch of which every sample was skipped. The iterator that the user has counts it
-    and goes on with the next one."""
+    """In the place of a batch of which every sample was skipped. The iterator that the user has counts
+    it and goes on with the next one."""
 
 
 @dataclasses.dataclass
