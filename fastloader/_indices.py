@@ -250,3 +250,11 @@ def plain(key: Any) -> Any:
     with contextlib.suppress(TypeError):
         return operator.index(key)
     return None
+
+
+def as_given(keys: Any) -> Any:
+    """Keys to hold in a state: plain ones where they are whole numbers, else as they are."""
+    if isinstance(keys, list | tuple):
+        return [as_given(key) for key in keys]
+    found = plain(keys)
+    return keys if found is None else found

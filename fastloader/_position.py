@@ -121,7 +121,8 @@ class Position:
         self._passes.add(self.current)
         indices = Indices(self, self.current, self._generators, draw)
         quick = self.stateful is None and type(self.sampler) in _ENDED_BY_ERRORS
-        return indices.quickly() if quick else indices
+        drawn = indices.quickly() if quick else indices
+        return self.current.missing_first(drawn) if self.current.missing else drawn
 
     # --- an epoch ----------------------------------------------------------------------------------
 
@@ -257,6 +258,7 @@ class Position:
             "workers": saved["workers"] if lives_on else {},
             "iterator_state": None,
             "read_again": False,
+            "missing": [],
         }
 
     def samples_before(self) -> int:
@@ -421,21 +423,26 @@ class Position:
                 "this loader's iterator is not one of FastLoader's (its class overrides _get_iterator), "
                 "so that nobody counts the batches received: state_dict() only before the first iter()"
             )
-        if not progress.in_order:
+        if not progress.in_order and (progress.outstanding is None or self.shared):
             raise ValueError(
-                "with in_order=False the batches received are not the first of the epoch: state_dict() "
-                "needs in_order=True, or to be called between epochs"
+                "with in_order=False the batches received are not the first of the epoch, and which "
+                "they are is known for map datasets in worker processes, without a distributed "
+                "sampler: state_dict() needs in_order=True here, or to be called between epochs"
+            )
+        if not progress.in_order and progress.unreported:
+            raise ValueError(
+                "with in_order=False the dataset cannot be read again up to here, and its workers were "
+                "not asked for their states from the beginning: call state_dict() before the epoch"
             )
         randomness = progress.randomness
+        behind = progress.received()
         state |= {
             "epoch": progress.epoch,
-            "batches": progress.batches,
-            "samples": progress.before + progress.samples,
-            "first": progress.first if progress.batches else None,
-            "last": plain(progress.last),
+            **behind,
+            "first": progress.first if behind["batches"] else None,
+            "last": plain(behind["last"]),
             "base_seed": progress.base_seed,
             "randomness": None if randomness is None else randomness.to_json(),
-            "sampler_state": progress.sampler_state,
             "workers": self._worker_states(progress),
             "next_worker": progress.next_worker,
         }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import copy
+import itertools
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 from fastloader._randomness import Randomness
@@ -27,6 +29,16 @@ class Progress:
         self.before: int = saved["samples"] if saved else 0  # samples received before this pass
         self.samples = 0  # received in this pass
         self.in_order = True
+        # Without order: index batches at the workers by torch's number, whose keys a state holds, and
+        # the numbers that came and are not yet received.
+        self.outstanding: dict[int, Any] | None = None
+        self.arrivals: collections.deque[int] = collections.deque()
+        # Index batches that the state's epoch had drawn and not received. They come first; with order
+        # one leaves when it is received, without when it is drawn.
+        self.missing: collections.deque[Any] = collections.deque(
+            (saved.get("missing") or ()) if saved else ()
+        )
+        self.batches -= len(self.missing)
         self.first: Any = saved["first"] if saved else None
         self.last: Any = saved["last"] if saved else None
         self.base_seed: int | None = None
@@ -81,9 +93,54 @@ class Progress:
         """A batch was made once more that had been received when the state was saved."""
         self._forget_oldest()
 
+    def missing_first(self, indices: Iterator[Any]) -> Iterator[Any]:
+        """``indices`` behind those that were missing. The first of them is drawn before, which notes
+        what the order came from."""
+        rest = list(itertools.islice(indices, 1))
+        drawn = [self.drawn.pop() for _ in rest]
+        states = [self.sampler_states.pop() for _ in rest if self.sampler_states]
+        for keys in [*self.missing]:
+            if not self.in_order:
+                self.missing.popleft()
+            self.drawn.append((0, self.last))  # the sampler is past it
+            if states:
+                self.sampler_states.append(self.sampler_state)
+            yield keys
+        self.drawn.extend(drawn)
+        self.sampler_states.extend(states)
+        yield from rest
+        yield from indices
+
+    def received(self) -> dict[str, Any]:
+        """Of a state: how much of the order is behind it, and which index batches are not."""
+        counted: dict[str, Any] = {
+            "batches": self.batches,
+            "samples": self.before + self.samples,
+            "last": self.last,
+            "sampler_state": self.sampler_state,
+        }
+        missing = [*self.missing]
+        if self.outstanding is not None:
+            # As if all that was drawn had been received: what was not is few, and named.
+            missing = [keys for _, keys in sorted(self.outstanding.items())] + missing
+            for samples, last in self.drawn:
+                counted["batches"] += 1
+                counted["samples"] += samples
+                counted["last"] = last
+            if self.sampler_states:
+                counted["sampler_state"] = self.sampler_states[-1]
+        counted["batches"] += len(self.missing)
+        if missing:
+            counted["missing"] = missing
+        return counted
+
     def _forget_oldest(self) -> int:
         """How many samples it had."""
         samples = 0
+        if self.outstanding is None and self.missing:
+            self.missing.popleft()
+        if self.arrivals and self.outstanding is not None:
+            self.outstanding.pop(self.arrivals.popleft(), None)
         if self.drawn:
             samples, self.last = self.drawn.popleft()
         if self.sampler_states:

@@ -13,6 +13,7 @@ from torch.utils.data._utils import signal_handling
 
 from fastloader import _default_device, _torch, _trace
 from fastloader._autotune import Modest
+from fastloader._indices import as_given
 from fastloader._position import Position
 from fastloader._progress import Progress
 from fastloader._stateful import is_stateful
@@ -38,6 +39,8 @@ class LoaderView:
 class CountingIterator(dataloader._BaseDataLoaderIter):
     """Comes between torch's iterators and their base in the order of resolution, so that the epoch's
     seed can be exchanged before worker processes are started with it."""
+
+    _notes_arrivals = False  # which batch came, where that is not the next one
 
     def __init__(self, loader: Any) -> None:
         self._pid = os.getpid()
@@ -69,6 +72,8 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._pass = self._begun_pass()
         self._pass.take_seed(int(self._base_seed))
         self._pass.in_order = getattr(self, "_in_order", True)
+        if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
+            self._pass.outstanding = {}
         if not first_iter and self._position.announces and hasattr(self._dataset, "set_epoch"):
             # The first thing that live workers are sent in an epoch.
             self._shared_seed = _EpochForWorker(self._pass.epoch)
@@ -180,6 +185,9 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
     """As torch's. Where the dataset, or its iterator, has a state, batches bring their worker's once
     somebody has asked for it."""
 
+    _notes_arrivals = True
+    _arrived: int | None = None  # torch's number of the batch that came last
+
     def __init__(self, loader: Any) -> None:
         position: Position = loader._runtime.position
         self._stateful = position.iterable or is_stateful(position.dataset)
@@ -203,6 +211,8 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
 
     def _next_index(self) -> Any:
         index = super()._next_index()
+        if self._pass.outstanding is not None:
+            self._pass.outstanding[self._send_idx] = as_given(index)
         asked = self._stateful and (self._always or self._position.asked)
         return AskingForState(index) if asked else index
 
@@ -216,12 +226,23 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
 
     def _get_data(self) -> Any:
         got = super()._get_data()
+        self._arrived = got[0]
         if type(got[1]) is Ended:
             self._pass.ended[str(got[1].worker_id)] = got[1].state
         return got
 
     def _next_data(self) -> Any:
         count_ready(self)
+        if self._pass.outstanding is None:
+            return self._reported_data()
+        self._arrived = None
+        try:
+            return self._reported_data()
+        finally:
+            if self._arrived is not None:  # a batch, or an error in the place of one
+                self._pass.arrivals.append(self._arrived)
+
+    def _reported_data(self) -> Any:
         if not self._stateful:
             return super()._next_data()
         try:
