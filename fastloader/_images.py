@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import dataclasses
 import functools
 import logging
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader import _extension, _geometry
+from fastloader import _extension
 from fastloader._augmentation import EpochDraws
 from fastloader._autotune import DepthRule, ThreadTuner, memory_budget, own_threads
 from fastloader._engine_iterator import Epoch
@@ -25,7 +24,9 @@ from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
 from fastloader._progress import Progress
 from fastloader._randomness import mixed
+from fastloader._repair import Repair, StoppedError
 from fastloader._statistics import TIMED, LeftOut, Statistics
+from fastloader.datasets._pillow import pixel_limits
 from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
@@ -133,6 +134,8 @@ class ImageSource:
                 bias=bias,
             )
         self.files = lowered.files.opened(native)
+        self._pixel_limits = pixel_limits()
+        large, most = self._pixel_limits
         self.job = native.ImageJob(
             source=self.files.source,
             transform=transform,
@@ -140,6 +143,8 @@ class ImageSource:
             normalize=spec,
             decode=wish.decode,
             pad_truncated=wish.truncated == "pad",
+            pixel_limit=most,
+            large_pixels=large,
         )
 
     def serves(self, lowered: Lowered, wish: Wish) -> bool:
@@ -148,6 +153,7 @@ class ImageSource:
         return (
             self._pid == os.getpid()
             and self.wish == wish
+            and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
             and self.lowered.chain == lowered.chain
             and self.lowered.attempts == lowered.attempts
             and self.lowered.container is lowered.container
@@ -275,9 +281,11 @@ class ImageIterator(Iterator[Any]):
         self._pid = os.getpid()
         # sample index -> seed, of the batches submitted last: what replay() is asked for
         self.seeds: collections.OrderedDict[int, int] = collections.OrderedDict()
-        weakref.finalize(self, _cancel, self._flight, self._pid)
+        self._repair = Repair(source)
+        self._cancel = functools.partial(_cancel, self._flight, self._repair, self._pid)
+        weakref.finalize(self, self._cancel)
         if epoch is not None:
-            epoch.stop_source = functools.partial(_cancel, self._flight, self._pid)
+            epoch.stop_source = self._cancel
         for _ in range(drawn_ahead or 0):
             self._draw(index_batches)
         self._top_up()
@@ -436,7 +444,10 @@ class ImageIterator(Iterator[Any]):
                 del first, taken  # or this frame and the error would hold each other
         self._source.policy.seen += len(first.keys)
         failures = first.batch.failures()
-        kept = self._repair(first, failures) if failures else None
+        try:
+            kept = self._repair.done(first, failures) if failures else None
+        except StoppedError:
+            raise StopIteration from None
         images = torch.from_dlpack(first.batch.take())
         labels = torch.from_numpy(self._source.lowered.targets[first.files].astype(np.int64))
         if kept is not None:
@@ -452,97 +463,6 @@ class ImageIterator(Iterator[Any]):
 
     def __reduce__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
-
-    def _repair(self, submitted: Submitted, failures: list[tuple[int, str]]) -> list[int] | None:
-        """What the native decoder cannot do, Pillow may; if it cannot either, its exception says why,
-        and the policy what to do. Returns the positions to keep, None for all."""
-        with concurrent.futures.ThreadPoolExecutor(self._source.quota.threads) as pool:
-            done = [pool.submit(self._redo, submitted, position) for position, _ in failures]
-        bad: dict[int, BaseException] = {}
-        for (position, _reason), future in zip(failures, done):
-            raised = future.exception()
-            if raised is not None:
-                bad[position] = raised
-        if not bad:
-            return None
-        policy = self._source.policy
-        if policy.on_error == "raise" and self._source.lowered.attempts > 1:
-            for position, error in bad.items():
-                self._try_next(submitted, position, error)
-            return None
-        # All of them are counted before one is raised.
-        for position, error in bad.items():
-            policy.count(self._named(submitted, position), error)
-        for position, error in bad.items():
-            if policy.on_error == "raise" or not isinstance(error, Exception):
-                if hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(self._named(submitted, position))
-                raise error
-        policy.check(self._named(submitted, position), error)
-        if policy.on_error == "skip":
-            return [position for position in range(len(submitted.keys)) if position not in bad]
-        for position, error in bad.items():
-            self._replace(submitted, position, error)
-        return None
-
-    def _named(self, submitted: Submitted, position: int) -> str:
-        path = self._source.files.name(submitted.files[position])
-        return f"sample {submitted.keys[position]}, {path}"
-
-    def _redo(self, submitted: Submitted, position: int, other: int | None = None) -> None:
-        """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""
-        file = submitted.files[position] if other is None else other
-        picture = self._source.files.open_rgb(file)
-        pixels = np.ascontiguousarray(np.asarray(picture))
-        height, width, _ = pixels.shape
-        submitted.batch.transform_pixels(
-            position, pixels=pixels.ctypes.data, height=height, width=width, index=other
-        )
-
-    def _try_next(self, submitted: Submitted, position: int, error: BaseException) -> None:
-        """What timm's ImageDataset does: a file that cannot be read is skipped with a warning, and
-        the next one of its dataset takes its place."""
-        lowered, policy = self._source.lowered, self._source.policy
-        for attempt in range(lowered.attempts):
-            file = submitted.files[position]
-            what = self._named(submitted, position)
-            if attempt:
-                try:
-                    self._redo(submitted, position)
-                    return
-                except Exception as again:
-                    error = again
-            policy.count(what, error)
-            if not isinstance(error, OSError):
-                if hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(what)
-                raise error
-            _log.warning("fastloader: skipped %s: %s", what, error)
-            submitted.files[position] = lowered.next_file(file)
-        raise RuntimeError(f"Failed to load {lowered.attempts} consecutive samples") from error
-
-    def _replace(self, submitted: Submitted, position: int, error: BaseException) -> None:
-        """Puts another sample, a function of the seed and the bad one's index, in its place."""
-        lowered = self._source.lowered
-        seed = submitted.seeds[0] if len(submitted.seeds) == 1 else submitted.seeds[position]
-        draws = _geometry.Draws(seed, submitted.keys[position], _geometry.REPLACEMENT)
-        for _ in range(10):
-            key = draws.below(len(lowered))
-            file = key if lowered.indices is None else int(lowered.indices[key])
-            self._source.files.prepare([file])
-            try:
-                submitted.batch.decode_other(position, index=file, seed=seed)
-            except Error:
-                try:
-                    self._redo(submitted, position, file)
-                except Exception:
-                    continue
-            submitted.files[position] = file
-            return
-        raise Error(
-            f"no replacement for sample {submitted.keys[position]}: ten others, drawn at random, could "
-            "not be decoded either"
-        ) from error
 
     def replay(self, index: int) -> dict[str, Any]:
         """The box and flips of a sample that was submitted in this epoch."""
@@ -564,19 +484,20 @@ class ImageIterator(Iterator[Any]):
         return found
 
     def close(self) -> None:
-        """Ends the epoch early; at most one sample per thread is still worked on."""
+        """Ends the epoch early; a thread that decodes gives its picture up."""
         self._index_batches = None
-        _cancel(self._flight, self._pid)
+        self._cancel()
 
 
 class _EpochIsOver(Exception):
     pass
 
 
-def _cancel(flight: collections.deque[Submitted | Failed], pid: int) -> None:
+def _cancel(flight: collections.deque[Submitted | Failed], repair: Repair, pid: int) -> None:
     """From any thread, also while another one waits for the first of them."""
     if pid != os.getpid():
         return
+    repair.stop()
     for each in list(flight):
         if isinstance(each, Submitted):
             each.batch.stop()

@@ -1,3 +1,5 @@
+#include <time.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -15,9 +17,18 @@ using namespace fastloader;
 using testing::PlainJpeg;
 using testing::Random;
 
-// Small enough that a few hundred bytes of progressive scans cannot keep the machine busy.
-constexpr uint64_t kPixelLimit = 1 << 16;
+// Large enough that a file of a few kilobytes would take many seconds, were its scans not counted.
+constexpr uint64_t kPixelLimit = 1 << 22;
+constexpr uint64_t kWorkLimit = 1 << 24;
+// What the decoder may take for all regions of an input: many times what the limits above come to.
+constexpr double kMostSeconds = 2;
 constexpr int kRegions = 3;
+
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 uint64_t hash_of(const uint8_t* data, size_t size) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -28,7 +39,8 @@ uint64_t hash_of(const uint8_t* data, size_t size) {
 void check(JpegDecoder& decoder, const uint8_t* data, size_t size, const JpegOptions& options,
            int denominator, Random& random) {
   const PlainJpeg plain(data, size, options.truncated == Truncated::kPad, options.pixel_limit,
-                        denominator);
+                        denominator, options.work_limit);
+  const double begun = thread_seconds();
   for (int i = 0; i < kRegions; ++i) {
     JpegRegion region{0, 0, 1, 1};
     if (plain.height > 0) {
@@ -43,6 +55,11 @@ void check(JpegDecoder& decoder, const uint8_t* data, size_t size, const JpegOpt
                  denominator, compared.difference.c_str());
     std::abort();
   }
+  const double took = thread_seconds() - begun;
+  if (took > kMostSeconds) {
+    std::fprintf(stderr, "jpeg_fuzz: %.1f s for %zu bytes: its work is not bounded\n", took, size);
+    std::abort();
+  }
 }
 
 }  // namespace
@@ -52,6 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Random random(hash_of(data, size));
   JpegOptions options;
   options.pixel_limit = kPixelLimit;
+  options.work_limit = kWorkLimit;
   const int denominator = random.chance(80) ? 1 : 1 << random.between(1, 3);
   options.check_below = random.chance(20);
   check(decoder, data, size, options, denominator, random);

@@ -79,6 +79,11 @@ void move_restarts(Bytes& bytes, const Bytes&, Random& random) {
 void change_frame(Bytes& bytes, const Bytes&, Random& random) {
   const uint32_t i = find_segment(bytes, {0xc0, 0xc1, 0xc2, 0xc9, 0xca}, random);
   if (i + 12 >= length_of(bytes)) return;
+  if (random.chance(5)) {
+    // Large: what a few bytes of a scan have to be decoded into.
+    bytes[i + 5] = bytes[i + 7] = static_cast<uint8_t>(random.between(4, 7));
+    return;
+  }
   const bool size = random.chance(50);
   if (size) {
     bytes[i + 5] = bytes[i + 7] = 0;
@@ -96,6 +101,24 @@ void change_scan(Bytes& bytes, const Bytes&, Random& random) {
   const uint32_t i = find_segment(bytes, {0xda}, random);
   if (i + 14 >= length_of(bytes)) return;
   bytes[i + random.between(2, 14)] = static_cast<uint8_t>(random.below(64));
+}
+
+/// The same scan again and again, which costs a decoder the whole picture each time.
+void repeat_scan(Bytes& bytes, const Bytes&, Random& random) {
+  const uint32_t begin = find_segment(bytes, {0xda}, random);
+  uint32_t end = begin + 2;
+  while (end + 1 < length_of(bytes) &&
+         !(bytes[end] == 0xff && bytes[end + 1] != 0 && (bytes[end + 1] & 0xf8) != 0xd0)) {
+    ++end;
+  }
+  if (end >= length_of(bytes)) return;
+  const Bytes scan(at(bytes, begin), at(bytes, end));
+  const uint32_t times = random.chance(50) ? random.between(1, 8) : random.between(50, 4000);
+  Bytes again;
+  for (uint32_t n = times; n > 0 && again.size() < (1 << 16); --n) {
+    again.insert(again.end(), scan.begin(), scan.end());
+  }
+  bytes.insert(at(bytes, end), again.begin(), again.end());
 }
 
 void change_length(Bytes& bytes, const Bytes&, Random& random) {
@@ -160,7 +183,7 @@ void mutate(Bytes& bytes, const Bytes& other, Random& random) {
   constexpr Mutation kMutations[] = {
       flip_bits,     set_bytes,     cut_end,       remove_middle, repeat_middle,
       insert_marker, change_marker, move_restarts, change_frame,  change_scan,
-      change_length, splice,        append,
+      change_length, splice,        append,        repeat_scan,
   };
   kMutations[random.below(sizeof kMutations / sizeof kMutations[0])](bytes, other, random);
   if (bytes.size() > kLargest) bytes.resize(kLargest);

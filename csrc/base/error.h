@@ -48,4 +48,16 @@ class UnsupportedImage : public DecodeError {
   using DecodeError::DecodeError;
 };
 
+/// The picture would take more memory or time than any real one: no other decoder is to try.
+class RefusedImage : public DecodeError {
+ public:
+  using DecodeError::DecodeError;
+};
+
+/// Whoever wanted this does not any more.
+class Stopped : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace fastloader

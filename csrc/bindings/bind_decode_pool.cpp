@@ -120,7 +120,7 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
 
 Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
              const std::optional<NormalizeSpec>& normalize, const std::string& decode,
-             bool pad_truncated, uint64_t pixel_limit) {
+             bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
@@ -133,6 +133,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   }
   job->jpeg.truncated = pad_truncated ? Truncated::kPad : Truncated::kError;
   job->jpeg.pixel_limit = pixel_limit;
+  job->large_pixels = large_pixels;
   job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
   if (normalize) {
     job->output = ImageJob::Output::kNormalized;
@@ -226,10 +227,17 @@ DecodeBatch& finished(const Batch& batch, size_t position) {
   return decode;
 }
 
+const char* kind_name(DecodeBatch::Failure::Kind kind) {
+  using Kind = DecodeBatch::Failure::Kind;
+  if (kind == Kind::kRefused) return "refused";
+  return kind == Kind::kLarge ? "large" : "failed";
+}
+
 py::list failures(const Batch& batch) {
   py::list result;
   for (const DecodeBatch::Failure& failure : finished(batch).failures()) {
-    result.append(py::make_tuple(failure.position, path_text(failure.reason)));
+    result.append(
+        py::make_tuple(failure.position, path_text(failure.reason), kind_name(failure.kind)));
   }
   return result;
 }
@@ -353,7 +361,7 @@ void register_decode_pool(py::module_& module) {
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
            py::arg("planar"), py::arg("normalize") = py::none(), py::arg("decode") = "exact",
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
-           py::keep_alive<1, 2>())
+           py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def("geometry", &geometry, py::arg("index"), py::arg("seed"),
            "The box (left, top, width, height), flips and interpolation of a sample, from its "
@@ -401,7 +409,11 @@ void register_decode_pool(py::module_& module) {
             DecodePool::shared().stop(*batch.decode);
           },
           "No further sample is begun, and wait() ends. Any thread.")
-      .def("failures", &failures, "[(position, reason)]; after wait().")
+      .def(
+          "failures", &failures,
+          "[(position, reason, kind)]; after wait(). 'failed': another decoder may know how; "
+          "'refused': it would take too much, whoever decodes it; 'large': it is there, and larger "
+          "than `large_pixels`.")
       .def("take", &take,
            "The pixels as a DLPack capsule of shape (N, 3, H, W), once; after wait().")
       .def(
@@ -423,7 +435,8 @@ void register_decode_pool(py::module_& module) {
           [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {
             DecodeBatch& decode = finished(batch, position);
             const WithoutGil unlocked;
-            own_decoder().decode(decode.job(), index, seed, decode.sample(position));
+            own_decoder().decode(decode.job(), index, seed, decode.sample(position),
+                                 &decode.stopped());
           },
           py::arg("position"), py::kw_only(), py::arg("index"), py::arg("seed"),
           "Puts another sample in the place of a failed one.");

@@ -24,11 +24,20 @@ void raise(const char* type, const char* what) {
   PyErr_SetObject(errors.attr(type).ptr(), path_text(what).ptr());
 }
 
+/// Pillow's exception, where there is Pillow.
+void raise_refused(const char* what) {
+  const py::object made =
+      py::module_::import("fastloader.datasets._pillow").attr("refusal")(path_text(what));
+  PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
+}
+
 void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);
   } catch (const InvalidArgument& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const RefusedImage& error) {
+    raise_refused(error.what());
   } catch (const BackendError& error) {
     raise("BackendError", error.what());
   } catch (const Error& error) {

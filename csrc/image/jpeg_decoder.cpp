@@ -166,6 +166,17 @@ void JpegDecoder::close() {
 
 void JpegDecoder::fail() {
   close();
+  if (session_->end_kind == JpegSession::End::kStopped) {
+    throw Stopped("the picture is not wanted any more");
+  }
+  if (session_->end_kind == JpegSession::End::kTooMany) {
+    throw RefusedImage("the picture of " + std::to_string(header_.width) + "x" +
+                       std::to_string(header_.height) + " pixels has more than " +
+                       std::to_string(session_->most_scans) + " scans; " +
+                       std::to_string(options_.scan_limit) + " are the most, and " +
+                       std::to_string(options_.work_limit) +
+                       " for scans times pixels: it could be a decompression bomb");
+  }
   if (means_unsupported(session_->code)) throw UnsupportedImage(session_->message);
   throw DecodeError(session_->message);
 }
@@ -187,18 +198,29 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
   if (!read) fail();
   jpeg_decompress_struct& info = session_->info;
   header_ = header_of(info);
-  const uint64_t pixels = uint64_t{header_.width} * header_.height;
-  if (pixels > options.pixel_limit) {
-    throw DecodeError("the picture has " + std::to_string(pixels) +
-                      " pixels, more than the limit of " + std::to_string(options.pixel_limit) +
-                      ": it could be a decompression bomb");
-  }
+  bound_work();
   header_.has_end_marker =
       has_end_marker(session_->source.next_input_byte, session_->source.bytes_in_buffer);
   info.out_color_space = header_.components == 4 ? JCS_CMYK : JCS_RGB;
   session_->may_pad = options.truncated == Truncated::kPad;
   state_ = State::kOpened;
   return header_;
+}
+
+void JpegDecoder::bound_work() {
+  const uint64_t pixels = uint64_t{header_.width} * header_.height;
+  if (pixels > options_.pixel_limit) {  // in Pillow's words
+    throw RefusedImage("Image size (" + std::to_string(pixels) + " pixels) exceeds limit of " +
+                       std::to_string(options_.pixel_limit) +
+                       " pixels, could be decompression bomb DOS attack.");
+  }
+  session_->stop = options_.stop;
+  session_->most_scans = static_cast<int>(
+      std::min<uint64_t>(options_.scan_limit, options_.work_limit / std::max<uint64_t>(pixels, 1)));
+  if (session_->most_scans == 0) {
+    session_->end_kind = JpegSession::End::kTooMany;
+    fail();
+  }
 }
 
 const JpegHeader& JpegDecoder::reduce(int denominator) {
@@ -323,12 +345,14 @@ void JpegDecoder::check_rest() {
     session_->row += row_bytes_;
     if (!session_->run(skips_outside_ ? skip_all_but_last : read_rows_over)) fail();
   }
-  if (!session_->run(finish) && !session_->starved) fail();
+  if (session_->run(finish)) return;
+  if (!session_->starved || session_->end_kind != JpegSession::End::kFailed) fail();
 }
 
 /// After the bytes have ended, nothing libjpeg says is news.
 void JpegDecoder::fail_or_go_blank() {
-  if (!session_->may_pad || !session_->starved) fail();
+  const bool out_of_bytes = session_->starved && session_->end_kind == JpegSession::End::kFailed;
+  if (!session_->may_pad || !out_of_bytes) fail();
   blank_ = true;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,12 @@ struct JpegSession;
 /// bomb.
 constexpr uint64_t kPillowPixelLimit = 2 * uint64_t{89478485};
 
+/// A scan may be a few bytes long and still has every block of the picture visited. Encoders write
+/// about ten.
+constexpr uint32_t kMostScans = 100;
+/// Scans times pixels: about a second of one thread.
+constexpr uint64_t kMostWork = uint64_t{1} << 31;
+
 /// What to do with a picture whose bytes end before its last row.
 enum class Truncated : uint8_t {
   kError,  ///< DecodeError, exactly where Pillow says "image file is truncated"
@@ -23,6 +30,10 @@ enum class Truncated : uint8_t {
 
 struct JpegOptions {
   uint64_t pixel_limit = kPillowPixelLimit;  ///< a picture of more pixels is refused unseen
+  uint32_t scan_limit = kMostScans;          ///< and one of more scans, once they have come
+  uint64_t work_limit = kMostWork;           ///< and one of more scans times pixels
+  /// Looked at after every row of blocks: when it becomes true, the picture is given up.
+  const std::atomic<bool>* stop = nullptr;
   Truncated truncated = Truncated::kError;
   /// Also looks for damage below the region: whatever makes Pillow's whole decode fail makes this
   /// one fail. Costs the time of entropy-decoding the rest.
@@ -123,6 +134,7 @@ class JpegDecoder {
   void fail_or_go_blank();
   void close();
   [[noreturn]] void fail();
+  void bound_work();
 
   std::unique_ptr<JpegSession> session_;
   JpegOptions options_;

@@ -1,6 +1,7 @@
 #include "image/jpeg_decoder_session.h"
 
 #include <cstring>
+#include <limits>
 
 namespace fastloader {
 namespace {
@@ -18,6 +19,24 @@ JpegSession& session_of(j_decompress_ptr info) {
   session.code = session.errors.msg_code;
   session.errors.format_message(info, session.message);
   std::longjmp(session.escape, 1);
+}
+
+[[noreturn]] void give_up(JpegSession& session, JpegSession::End why) {
+  session.end_kind = why;
+  session.code = 0;
+  session.message[0] = '\0';
+  std::longjmp(session.escape, 1);
+}
+
+void on_progress(j_common_ptr info) {
+  JpegSession& session = session_of(info);
+  // Relaxed: nothing is read that whoever stopped has written.
+  if (session.stop != nullptr && session.stop->load(std::memory_order_relaxed)) {
+    give_up(session, JpegSession::End::kStopped);
+  }
+  if (session.info.input_scan_number > session.most_scans) {
+    give_up(session, JpegSession::End::kTooMany);
+  }
 }
 
 void on_output(j_common_ptr) {}
@@ -81,6 +100,10 @@ bool JpegSession::start(const uint8_t* data, size_t size) noexcept {
   code = 0;
   may_pad = false;
   starved = false;
+  end_kind = End::kFailed;
+  most_scans = std::numeric_limits<int>::max();
+  stop = nullptr;
+  progress.progress_monitor = on_progress;
   source.init_source = on_source;
   source.fill_input_buffer = on_fill;
   source.skip_input_data = on_skip;
@@ -92,10 +115,12 @@ bool JpegSession::start(const uint8_t* data, size_t size) noexcept {
   return run([](JpegSession& session) {
     jpeg_create_decompress(&session.info);
     session.info.src = &session.source;
+    session.info.progress = &session.progress;
   });
 }
 
 bool JpegSession::run(Step step) noexcept {
+  end_kind = End::kFailed;  // of libjpeg's own errors, which do not say so themselves
   if (setjmp(escape) != 0) return false;
   step(*this);
   return true;

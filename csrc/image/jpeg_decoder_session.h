@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <csetjmp>
 #include <cstddef>
 #include <cstdint>
@@ -17,15 +18,25 @@ namespace fastloader {
 struct JpegSession {
   using Step = void (*)(JpegSession& session);
 
+  enum class End : uint8_t {
+    kFailed,   ///< libjpeg gave up, or the bytes ended
+    kTooMany,  ///< more scans than `most_scans`
+    kStopped,  ///< `stop` was set
+  };
+
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;
   jpeg_source_mgr source;
+  jpeg_progress_mgr progress;  ///< called for every row of blocks
   std::jmp_buf escape;
   char message[JMSG_LENGTH_MAX];
   int code;      ///< of libjpeg's message; 0 for one of ours
   bool created;  ///< `info` holds something to destroy
   bool may_pad;  ///< when the bytes end, pretend an end marker follows
   bool starved;  ///< the bytes have ended and more were wanted
+  End end_kind;  ///< why run() last said `false`
+  int most_scans;
+  const std::atomic<bool>* stop;
 
   // What steps take and give.
   JDIMENSION crop_left;

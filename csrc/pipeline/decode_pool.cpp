@@ -17,21 +17,33 @@ namespace {
 /// Short enough to lie in a std::string itself, which it has to: there is no memory for another.
 constexpr const char* kOutOfMemory = "out of memory";
 
+using Failure = DecodeBatch::Failure;
+
 /// What a thread says of a sample that failed with the exception it is handling.
-std::string reason_for_failure() noexcept {
+Failure failure_at(size_t position) noexcept {
   try {
     try {
       throw;
     } catch (const std::bad_alloc&) {
-      return kOutOfMemory;
+      return {position, Failure::Kind::kFailed, kOutOfMemory};
+    } catch (const RefusedImage& error) {
+      return {position, Failure::Kind::kRefused, error.what()};
     } catch (const std::exception& error) {
-      return error.what();
+      return {position, Failure::Kind::kFailed, error.what()};
     } catch (...) {
-      return "something that is not a std::exception was thrown";
+      return {position, Failure::Kind::kFailed,
+              "something that is not a std::exception was thrown"};
     }
   } catch (const std::bad_alloc&) {  // of the text
-    return kOutOfMemory;
+    return {position, Failure::Kind::kFailed, kOutOfMemory};
   }
+}
+
+/// In Pillow's words.
+Failure large_at(size_t position, uint64_t pixels, uint64_t limit) {
+  return {position, Failure::Kind::kLarge,
+          "Image size (" + std::to_string(pixels) + " pixels) exceeds limit of " +
+              std::to_string(limit) + " pixels, could be decompression bomb DOS attack."};
 }
 
 }  // namespace
@@ -186,6 +198,7 @@ void DecodePool::cancel(DecodeBatch& batch) {
 
 void DecodePool::stop_locked(DecodeBatch& batch) {
   batch.cancelled_ = true;
+  batch.stopped_.store(true, std::memory_order_relaxed);
   finished_.notify_all();
   queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
                               [&](const auto& queued) { return queued.get() == &batch; }),
@@ -205,16 +218,16 @@ bool DecodePool::claim_locked(Claim* claim) {
   return false;
 }
 
-void DecodePool::finish_locked(const Claim& claim, std::optional<std::string> reason,
+void DecodePool::finish_locked(const Claim& claim, std::optional<Failure> failure,
                                const StageTimes& times) noexcept {
   DecodeBatch& batch = *claim.batch;
   --batch.quota_->working_;
   batch.quota_->times_.add(times);
-  if (reason) {
-    const auto behind = std::find_if(
-        batch.failures_.begin(), batch.failures_.end(),
-        [&](const DecodeBatch::Failure& other) { return other.position > claim.position; });
-    batch.failures_.insert(behind, {claim.position, std::move(*reason)});
+  if (failure) {
+    const auto behind =
+        std::find_if(batch.failures_.begin(), batch.failures_.end(),
+                     [&](const Failure& other) { return other.position > claim.position; });
+    batch.failures_.insert(behind, std::move(*failure));
   }
   ++batch.finished_;
   if (batch.finished_ == batch.indices_.size() || batch.cancelled_) finished_.notify_all();
@@ -252,20 +265,23 @@ void DecodePool::work() {
     lock.unlock();
     left.reset();
     const DecodeBatch& batch = *claim.batch;
-    std::optional<std::string> reason;
+    std::optional<Failure> failure;
     try {
       if (!decoder) decoder.emplace();
       decoder->decode(*batch.job_, batch.index(claim.position), batch.seed(claim.position),
-                      batch.sample(claim.position));
+                      batch.sample(claim.position), &batch.stopped_);
+      if (decoder->large() > 0) {
+        failure = large_at(claim.position, decoder->large(), batch.job_->large_pixels);
+      }
     } catch (...) {
-      reason = reason_for_failure();
+      failure = failure_at(claim.position);
     }
     const size_t kept = decoder ? decoder->scratch_bytes() : 0;
     const StageTimes times = decoder ? decoder->times() : StageTimes{};
     lock.lock();
     scratch_bytes_ += kept - scratch;
     scratch = kept;
-    finish_locked(claim, std::move(reason), times);
+    finish_locked(claim, std::move(failure), times);
     left = std::move(claim.batch);
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -40,9 +41,15 @@ class DecodeQuota {
 /// be; it may be dropped there.
 class DecodeBatch {
  public:
-  /// What became of a sample that the pool could not finish.
+  /// What there is to say of a sample.
   struct Failure {
+    enum class Kind : uint8_t {
+      kFailed,   ///< it could not be finished; another decoder may know how
+      kRefused,  ///< it could not be, and no other decoder is to try
+      kLarge,    ///< it is finished, and so large that somebody may want to know
+    };
     size_t position = 0;
+    Kind kind = Kind::kFailed;
     std::string reason;
   };
 
@@ -70,6 +77,8 @@ class DecodeBatch {
   }
   /// In the order of their positions. Valid once done.
   const std::vector<Failure>& failures() const { return failures_; }
+  /// Becomes true when the batch is stopped: what decodes for it looks there.
+  const std::atomic<bool>& stopped() const { return stopped_; }
   /// Hands over the memory of a batch that is done.
   Memory release_memory() { return std::move(memory_); }
 
@@ -82,6 +91,9 @@ class DecodeBatch {
   const std::vector<uint64_t> seeds_;
   const uint64_t born_in_;  // fork generation
   Memory memory_;
+  // Set under the pool's mutex. Partners: threads that decode, which only ask whether to go on;
+  // relaxed.
+  std::atomic<bool> stopped_{false};
   // Guarded by the pool's mutex until done.
   size_t claimed_ = 0;
   size_t finished_ = 0;
@@ -126,7 +138,8 @@ class DecodePool {
   Wait wait(const DecodeBatch& batch, Clock::time_point deadline);
   /// What was not begun of the batch never will be, and whoever waits for it is told at once.
   void stop(DecodeBatch& batch);
-  /// The same, and waits until no thread works on the batch, at most one sample's time.
+  /// The same, and waits until no thread works on the batch, which a decoding thread leaves after a
+  /// few rows, and a reading one when it has read its file.
   void cancel(DecodeBatch& batch);
 
   /// What the threads have done for a quota so far.
@@ -146,7 +159,7 @@ class DecodePool {
   void stop_locked(DecodeBatch& batch);
   bool claim_locked(Claim* claim);
   /// Allocates nothing: what has no memory for its picture still has to be finished.
-  void finish_locked(const Claim& claim, std::optional<std::string> reason,
+  void finish_locked(const Claim& claim, std::optional<DecodeBatch::Failure> failure,
                      const StageTimes& times) noexcept;
 
   mutable std::mutex mutex_;  // guards everything below, and what batches and quotas say it does

@@ -1,5 +1,6 @@
 #include "pipeline/sample_decoder.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
@@ -64,6 +65,17 @@ uint8_t* at_least(std::vector<uint8_t>& memory, size_t bytes) {
   if (memory.size() < bytes) memory.resize(bytes);
   return memory.data();
 }
+
+// libjpeg asks for the first two; Pillow takes what lacks one of the three for no JPEG.
+constexpr std::array<uint8_t, 3> kSignature{0xFF, 0xD8, 0xFF};
+
+bool begins_as_jpeg(const uint8_t* begin, size_t size) {
+  return size >= kSignature.size() && std::equal(kSignature.begin(), kSignature.end(), begin);
+}
+
+/// What a thread keeps of the room for a file. Beyond, the system's allocator maps memory of its
+/// own anyway, which goes back to the system, and making it anew is little beside such a file.
+constexpr size_t kKeptFile = size_t{32} << 20;
 
 /// Pages of a mapped file come from the disk when they are touched: better here, where it counts as
 /// reading, than one by one in the decoder.
@@ -140,20 +152,35 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
 
 SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index) {
   if (const std::optional<SampleBytes> file = job.source->view(index)) return *file;
-  job.source->read(index, file_);
+  job.source->read_if(index, file_, begins_as_jpeg);
   return SampleBytes{file_.data(), file_.size()};
 }
 
-const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& file) {
-  // libjpeg asks for two bytes; Pillow tells a JPEG by three and takes anything else for no
-  // picture.
-  if (file.size >= 3 && file.data[2] != 0xFF) {
+const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
+                                      const std::atomic<bool>* stop) {
+  if (file.size >= kSignature.size() && !begins_as_jpeg(file.data, file.size)) {
     throw DecodeError("the file does not begin as a JPEG does");
   }
-  return jpeg_.open(file.data, file.size, job.jpeg);
+  JpegOptions options = job.jpeg;
+  options.stop = stop;
+  return jpeg_.open(file.data, file.size, options);
 }
 
-void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out) {
+void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
+                           const std::atomic<bool>* stop) {
+  struct GiveBack {
+    std::vector<uint8_t>& file;
+    ~GiveBack() {
+      if (file.capacity() > kKeptFile) std::vector<uint8_t>().swap(file);
+    }
+  };
+  const GiveBack afterwards{file_};
+  decode_kept(job, index, seed, out, stop);
+}
+
+void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
+                                const std::atomic<bool>* stop) {
+  large_ = 0;
   times_ = StageTimes{};
   times_.pictures = 1;
   const bool traced = trace::on();
@@ -163,7 +190,9 @@ void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, v
   touch(file);
   times_.read = lap();
   times_.bytes = file.size;
-  const JpegHeader& header = open(job, file);
+  const JpegHeader& header = open(job, file, stop);
+  const uint64_t pixels = uint64_t{header.width} * header.height;
+  if (pixels > job.large_pixels) large_ = pixels;
   const SampleGeometry geometry =
       draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
   int denominator = 1;

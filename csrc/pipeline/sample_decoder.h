@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,8 @@ struct ImageJob {
   std::shared_ptr<const Source> source;
   ImageTransform transform;
   JpegOptions jpeg;
+  /// A picture of more pixels is decoded, and worth a warning: Image.MAX_IMAGE_PIXELS.
+  uint64_t large_pixels = kPillowPixelLimit / 2;
   /// Pictures that are shrunk by that much anyway are decoded at 1/2, 1/4 or 1/8 of their size.
   /// Boxes and flips stay those of the full size. (Measured and left out: colour that is not
   /// interpolated gains nothing, the fast IDCT 2 %.)
@@ -47,8 +50,12 @@ class SampleDecoder {
   SampleDecoder() = default;
 
   /// Reads, decodes, crops, resizes, flips and writes `job.sample_bytes()` at `out`. Throws
-  /// SourceError, DecodeError, UnsupportedImage; what is at `out` is undefined then.
-  void decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out);
+  /// SourceError, DecodeError, UnsupportedImage, RefusedImage, and Stopped soon after `*stop` has
+  /// become true; what is at `out` is undefined then.
+  void decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
+              const std::atomic<bool>* stop = nullptr);
+  /// Of the last picture, if it has more than the job's `large_pixels`; otherwise 0.
+  uint64_t large() const { return large_; }
   /// What the last decode() took; of one that failed, as far as it came.
   const StageTimes& times() const { return times_; }
 
@@ -60,14 +67,18 @@ class SampleDecoder {
   /// The box and flips of a sample, from its header.
   SampleGeometry geometry(const ImageJob& job, uint64_t index, uint64_t seed);
 
-  /// Memory kept from picture to picture, libjpeg's own tables aside.
+  /// Memory kept from picture to picture, libjpeg's own tables aside: what usual pictures need.
+  /// What only an unusually large one had needed is given back behind it.
   size_t scratch_bytes() const {
     return file_.capacity() + pixels_.capacity() + jpeg_.scratch_bytes() + resizer_.scratch_bytes();
   }
 
  private:
   SampleBytes fetch(const ImageJob& job, uint64_t index);
-  const JpegHeader& open(const ImageJob& job, const SampleBytes& file);
+  const JpegHeader& open(const ImageJob& job, const SampleBytes& file,
+                         const std::atomic<bool>* stop = nullptr);
+  void decode_kept(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
+                   const std::atomic<bool>* stop);
   /// Starts the resize of a picture that was decoded at 1/`denominator` and returns the part of it
   /// that the resize wants.
   CropBox begin(const ImageJob& job, const SampleGeometry& geometry, int denominator, void* out);
@@ -81,6 +92,7 @@ class SampleDecoder {
   std::vector<uint8_t> pixels_;  // the finished picture, where its final layout is another
   uint8_t* finished_ = nullptr;  // where the finished NHWC picture lies
   StageTimes times_;
+  uint64_t large_ = 0;
   uint64_t decodes_ = 0;
 };
 

@@ -21,16 +21,24 @@ class DelayedSource final : public Source {
 
   uint64_t size() const override { return source_->size(); }
   void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
+    wait();
+    source_->read(index, bytes);
+  }
+  void read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look) const override {
+    wait();
+    source_->read_if(index, bytes, look);
+  }
+  std::string name(uint64_t index) const override { return source_->name(index); }
+
+ private:
+  void wait() const {
     timespec left{};
     left.tv_sec = static_cast<time_t>(delay_.count() / 1'000'000);
     left.tv_nsec = static_cast<long>(delay_.count() % 1'000'000 * 1000);
     while (nanosleep(&left, &left) != 0 && errno == EINTR) {
     }
-    source_->read(index, bytes);
   }
-  std::string name(uint64_t index) const override { return source_->name(index); }
 
- private:
   const std::shared_ptr<const Source> source_;
   const std::chrono::microseconds delay_;
 };

@@ -39,6 +39,9 @@ class File {
 
 constexpr size_t kLeastGrowth = size_t{64} << 10;
 
+/// What is read at first of a file that is looked at: most pictures, in one call of the system.
+constexpr size_t kBeginning = size_t{256} << 10;
+
 /// No picture is that large; a disk image or a sparse file may be larger than the memory.
 constexpr off_t kLargestFile = off_t{1} << 30;
 
@@ -65,7 +68,7 @@ std::string FolderSource::name(uint64_t index) const {
   return std::string(paths_ + begin, ends_[index] - begin);
 }
 
-void FolderSource::read(uint64_t index, std::vector<uint8_t>& bytes) const {
+void FolderSource::read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look) const {
   const std::string path = name(index);
   // The system, and a message, would take what stands before it for the path.
   if (path.find('\0') != std::string::npos) fail(path.c_str(), "a zero byte in the path");
@@ -78,9 +81,15 @@ void FolderSource::read(uint64_t index, std::vector<uint8_t>& bytes) const {
   if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
   if (status.st_size > kLargestFile) fail(path, "more than 1 GiB");
   // Room for one byte more than there should be, so that the end is seen without making room again.
-  bytes.resize(static_cast<size_t>(status.st_size) + 1);
+  const size_t whole = static_cast<size_t>(status.st_size) + 1;
+  bytes.resize(look == nullptr ? whole : std::min(whole, kBeginning));
   size_t got = 0;
   for (;;) {
+    if (look != nullptr && got == bytes.size()) {
+      if (!look(bytes.data(), got)) break;
+      look = nullptr;
+      bytes.resize(std::max(whole, got));
+    }
     // The file is growing, or of a file system that does not tell sizes.
     if (got == bytes.size()) bytes.resize(got + std::max(got, kLeastGrowth));
     const ssize_t more = ::read(file.get(), bytes.data() + got, bytes.size() - got);

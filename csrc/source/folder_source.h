@@ -17,7 +17,10 @@ class FolderSource final : public Source {
   FolderSource(const char* paths, uint64_t path_bytes, const uint64_t* ends, uint64_t count);
 
   uint64_t size() const override { return count_; }
-  void read(uint64_t index, std::vector<uint8_t>& bytes) const override;
+  void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
+    read_if(index, bytes, nullptr);
+  }
+  void read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look) const override;
   std::string name(uint64_t index) const override;
 
  private:

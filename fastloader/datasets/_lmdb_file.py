@@ -161,6 +161,11 @@ class Environment:
         inside = (extents <= os.fstat(self._descriptor).st_size).all()
         return extents.astype(np.int64) if inside else np.zeros((0, 2), np.int64)
 
+    def entries(self) -> int:
+        """How many there are, as the file says, and no more than it has room for."""
+        said = self._environment.stat()["entries"]
+        return int(min(said, os.fstat(self._descriptor).st_size // 8))
+
     def get(self, key: bytes) -> memoryview | None:
         """Zero-copy."""
         found: memoryview | None = self._transaction.get(key)

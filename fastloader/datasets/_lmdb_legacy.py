@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fastloader.datasets._lmdb_file import Environment
-from fastloader.datasets._pillow import image_module
+from fastloader.datasets._pillow import decoded_rgb, image_module
 
 # Not numpy's own constructors: their __setstate__ believes what a pickle says about the layout of
 # memory, so that a crafted dtype turns bytes into pointers. These take numbers and text only.
@@ -90,7 +90,19 @@ for _core in ("core", "_core"):
     _ALLOWED[f"numpy.{_core}.numeric", "_frombuffer"] = _CONSTRUCTORS.from_buffer
 
 
-class _Unpickler(pickle.Unpickler):
+# A few bytes may stand for a list within lists that nobody ever comes to the end of, or for a tuple that
+# takes hours to hash. So this is the unpickler in Python. The one in C makes room for any number of
+# remembered values and hashes whatever is a key, and neither can be forbidden there.
+_Python: Any = pickle._Unpickler
+
+_KEYS = (str, bytes, int, float, bool, type(None))
+
+
+class _Unpickler(_Python):
+    dispatch: ClassVar[dict[int, Any]] = dict(_Python.dispatch)
+    for _opcode in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.NEXT_BUFFER):
+        del dispatch[_opcode[0]]
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(
@@ -99,16 +111,50 @@ class _Unpickler(pickle.Unpickler):
             )
         return _ALLOWED[module, name]
 
+    def _check_keys(self, keys: list[Any]) -> None:
+        for key in keys:
+            if type(key) not in _KEYS:
+                raise pickle.UnpicklingError(f"a {type(key).__name__} as the key of a dict")
 
-def _plain(value: Any) -> Any:
-    """With ordinary arrays in the place of `_Array`."""
-    if isinstance(value, _Array):
-        return value.view(np.ndarray)
-    if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
-    if type(value) is dict:
-        return {key: _plain(inner) for key, inner in value.items()}
-    return value
+    def load_dict(self) -> None:
+        self._check_keys(self.stack[::2])
+        _Python.load_dict(self)
+
+    def load_setitem(self) -> None:
+        self._check_keys(self.stack[-2:-1])
+        _Python.load_setitem(self)
+
+    def load_setitems(self) -> None:
+        self._check_keys(self.stack[::2])
+        _Python.load_setitems(self)
+
+    def load_bytearray8(self) -> None:  # how protocol 5 writes an array; not before they are there
+        self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+    dispatch[pickle.DICT[0]] = load_dict
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
+
+class _Plain:
+    """Calling it gives a value with ordinary arrays in the place of `_Array`. A value that is
+    remembered in a pickle counts each time that it is used: ``most`` values in all."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def __call__(self, value: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise pickle.UnpicklingError(f"a pickle of {self._most} bytes stands for more values")
+        if isinstance(value, _Array):
+            return value.view(np.ndarray)
+        if type(value) in (list, tuple):
+            return type(value)(map(self, value))
+        if type(value) is dict:
+            return {key: self(inner) for key, inner in value.items()}
+        return value
 
 
 def _unpickled(environment: Environment, key: bytes) -> Any:
@@ -116,7 +162,7 @@ def _unpickled(environment: Environment, key: bytes) -> Any:
     if data is None:
         raise ValueError(f"{environment.path}: the key {key!r} is missing")
     try:
-        return _plain(_Unpickler(io.BytesIO(data)).load())
+        return _Plain(len(data))(_Unpickler(io.BytesIO(data)).load())
     except Exception as error:
         raise ValueError(f"{environment.path}: the value of key {key!r}: {error}") from error
 
@@ -135,7 +181,20 @@ def read_keys(environment: Environment) -> list[bytes]:
             f"{environment.path} has neither __keys__ nor __len__: it is not of the recipe that "
             "legacy=True reads"
         )
-    return [str(index).encode() for index in range(int(_unpickled(environment, b"__len__")))]
+    count = _unpickled(environment, b"__len__")
+    if isinstance(count, np.generic | np.ndarray) and count.size == 1:
+        count = count.item()
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise ValueError(f"{environment.path}: __len__ is {count!r}, not a number of samples")
+    # What stands in the file may claim any number. Its records have keys, of which the last is there.
+    if count > environment.entries() or (
+        count and environment.get(str(count - 1).encode()) is None
+    ):
+        raise ValueError(
+            f"{environment.path}: __len__ is {count}, but the file holds "
+            f"{environment.entries()} records at most, key {str(count - 1).encode()!r} not among them"
+        )
+    return [str(index).encode() for index in range(count)]
 
 
 def _as_bytes(environment: Environment, key: Any) -> bytes:
@@ -162,8 +221,7 @@ def _decoded(image: Any) -> Any:
     if isinstance(image, np.ndarray) and image.ndim == 1 and image.dtype == np.uint8:
         image = image.tobytes()  # an encoded file, read as an array
     if isinstance(image, bytes | bytearray):
-        with image_module().open(io.BytesIO(image)) as opened:
-            return opened.convert("RGB")
+        return decoded_rgb(io.BytesIO(image))
     if isinstance(image, np.ndarray):
         return image_module().fromarray(image).convert("RGB")
     raise TypeError(f"a {type(image).__name__} is neither bytes nor an array")

@@ -21,7 +21,7 @@ from fastloader.datasets._lmdb_file import (
     open_environment,
     read_meta,
 )
-from fastloader.datasets._pillow import image_module
+from fastloader.datasets._pillow import decoded_rgb
 from fastloader.datasets.image_folder import as_tensor_chain, checked_index
 
 
@@ -152,8 +152,7 @@ class LMDBDataset(Dataset[Any]):
     def open_rgb(self, index: int) -> Any:
         """The picture through Pillow, in RGB."""
         self.will_need([index])
-        with image_module().open(io.BytesIO(self.record(index).image)) as opened:
-            return opened.convert("RGB")
+        return decoded_rgb(io.BytesIO(self.record(index).image))
 
     def __len__(self) -> int:
         return self._count

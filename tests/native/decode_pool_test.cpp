@@ -163,7 +163,11 @@ TEST(threads_that_yield_to_others_are_nicer_and_so_are_later_ones) {
   pool.grow(1);
   pool.lower_priority();
   pool.grow(2);
-  expect_done(pool, submitted(pool, loader.batch(range(0, 8))));
+  loader.source->hold_all();
+  const Batch batch = submitted(pool, loader.batch(range(0, 8)));
+  loader.source->wait_begun(2);  // both are at work
+  loader.source->open_all();
+  expect_done(pool, batch);
   const int mine = getpriority(PRIO_PROCESS, 0);
   size_t nicer = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {

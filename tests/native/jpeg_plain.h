@@ -22,11 +22,12 @@ class PlainJpeg {
     kFine,
     kError,      ///< libjpeg gave up
     kTruncated,  ///< the bytes ended before the last row
-    kRefused,    ///< more pixels than the limit
+    kRefused,    ///< more pixels, or more scans times pixels, than the limit
   };
 
-  PlainJpeg(const uint8_t* data, size_t size, bool pad, uint64_t pixel_limit, int denominator = 1)
-      : pad_(pad), pixel_limit_(pixel_limit), denominator_(denominator) {
+  PlainJpeg(const uint8_t* data, size_t size, bool pad, uint64_t pixel_limit, int denominator = 1,
+            uint64_t work_limit = UINT64_MAX)
+      : pad_(pad), pixel_limit_(pixel_limit), work_limit_(work_limit), denominator_(denominator) {
     state_.info.err = jpeg_std_error(&state_.errors);
     state_.errors.error_exit = [](j_common_ptr info) {
       std::longjmp(static_cast<State*>(info->client_data)->escape, 1);
@@ -35,6 +36,12 @@ class PlainJpeg {
       if (level < 0) ++info->err->num_warnings;
     };
     state_.info.client_data = &state_;
+    state_.progress.progress_monitor = [](j_common_ptr info) {
+      State& state = *static_cast<State*>(info->client_data);
+      if (state.info.input_scan_number <= state.most_scans) return;
+      state.too_many = true;
+      std::longjmp(state.escape, 1);
+    };
     state_.source.init_source = [](j_decompress_ptr) {};
     state_.source.term_source = [](j_decompress_ptr) {};
     state_.source.resync_to_restart = jpeg_resync_to_restart;
@@ -74,6 +81,9 @@ class PlainJpeg {
     jpeg_error_mgr errors;
     jpeg_source_mgr source;
     std::jmp_buf escape;
+    jpeg_progress_mgr progress;
+    int64_t most_scans;
+    bool too_many;
     size_t owed;  // bytes still to be skipped when more come
     JSAMPROW row;
     int result;
@@ -112,7 +122,8 @@ class PlainJpeg {
     return Outcome::kFailed;
   }
 
-  static End end_of(Outcome outcome) {
+  End end_of(Outcome outcome) const {
+    if (state_.too_many) return End::kRefused;
     if (outcome == Outcome::kSuspended) return End::kTruncated;
     return outcome == Outcome::kDone ? End::kFine : End::kError;
   }
@@ -143,6 +154,10 @@ class PlainJpeg {
     if (uint64_t{state_.info.image_width} * state_.info.image_height > pixel_limit_) {
       return End::kRefused;
     }
+    const uint64_t pixels = uint64_t{state_.info.image_width} * state_.info.image_height;
+    state_.most_scans =
+        static_cast<int64_t>(std::min<uint64_t>(100, work_limit_ / std::max<uint64_t>(pixels, 1)));
+    state_.info.progress = &state_.progress;
     state_.info.out_color_space = components == 4 ? JCS_CMYK : JCS_RGB;
     state_.info.scale_num = 1;
     state_.info.scale_denom = static_cast<unsigned>(denominator_);
@@ -187,6 +202,7 @@ class PlainJpeg {
 
   bool pad_;
   uint64_t pixel_limit_;
+  uint64_t work_limit_;
   int denominator_;
   State state_ = {};
   std::vector<uint8_t> rest_;

@@ -5,6 +5,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import resource
 import stat
 import subprocess
 import sys
@@ -350,6 +351,50 @@ def test_legacy_labels_of_every_kind(tmp_path, label, protocol):
         assert np.array_equal(read["boxes"][0], label["boxes"][0])
     else:
         assert read == label.item()
+
+
+# A pickle of a list of two, that of a list of two, and so on: what it stands for doubles with each.
+NESTED = b"\x80\x02]" + b"q\x00]h\x00ah\x00a" * 60 + b"."
+# The same of tuples, as the key of a dict: it would have to be hashed.
+HASHED = b"\x80\x02}K\x01" + b"q\x00h\x00\x86" * 60 + b"Nsq\x01."
+REMEMBERED = b"\x80\x02Nr\xff\xff\xff\x7f."  # as number 2147483647
+
+
+@pytest.mark.parametrize("value", [NESTED, HASHED], ids=["lists", "keys"])
+@pytest.mark.parametrize("place", [b"__keys__", b"__len__", b"0"])
+def test_legacy_pickles_of_a_few_bytes_take_no_time(tmp_path, place, value):
+    pairs = {b"0": pickle.dumps((ARRAY, 1)), b"__len__": pickle.dumps(1), place: value}
+    path = write(tmp_path / "old", sorted(pairs.items()))
+    program = (
+        "import resource\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "from fastloader.datasets import LMDBDataset\n"
+        f"try: LMDBDataset({str(path)!r}, legacy=True)[0]\n"
+        "except ValueError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and f"the value of key {place!r}" in done.stdout, done
+
+
+def test_legacy_pickles_of_a_few_bytes_take_no_memory(tmp_path):
+    pairs = [(b"0", REMEMBERED), (b"__len__", pickle.dumps(1))]
+    records = LMDBDataset(write(tmp_path / "old", pairs), legacy=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 36, hard))
+    try:
+        with pytest.raises(ValueError, match="NoneType is neither bytes nor an array"):
+            records[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.parametrize("count", [10**10, 3, -1, "2", None, 1.5, True])
+def test_legacy_count_of_records_that_are_not_there(tmp_path, count):
+    pairs = [(b"0", pickle.dumps((ARRAY, 0))), (b"__len__", pickle.dumps(count))]
+    with pytest.raises(ValueError, match=r"__len__ is "):
+        LMDBDataset(write(tmp_path / "old", pairs), legacy=True)
 
 
 def test_legacy_of_what_is_not(tmp_path, packed):

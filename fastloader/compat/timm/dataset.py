@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from fastloader.compat.timm.readers import create_reader
-from fastloader.datasets._pillow import image_module
+from fastloader.datasets._pillow import check_work, image_module
 
 _log = logging.getLogger("fastloader")
 
@@ -97,6 +97,7 @@ class ImageDataset(Dataset[Any]):
         if self.load_bytes:
             with file:
                 return file.read()
+        check_work(file)
         image = image_module().open(file)
         if not self.input_img_mode:
             return image  # as in timm: undecoded, its file open

@@ -1,0 +1,275 @@
+"""Small files that would keep a decoder busy for minutes: refused by name, on every way, before Pillow
+has them, and nobody waits for one."""
+
+import _thread
+import io
+import random
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from bombs import progressive
+from pictures import jpeg_kinds, picture, plain_folder, save_jpeg
+from PIL import Image
+from torch.utils.data import DataLoader
+
+import fastloader
+from fastloader import FastLoader
+from fastloader import transforms as T
+from fastloader._files import FolderFiles
+from fastloader.datasets import ImageFolder, _jpeg_work, _pillow
+
+CHAIN = T.Resize((24, 20))
+HUGE = progressive(8000, 8000, 5000)  # a minute
+MANY = progressive(40, 30, 101)
+# The native decoder leaves these to Pillow.
+FOR_PILLOW = progressive(8000, 8000, 5000, arithmetic=True)
+
+needs_native = pytest.mark.skipif(
+    fastloader._extension.load() is None, reason="needs the native module"
+)
+
+
+@pytest.fixture(params=["cpu", "twin", "streams"])
+def device(request, enter_way):
+    enter_way(request.param)
+    return {"device": "cpu"}
+
+
+@pytest.fixture
+def never_pillow(monkeypatch):
+    """Pillow decodes nothing of what a test calls a bomb."""
+    opened = Image.open
+
+    def guarded(file, *arguments, **options):
+        name = getattr(file, "name", "")
+        assert "bomb" not in str(name), "Pillow was given a bomb"
+        return opened(file, *arguments, **options)
+
+    monkeypatch.setattr(Image, "open", guarded)
+
+
+def folder(root, *bombs):
+    """Four pictures, and the bombs behind them."""
+    plain_folder(root, 4, classes=1)
+    for number, data in enumerate(bombs):
+        (root / "c0" / f"zbomb{number}.jpg").write_bytes(data)
+    return ImageFolder(str(root), CHAIN)
+
+
+REFUSED = [
+    pytest.param(HUGE, "8000x8000 pixels has more than 33 scans", id="scans times pixels"),
+    pytest.param(MANY, "40x30 pixels has more than 100 scans", id="scans"),
+    pytest.param(FOR_PILLOW, "8000x8000 pixels has more than 33 scans", id="arithmetic"),
+]
+
+
+@pytest.mark.parametrize(("data", "words"), REFUSED)
+def test_an_indexed_sample_is_refused(tmp_path, never_pillow, data, words):
+    dataset = folder(tmp_path, data)
+    with pytest.raises(Image.DecompressionBombError, match=words) as raised:
+        dataset[4]
+    assert "; 100 are the most, and 2147483648 for scans times pixels" in str(raised.value)
+    assert dataset[0][0].shape == (3, 24, 20)
+
+
+@needs_native
+@pytest.mark.parametrize(("data", "words"), REFUSED)
+def test_the_native_path_refuses_in_the_same_words(tmp_path, device, never_pillow, data, words):
+    dataset = folder(tmp_path, data)
+    loader = FastLoader(dataset, 2, num_workers=2, **device)
+    assert loader.plan().startswith("native images")
+    iterator = iter(loader)
+    assert len(next(iterator)[0]) == len(next(iterator)[0]) == 2
+    with pytest.raises(Image.DecompressionBombError, match=words) as raised:
+        next(iterator)
+    with pytest.raises(Image.DecompressionBombError) as alone:
+        dataset[4]
+    assert str(raised.value) == str(alone.value)
+
+
+@needs_native
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_a_refused_sample_is_a_bad_sample(tmp_path, never_pillow, on_error):
+    dataset = folder(tmp_path, MANY)
+    loader = FastLoader(dataset, 5, on_error=on_error)
+    ((images, _labels),) = loader
+    assert len(images) == (4 if on_error == "skip" else 5)
+
+
+@pytest.mark.parametrize("data", [HUGE, FOR_PILLOW], ids=["progressive", "arithmetic"])
+def test_worker_processes_refuse(tmp_path, data):
+    dataset = folder(tmp_path, data, data)
+    begun = time.process_time()
+    loader = FastLoader(dataset, 1, num_workers=2, native=False)
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+    for _ in range(2):
+        with pytest.raises(Image.DecompressionBombError, match="more than 33 scans"):
+            next(iterator)
+    loader.close()
+    assert time.process_time() - begun < 5
+
+
+@needs_native
+def test_close_while_every_thread_is_at_one(tmp_path, device):
+    """Of the most scans that are allowed: nothing but the end of the epoch ends these early."""
+    dataset = folder(tmp_path, *[progressive(8000, 8000, 33)] * 6)
+    loader = FastLoader(dataset, 2, num_workers=3, **device)
+    iterator = iter(loader)
+    before = fastloader._native.decode_cpu_seconds()
+    while fastloader._native.decode_cpu_seconds() - before < 0.1:  # they are under way
+        time.sleep(0.01)
+    begun = time.process_time()
+    loader.close()
+    assert time.process_time() - begun < 1
+    del iterator
+    # Nobody goes on with any: the pool is another loader's at once.
+    assert len(list(FastLoader(torch.utils.data.Subset(dataset, range(4)), 2, num_workers=3))) == 2
+
+
+class Gate:
+    """Pillow at work on a file, for as long as a test says."""
+
+    def __init__(self, monkeypatch, then=lambda: None):
+        self.begun = threading.Event()
+        self.open = threading.Event()
+        self.left = threading.Event()
+        opened = FolderFiles.open_rgb
+
+        def held(files, index):
+            if "bomb" not in files.name(index):
+                return opened(files, index)
+            self.begun.set()
+            then()
+            self.open.wait(60)
+            self.left.set()
+            raise OSError("too late")
+
+        monkeypatch.setattr(FolderFiles, "open_rgb", held)
+
+
+@needs_native
+def test_close_while_pillow_repairs(tmp_path, device, monkeypatch):
+    gate = Gate(monkeypatch)
+    loader = FastLoader(folder(tmp_path, b"no picture"), 5, num_workers=2, **device)
+    iterator = iter(loader)
+    ended = []
+
+    def consume():
+        try:
+            next(iterator)
+        except (StopIteration, fastloader.Error) as error:
+            ended.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    assert gate.begun.wait(60)
+    loader.close()
+    consumer.join(60)
+    assert ended and not gate.left.is_set()
+    gate.open.set()
+
+
+@needs_native
+def test_ctrl_c_while_pillow_repairs(tmp_path, enter_way, monkeypatch):
+    enter_way("cpu")
+    gate = Gate(monkeypatch, then=_thread.interrupt_main)
+    loader = FastLoader(folder(tmp_path, b"no picture"), 5, num_workers=2)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loader))
+    assert gate.begun.is_set() and not gate.left.is_set()
+    gate.open.set()
+    assert gate.left.wait(60)
+
+
+def test_real_pictures_have_few_scans(tmp_path):
+    rng = random.Random(5)
+    for name, mode, options in jpeg_kinds():
+        path = tmp_path / f"{name}.jpg"
+        save_jpeg(rng, path, mode=mode, **options)
+        data = path.read_bytes()
+        assert _jpeg_work.excess(io.BytesIO(data)) is None, name
+        # Wherever the bytes end.
+        for cut in rng.sample(range(len(data)), 20):
+            assert _jpeg_work.excess(io.BytesIO(data[:cut])) is None, name
+    for noise in range(50):
+        data = b"\xff\xd8\xff" + random.Random(noise).randbytes(3000)
+        _jpeg_work.excess(io.BytesIO(data))
+
+
+def test_what_looks_like_a_scan_in_a_segment_is_none():
+    """A thumbnail in EXIF is a JPEG in a JPEG."""
+    buffer = io.BytesIO()
+    picture(random.Random(1), 60, 50).save(
+        buffer, "JPEG", progressive=True, comment=b"\xff\xda" * 500
+    )
+    assert _jpeg_work.excess(io.BytesIO(buffer.getvalue())) is None
+    assert _pillow.decoded_rgb(io.BytesIO(buffer.getvalue())).size == (60, 50)
+
+
+@pytest.mark.parametrize("scans", [99, 100, 101, 400])
+def test_both_decoders_count_alike(tmp_path, scans):
+    dataset = folder(tmp_path, progressive(40, 30, scans))
+    reason = _jpeg_work.excess(io.BytesIO(progressive(40, 30, scans)))
+    assert (reason is None) == (scans <= 100)
+    if fastloader._extension.load() is None:
+        return
+    loader = FastLoader(dataset, 5)
+    if reason is None:
+        ((images, _labels),) = loader
+        assert torch.equal(images[4], dataset[4][0])
+        return
+    with pytest.raises(Image.DecompressionBombError) as raised:
+        next(iter(loader))
+    assert str(raised.value) == reason
+
+
+# --- Image.MAX_IMAGE_PIXELS ---------------------------------------------------------------------
+
+
+def outcome(make):
+    """(exception or None, warnings) of it."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        try:
+            make()
+            raised = None
+        except Exception as error:
+            raised = error
+    bombs = [each for each in heard if each.category is Image.DecompressionBombWarning]
+    return type(raised), str(raised), [str(each.message) for each in bombs]
+
+
+@needs_native
+@pytest.mark.parametrize("limit", [None, 1_000_000, 1200, 1199, 1000, 600, 599, 100, 0])
+def test_the_pixel_limit_is_the_users(tmp_path, device, monkeypatch, limit):
+    """1200 pixels: fine, worth a warning, refused; as Pillow has it."""
+    (tmp_path / "c").mkdir()
+    picture(random.Random(2), 40, 30).save(tmp_path / "c" / "a.jpg")
+    dataset = ImageFolder(str(tmp_path), CHAIN)
+    loader = FastLoader(dataset, 1, **device)
+    list(loader)  # the limit is looked at in each epoch
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    wanted = outcome(lambda: list(DataLoader(dataset, 1)))
+    assert outcome(lambda: list(loader)) == wanted
+    if limit is not None and limit < 1200:
+        assert wanted[2] or wanted[0] is Image.DecompressionBombError
+
+
+@needs_native
+def test_a_warning_that_a_filter_makes_an_error(tmp_path, device, monkeypatch):
+    dataset = folder(tmp_path)
+    large = Path(dataset.path(3))
+    picture(random.Random(2), 400, 300).save(large)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        iterator = iter(FastLoader(dataset, 2, **device))
+        assert len(next(iterator)[0]) == 2
+        with pytest.raises(Image.DecompressionBombWarning, match="120000 pixels"):
+            next(iterator)
