@@ -483,6 +483,10 @@ class ImageIterator(Iterator[Any]):
             )
         return found
 
+    def end_decoding(self) -> None:
+        """Of a source that another iterator closes."""
+        self.close()
+
     def close(self) -> None:
         """Ends the epoch early; a thread that decodes gives its picture up."""
         self._index_batches = None

@@ -57,7 +57,11 @@ class DeliveryIterator(Iterator[Any]):
 
     def close(self) -> None:
         """Ends the epoch early; further calls of next() raise StopIteration."""
-        self._source = None
+        source, self._source = self._source, None
+        # Another thread may be in its next(), and decode threads at its pictures.
+        end_decoding = getattr(type(source), "end_decoding", None)
+        if end_decoding is not None:
+            end_decoding(source)
 
     def _shutdown_workers(self) -> None:
         """Of torch's worker iterator: ends the epoch, and the workers with it."""

@@ -120,7 +120,7 @@ def test_a_batch_that_is_not_done_shows_nothing(submitted):
         with pytest.raises(ValueError, match=r"call wait\(\) first"):
             call()
     assert batch.wait()
-    assert [position for position, _ in batch.failures()] == [0, 1]
+    assert [position for position, *_ in batch.failures()] == [0, 1]
 
 
 def test_a_position_that_the_batch_has_not(submitted):
