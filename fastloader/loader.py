@@ -758,8 +758,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ahead. Small, picklable and JSON-able, unless a sampler or dataset has a state that is not. With
         ``distributed`` it is the same on every rank. See docs/resume.md.
 
-        Raises ValueError with ``in_order=False`` in the middle of an epoch of worker threads, an iterable
-        dataset, or a distributed sampler.
+        Raises ValueError with ``in_order=False`` in the middle of an epoch of worker threads, of an
+        iterable dataset, or with a distributed sampler.
         """
         return self._runtime.position.state_dict(self)
 
