@@ -122,7 +122,7 @@ class Sender:
         slot = self._current
         if (
             slot is None
-            or type(first) is not torch.Tensor
+            or type(first).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
             or first.device.type != "cpu"
             or first.layout is not torch.strided
             or first.is_nested
@@ -139,8 +139,9 @@ class Sender:
             self._full = True
             return None
         storage = torch.from_dlpack(capsule).untyped_storage()
-        out = torch.empty(0, dtype=first.dtype, device="cpu")
-        out.set_(storage, 0, (len(batch), *first.shape))  # type: ignore[call-overload]
+        # As default_collate makes it, or the batch of a tensor subclass would be of another type.
+        typed = torch.TypedStorage(wrap_storage=storage, dtype=first.dtype, _internal=True)
+        out = first.new(typed).resize_(len(batch), *first.shape)
         begun = time.perf_counter()
         torch.stack(batch, 0, out=out)
         self._collating += time.perf_counter() - begun
