@@ -136,12 +136,20 @@ class ThreadRule:
         self.why = _of_share("the loop has not been watched for long enough")
         self._looks: list[Interval] = []  # the last ones with so many threads
         self._before: tuple[int, float] | None = None  # threads and pictures/s before an attempt
+        # Speeds that the loop has had, of which what was found out is true: a loop has to be slower or
+        # faster than ever for it to be found out anew. One with two speeds in turn would otherwise
+        # be found out about for ever.
+        self._slowest, self._fastest = math.inf, 0.0
+        self._known = False  # whether the speed is, that it has had since a limit was found
         self._forget()
 
     def _forget(self) -> None:
         self._most, self._least = 8 * self.share, 1
         self._plenty = self.share  # were enough for the loop, or are all there is
-        self._known_rate = 0.0  # of the loop, since a limit was found
+        self._known = False
+
+    def _know(self, rate: float) -> None:
+        self._slowest, self._fastest = min(self._slowest, rate), max(self._fastest, rate)
 
     @property
     def saves(self) -> bool:
@@ -152,7 +160,7 @@ class ThreadRule:
         if self.saves and seen.wait_share >= self.HUNGRY:
             # It had been enough for a while. Not to be tried again: each time costs.
             self._least = self._plenty
-            self._known_rate = 0.0
+            self._known = False
             self._choose(self._plenty)
             why = f"with fewer the loop waits {100 * seen.wait_share:.0f} % of its time"
             self.why = _of_share(why) if self.threads == self.share else why
@@ -167,7 +175,9 @@ class ThreadRule:
             if plain:
                 self._looks = [seen]
             elif self._middle("rate") < rate_before * self.GAIN:
-                self._most, self._known_rate = before, rate_before
+                self._most = before
+                self._know(rate_before)
+                self._known = True
                 self._choose(before)
                 waiting = "threads wait for storage or a processor"
                 self.why = f"{waiting}, but more than {before} were no faster"
@@ -175,11 +185,12 @@ class ThreadRule:
         enough_looks = len(self._looks) == self.LOOKS
         if enough_looks and (self._least > 1 or self._most < 8 * self.share):
             rate = self._middle("rate")
-            if not self._known_rate:
-                self._known_rate = rate
-            elif not 0.5 * self._known_rate < rate < 2 * self._known_rate:
+            if self._known and not 0.5 * self._slowest < rate < 2 * self._fastest:
                 # Another loop, another storage: what was found out is no longer so.
                 self._forget()
+            else:
+                self._known = True
+            self._know(rate)
         waits = self._middle("wait_share")
         if waits >= self.HUNGRY:
             self._feed(waits, enough_looks)
@@ -214,6 +225,7 @@ class ThreadRule:
         if enough > 0.9 * self.threads:  # it would go on for ever, by one at a time
             return
         self._plenty = max(self.share, self.threads)
+        self._know(self._middle("rate"))
         self._choose(enough)
         self.why = (
             f"the loop does not wait with {enough}; the other processors are the training step's"

@@ -19,8 +19,8 @@ def image_module() -> Any:
         from PIL import Image
     except ImportError as error:
         raise ImportError(
-            "this needs PIL: pip install 'fastloader[pillow]' (Pillow) or "
-            "pip install 'fastloader[simd]' (Pillow-SIMD, faster)"
+            "this needs PIL: pip install pillow, or pip install pillow-simd (faster, but it resizes "
+            "otherwise)"
         ) from error
     return Image
 
