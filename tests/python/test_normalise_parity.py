@@ -65,11 +65,14 @@ def test_all_256_values(way, dtype, channels_last):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_random_constants(way, dtype):
-    """Also large, tiny and negative ones."""
+    """Also tiny ones, a mean below 0, and both at 1, above which they are refused."""
     generator = torch.Generator().manual_seed(20)
     for _ in range(5):
-        mean = (torch.rand(3, generator=generator, dtype=torch.float64) * 4 - 2).tolist()
-        std = (10 ** (torch.rand(3, generator=generator, dtype=torch.float64) * 6 - 3)).tolist()
+        mean = [*(torch.rand(2, generator=generator, dtype=torch.float64) * 3 - 2).tolist(), 1.0]
+        std = [
+            *(10 ** (torch.rand(2, generator=generator, dtype=torch.float64) * 3 - 3)).tolist(),
+            1.0,
+        ]
         print(mean, std)
         images = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 8, 32).repeat(1, 3, 1, 1)
         same_bits(
