@@ -107,8 +107,8 @@ def test_counters_of_the_ring(twin, data):
 
 
 def test_memory_is_offered_while_the_end_comes(twin, monkeypatch, data):
-    """The pump may put an error or the end where memory for one more batch was just offered. With an
-    iterable dataset: where there is a sampler, the pump waits for batches to be taken."""
+    """The pump may put an error or the end where memory for one more batch was just offered. The worker
+    is asked for the end at the beginning, or the pump would wait for batches to be taken."""
     iterators = []
     make_credit = _engine.Engine.make_credit
 
@@ -123,7 +123,7 @@ def test_memory_is_offered_while_the_end_comes(twin, monkeypatch, data):
         return make_credit(engine, plan)
 
     monkeypatch.setattr(_engine.Engine, "make_credit", make_credit_late)
-    loader = make(Stream(10), 1, depth=8)
+    loader = make(Stream(10), 1, depth=8, prefetch_factor=8)
     for _ in range(5):
         iterators.clear()
         iterator = iter(loader)
