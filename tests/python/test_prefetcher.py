@@ -146,7 +146,11 @@ def test_the_default_device_is_the_accelerator_or_the_cpu(monkeypatch, found):
     monkeypatch.setattr(_torch, "_device_count", lambda kind: int(kind == found))
     monkeypatch.setattr(_torch, "_module", lambda kind: SimpleNamespace(current_device=lambda: 0))
     monkeypatch.setattr(_torch, "native_cuda_problem", lambda: "")
-    assert DevicePrefetcher([]).device == torch.device("cpu" if found is None else "cuda:0")
+    prefetcher = DevicePrefetcher([])
+    assert prefetcher.device == torch.device(found or "cpu")
+    # Which of several is decided at the first iter(), for a loader made before set_device().
+    prefetcher._delivery.settle()
+    assert prefetcher.device == torch.device("cpu" if found is None else "cuda:0")
 
 
 def test_what_torch_calls_the_accelerator_is_found():
