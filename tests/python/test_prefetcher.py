@@ -143,7 +143,7 @@ def test_batches_may_be_reused_by_their_source(way):
 @pytest.mark.parametrize("found", [None, "cuda"])
 def test_the_default_device_is_the_accelerator_or_the_cpu(monkeypatch, found):
     monkeypatch.setattr(_torch, "accelerator_type", lambda: found)
-    monkeypatch.setattr(_torch, "_device_count", lambda kind: int(kind == found))
+    monkeypatch.setattr(_torch, "_device_count", lambda kind, *_: int(kind == found))
     monkeypatch.setattr(_torch, "_module", lambda kind: SimpleNamespace(current_device=lambda: 0))
     monkeypatch.setattr(_torch, "native_cuda_problem", lambda: "")
     prefetcher = DevicePrefetcher([])
