@@ -20,6 +20,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from violations import report
+
 OTHER_WAYS = re.compile(
     r"\b(gil_scoped_release|gil_scoped_acquire|call_guard|PyEval_(?:Save|Restore|Acquire|Release)Thread"
     r"|PyGILState_\w+|Py_(?:BEGIN|END)_ALLOW_THREADS)\b"
@@ -109,15 +111,5 @@ def check(root: Path) -> list[str]:
     return violations
 
 
-def main() -> int:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    violations = check(root)
-    for violation in violations:
-        print(violation)
-    if not violations:
-        print("the GIL is released where native code may wait")
-    return 1 if violations else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(check, "the GIL is released where native code may wait"))

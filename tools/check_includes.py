@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from violations import report
+
 LAYERS = ("base", "image", "source", "backend", "pipeline", "bindings")
 
 # `*` stays within a folder, `**` does not.
@@ -236,15 +238,5 @@ def check(root: Path) -> list[str]:
     return [*check_native(root), *check_torch_cuda(root), *check_import(root)]
 
 
-def main() -> int:
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
-    violations = check(root)
-    for violation in violations:
-        print(violation)
-    if not violations:
-        print("includes go one way")
-    return 1 if violations else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(check, "includes go one way"))

@@ -33,12 +33,6 @@ needs_native = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["cpu", "twin", "streams"])
-def device(request, enter_way):
-    enter_way(request.param)
-    return {"device": "cpu"}
-
-
 @pytest.fixture
 def never_pillow(monkeypatch):
     """Pillow decodes nothing of what a test calls a bomb."""

@@ -1,6 +1,6 @@
 """The rule about Python's lock: the bindings keep it, and it fires on those that do not."""
 
-import importlib.util
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +13,7 @@ SCRIPT = ROOT / "tools" / "check_gil.py"
 if not SCRIPT.is_file():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-spec = importlib.util.spec_from_file_location("check_gil", SCRIPT)
-assert spec is not None and spec.loader is not None
-check_gil = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check_gil)
+check_gil = importlib.import_module("check_gil")
 
 
 def test_the_bindings_keep_the_rule():

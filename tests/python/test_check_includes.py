@@ -1,6 +1,6 @@
 """The layer rule: the tree keeps it, and every part of it fires on a tree that does not."""
 
-import importlib.util
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +13,7 @@ SCRIPT = ROOT / "tools" / "check_includes.py"
 if not SCRIPT.is_file():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-spec = importlib.util.spec_from_file_location("check_includes", SCRIPT)
-assert spec is not None and spec.loader is not None
-check_includes = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = check_includes
-spec.loader.exec_module(check_includes)
+check_includes = importlib.import_module("check_includes")
 
 
 def tree(root, files):

@@ -1,19 +1,16 @@
 """Numbers in README.md and docs/ are those of benchmarks/results/."""
 
-import importlib.util
+import importlib
 import json
 
 import pytest
 
 from support import PACKAGE_ROOT
 
-SCRIPT = PACKAGE_ROOT / "tools" / "figures.py"
 if not (PACKAGE_ROOT / "benchmarks" / "results").is_dir():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-spec = importlib.util.spec_from_file_location("figures", SCRIPT)
-figures = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(figures)
+figures = importlib.import_module("figures")
 
 
 def test_documents_agree_with_the_results(capsys):

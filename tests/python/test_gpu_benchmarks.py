@@ -1,6 +1,7 @@
 """benchmarks/gpu without a GPU: rehearsed on the twin, its results are complete and computed right,
 and it says in one sentence what is missing. Nothing here is timed."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -318,9 +319,4 @@ def test_the_network_is_resnet_50(module):
 
 @pytest.fixture
 def figures():
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("figures", PACKAGE_ROOT / "tools" / "figures.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    return importlib.import_module("figures")

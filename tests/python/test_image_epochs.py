@@ -29,12 +29,6 @@ def crops(root):
     return ImageFolder(root, T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()]))
 
 
-@pytest.fixture(params=["cpu", "twin", "streams"])
-def device(request, enter_way):
-    enter_way(request.param)
-    return {"device": "cpu"}
-
-
 def orders(kind, dataset, **options):
     """The labels, which are the samples' indices, of three epochs."""
     torch.manual_seed(9)

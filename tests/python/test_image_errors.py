@@ -24,12 +24,6 @@ COUNT, BATCH, BAD = 12, 3, 4  # sample 4 is the bad one, in the second of four b
 CHAIN = T.Resize((24, 20))
 
 
-@pytest.fixture(params=["cpu", "twin", "streams"])
-def device(request, enter_way):
-    enter_way(request.param)
-    return {"device": "cpu"}
-
-
 @pytest.fixture
 def root(tmp_path):
     return str(plain_folder(tmp_path / "pictures", COUNT, classes=1))

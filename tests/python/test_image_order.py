@@ -50,12 +50,6 @@ def whole(root):
     return ImageFolder(root, T.Resize((12, 10)))
 
 
-@pytest.fixture(params=["cpu", "twin", "streams"])
-def device(request, enter_way):
-    enter_way(request.param)
-    return {"device": "cpu"}
-
-
 def generator(seed):
     return torch.Generator().manual_seed(seed)
 

@@ -128,12 +128,6 @@ def test_slots_grow_while_others_are_in_the_making(crops, twin):
 # --- over the epochs ----------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["cpu", "twin", "streams"])
-def device(request, enter_way):
-    enter_way(request.param)
-    return {"device": "cpu"}
-
-
 def test_nothing_is_built_anew(crops, device):
     view = ConcatDataset([Subset(crops, [3, 1, 2]), crops])
     for dataset in (crops, Subset(crops, range(7)), view):

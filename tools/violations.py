@@ -1,0 +1,19 @@
+"""What the checks in this folder print, and their exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+
+def report(check: Callable[[Path], list[str]], none_found: str) -> int:
+    """Prints what ``check`` finds below the folder that the command line names, by default the
+    checkout, or ``none_found``. Returns 1 for any violation, else 0."""
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
+    violations = check(root)
+    for violation in violations:
+        print(violation)
+    if not violations:
+        print(none_found)
+    return 1 if violations else 0
