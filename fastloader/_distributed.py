@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import socket
-import sys
 import time
 import warnings
 import weakref
@@ -17,6 +16,7 @@ import torch
 from torch import distributed
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset, Sampler
 
+from fastloader._callers import callers
 from fastloader.errors import Error
 
 POLICIES = ("pad", "drop", "exact")
@@ -52,9 +52,8 @@ class ShardSampler(DistributedSampler[int]):
 def _refuse_second_sharding(shard: ShardSampler) -> None:
     """Raises Error if one of the samplers that ask this one, one through the other, deals out what it
     gets once more."""
-    frame: Any = sys._getframe(2)
     samplers = True  # as far as samplers only, and datasets made of samplers, have asked each other
-    while frame is not None:
+    for frame in callers():
         asks = frame.f_locals.get("self")
         samplers = samplers and (asks is None or isinstance(asks, Sampler | Dataset))
         again = samplers and asks is not shard and _deals_out(asks)
@@ -66,7 +65,6 @@ def _refuse_second_sharding(shard: ShardSampler) -> None:
                 "ranks once more: leave distributed= out where a framework shards, or do not give it "
                 "the loader to prepare"
             )
-        frame = frame.f_back
 
 
 def _deals_out(sampler: Any) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
+from fastloader._callers import callers
 from fastloader.errors import PythonPathWarning
 
 _PACKAGE = str(Path(__file__).parent)
@@ -41,10 +40,10 @@ def holds_pictures(dataset: Any) -> bool:
 
 def warn_of_python_path(reason: str) -> None:
     """Blames the line that asked for the iterator, through whatever of ours it asked."""
-    frame: FrameType | None = sys._getframe()
     level = 0
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
+    for frame in callers():
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            break
         level += 1
     warnings.warn(
         f"these pictures take the Python path, which is slower than the native one: {reason}. The table "

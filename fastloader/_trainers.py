@@ -8,10 +8,10 @@ first ``iter()``, and an empty rest would be taken for that epoch.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from fastloader._callers import callers_in
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
@@ -26,14 +26,10 @@ def counted_as_over() -> bool:
     """Whether Lightning's fit loop, going on from a checkpoint, is what calls, and the epoch of that
     checkpoint was over by its own count. The callers are looked at, because a loader is told nothing
     about the trainer: to be asked only where a state was loaded."""
-    if not any(name in sys.modules for name in _FIT_LOOPS):
-        return False
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") not in _FIT_LOOPS:
-        frame = frame.f_back
+    frame = next(callers_in(_FIT_LOOPS), None)
     if frame is None:
         return False
-    loop = frame.f_locals.get("self")
+    loop: Any = frame.f_locals.get("self")
     try:
         resumed = loop.restarting or getattr(loop, "_loaded_from_state_dict", False)
         return bool(resumed and loop.epoch_loop.batch_progress.is_last_batch)
@@ -52,21 +48,16 @@ _WRAPPERS = ("lightning.fabric.wrappers", "lightning_fabric.wrappers")
 def fabrics_epoch(loader: FastLoader[Any]) -> int | None:
     """The number that Fabric gives the epoch that is about to begin, where Fabric calls. It counts from
     0 in each process, and tells it to the samplers, also where a state was loaded before."""
-    if not any(name in sys.modules for name in _WRAPPERS):
-        return None
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") in _WRAPPERS:
-            wrapper = frame.f_locals.get("self")
-            if getattr(wrapper, "_dataloader", None) is loader:
-                try:
-                    return int(wrapper._num_iter_calls) - 1
-                except AttributeError as error:
-                    raise Error(
-                        f"this version of Lightning's Fabric keeps its count of epochs elsewhere "
-                        f"({error}): give the loader to your loop without Fabric's setup_dataloaders()"
-                    ) from error
-        frame = frame.f_back
+    for frame in callers_in(_WRAPPERS):
+        wrapper: Any = frame.f_locals.get("self")
+        if getattr(wrapper, "_dataloader", None) is loader:
+            try:
+                return int(wrapper._num_iter_calls) - 1
+            except AttributeError as error:
+                raise Error(
+                    f"this version of Lightning's Fabric keeps its count of epochs elsewhere "
+                    f"({error}): give the loader to your loop without Fabric's setup_dataloaders()"
+                ) from error
     return None
 
 
