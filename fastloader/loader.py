@@ -109,13 +109,14 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             datasets of arrays (below) are gathered. False: the dataset's own Python code, in torch's
             workers.
         decode: on the native path, "exact" (default): Pillow's pixels; damage below the part of a
-            picture that is used is not looked for. "whole": the same pixels, but the rest is read
-            too, so that whatever makes Pillow fail is an error here. "fast": approximate. A picture
-            that is shrunk to half or less in both directions is decoded at 1/2, 1/4 or 1/8 of its
-            size and resized from there; all others, boxes and flips stay the same. Measured on 500
-            ImageNet photographs, RandomResizedCrop(224) and Resize(256) with CenterCrop(224) are off
-            by 0.04 and 0.07 of 255 in the mean (PSNR 56 and 53 dB; at most 76; 0.04 % and 0.08 % of
-            the values by more than 8), RandomResizedCrop(112), which halves more, by 0.8 (43 dB).
+            picture that is used, or in its metadata, is not looked for. "whole": the same pixels, but
+            the rest is read too, so that whatever makes Pillow fail is an error here. "fast":
+            approximate. A picture that is shrunk to half or less in both directions is decoded at 1/2,
+            1/4 or 1/8 of its size and resized from there; all others, boxes and flips stay the same.
+            Measured on 500 ImageNet photographs, RandomResizedCrop(224) and Resize(256) with
+            CenterCrop(224) are off by 0.04 and 0.07 of 255 in the mean (PSNR 56 and 53 dB; at most 76;
+            0.04 % and 0.08 % of the values by more than 8), RandomResizedCrop(112), which halves more,
+            by 0.8 (43 dB).
         truncated: on the native path, a picture whose bytes end early is an "error", or "pad": what
             is there counts, the rest is grey.
         on_error: on the native path, for a sample that neither we nor Pillow can read: "raise" its

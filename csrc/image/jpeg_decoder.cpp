@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "image/jpeg_decoder_session.h"
+#include "image/pillow_header.h"
 
 #include <jerror.h>  // after jpeglib.h
 
@@ -199,6 +200,11 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
   jpeg_decompress_struct& info = session_->info;
   header_ = header_of(info);
   bound_work();
+  if (options.check_below) {
+    if (const char* block = stumbling_block_of_pillow(data, size)) {
+      throw UnsupportedImage(std::string("JPEG with ") + block + ", which Pillow may refuse");
+    }
+  }
   header_.has_end_marker =
       has_end_marker(session_->source.next_input_byte, session_->source.bytes_in_buffer);
   info.out_color_space = header_.components == 4 ? JCS_CMYK : JCS_RGB;

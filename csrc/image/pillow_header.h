@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fastloader {
+
+/// Pillow reads a JPEG's segments in Python before it gives the file to libjpeg, and refuses some
+/// whose content libjpeg passes over. Returns what Pillow may stumble over in this header, for a
+/// message, or nullptr if it is nothing. May name what Pillow gets through after all, so that only
+/// Pillow can say what becomes of such a file; never overlooks what it does not.
+///
+/// For files whose header libjpeg has accepted; reads up to the first scan.
+const char* stumbling_block_of_pillow(const uint8_t* data, size_t size);
+
+}  // namespace fastloader
