@@ -15,7 +15,8 @@ def build_info() -> dict[str, Any]:
     Keys: ``version``; ``python``; ``native`` (``loaded``: bool, ``why_not``: words, empty when
     loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``;
     ``problem`` if FASTLOADER_FORCE_ISA names another),
-    ``jpeg`` (libjpeg-turbo compiled against and found), ``cuda`` (``compiled_in``,
+    ``jpeg`` (libjpeg-turbo compiled against and found, and what it decodes whole),
+    ``cuda`` (``compiled_in``,
     ``runtime_version`` and ``driver_version`` as CUDA counts, 13000 is 13.0, ``architectures``,
     ``devices``, ``problem``: why it cannot be used, empty when it can).
     """

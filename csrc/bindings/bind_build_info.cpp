@@ -6,6 +6,7 @@
 #include "bindings/register.h"
 #include "image/dispatch.h"
 #include "image/jpeg_library.h"
+#include "image/jpeg_probe.h"
 
 namespace py = pybind11;
 
@@ -41,6 +42,12 @@ py::dict build_info() {
   py::dict jpeg_info;
   jpeg_info["compiled_version"] = jpeg.compiled_version;
   jpeg_info["runtime"] = jpeg.runtime_text;
+  py::list whole;
+  for (size_t i = 0; i < kJpegLayouts; ++i) {
+    const JpegLayout& layout = jpeg_layouts()[i];
+    if (!jpeg_skips_exactly(layout)) whole.append(layout.name);
+  }
+  jpeg_info["decoded_whole"] = whole;
   py::dict cpu;
   cpu["problem"] = "";
   try {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "image/jpeg_decoder_session.h"
+#include "image/jpeg_probe.h"
 #include "image/pillow_header.h"
 
 #include <jerror.h>  // after jpeglib.h
@@ -86,9 +87,6 @@ JpegHeader header_of(const jpeg_decompress_struct& info) {
   }
   return header;
 }
-
-// How much and whether libjpeg smooths changed before 3.0, and upstream Pillow's is newer.
-constexpr bool kSmoothsAsPillow = LIBJPEG_TURBO_VERSION_NUMBER >= 3000000;
 
 /// libjpeg smooths across blocks as long as scans of a progressive file are missing, and takes its
 /// neighbours from what was decoded: not what a whole decode has there.
@@ -265,12 +263,13 @@ void JpegDecoder::begin(const JpegRegion& region) {
   if (!session_->run(start)) fail();
   const bool smoothed = may_be_smoothed(session_->info);
   // A truncated one is not exact by nature; who asks for it to be padded gets this library's best.
-  if (smoothed && !kSmoothsAsPillow && !session_->starved) {
+  if (smoothed && !session_->starved && !options_.probing && !jpeg_smooths_as_pillow()) {
     close();
     throw UnsupportedImage(
         "progressive JPEG without its last scans, which this libjpeg-turbo smooths in its own way");
   }
-  skips_outside_ = !smoothed && jpeg_layout_is_proven(header_.components, header_.sampling);
+  skips_outside_ = !smoothed && (options_.probing ||
+                                 jpeg_layout_is_proven(header_.components, header_.sampling));
   choose_columns(region);
   skip_above(region.top);
 }

@@ -39,6 +39,8 @@ struct JpegOptions {
   /// not (UnsupportedImage: Pillow says): whatever makes Pillow's whole decode fail makes this one
   /// fail. Costs the time of entropy-decoding the rest.
   bool check_below = false;
+  /// Takes for granted what the libjpeg that is loaded is to be tested for (jpeg_probe.h).
+  bool probing = false;
 };
 
 enum class JpegColor : uint8_t { kGrey, kYcc, kRgb, kCmyk, kYcck };

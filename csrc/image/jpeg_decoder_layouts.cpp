@@ -1,16 +1,11 @@
 #include "image/jpeg_decoder_layouts.h"
 
-#include <cstdio>  // jpeglib.h uses FILE and size_t without including them
-
-#include <jpeglib.h>
+#include "image/jpeg_probe.h"
 
 namespace fastloader {
 namespace {
 
-// Proven: 2.1.5 and 3.2.0, the oldest and the newest that the tests were run with.
-constexpr bool kLibraryIsProven = LIBJPEG_TURBO_VERSION_NUMBER >= 2001005;
-
-constexpr JpegLayout kProven[] = {
+constexpr JpegLayout kLayouts[kJpegLayouts] = {
     {"grey", 1, {{1, 1}}},
     {"4:4:4", 3, {{1, 1}, {1, 1}, {1, 1}}},
     {"4:2:2", 3, {{2, 1}, {1, 1}, {1, 1}}},
@@ -27,18 +22,13 @@ bool same(const JpegSampling& one, const JpegSampling& other) {
 
 }  // namespace
 
-const JpegLayout* proven_jpeg_layouts(size_t* count) {
-  *count = kLibraryIsProven ? sizeof kProven / sizeof kProven[0] : 0;
-  return kProven;
-}
+const JpegLayout* jpeg_layouts() { return kLayouts; }
 
 bool jpeg_layout_is_proven(int components, const JpegSampling* sampling) {
-  size_t count = 0;
-  const JpegLayout* layouts = proven_jpeg_layouts(&count);
-  for (size_t i = 0; i < count; ++i) {
-    bool equal = layouts[i].components == components;
-    for (int c = 0; equal && c < components; ++c) equal = same(layouts[i].sampling[c], sampling[c]);
-    if (equal) return true;
+  for (const JpegLayout& layout : kLayouts) {
+    bool equal = layout.components == components;
+    for (int c = 0; equal && c < components; ++c) equal = same(layout.sampling[c], sampling[c]);
+    if (equal) return jpeg_skips_exactly(layout);
   }
   return false;
 }

@@ -13,18 +13,21 @@ struct JpegSampling {
   uint8_t vertical = 1;
 };
 
-/// A kind of picture for which leaving out rows and columns gives the pixels of a whole decode.
+/// A kind of picture for which leaving out rows and columns can give the pixels of a whole decode.
 struct JpegLayout {
   const char* name;
   int components;
   JpegSampling sampling[kMaxJpegComponents];
 };
 
-/// Those kinds, each of them put to the test by jpeg_decoder_test. Empty when compiled with a
-/// libjpeg-turbo that the tests were not run with: jpeg_crop_scanline() and jpeg_skip_scanlines()
-/// were repaired many times on the way to 2.1.5.
-const JpegLayout* proven_jpeg_layouts(size_t* count);
+constexpr size_t kJpegLayouts = 8;
 
+/// Those kinds, each of them put to the test by jpeg_decoder_test with libjpeg-turbo 2.1.5
+/// and 3.2.0.
+const JpegLayout* jpeg_layouts();
+
+/// The one of this sampling for which the libjpeg that is loaded passes the test too
+/// (jpeg_probe.h).
 bool jpeg_layout_is_proven(int components, const JpegSampling* sampling);
 
 }  // namespace fastloader

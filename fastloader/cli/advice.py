@@ -54,6 +54,13 @@ def _native(report: Report, known: Report) -> Iterator[str]:
             f"The JPEG library found at run time is not libjpeg-turbo ({at_run_time}). Something on "
             "LD_LIBRARY_PATH comes first; remove it, or pictures may decode to other pixels."
         )
+    whole = known["build"].get("libjpeg_decoded_whole")
+    if whole:
+        yield (
+            f"The JPEG library found at run time does not decode parts of pictures exactly "
+            f"({', '.join(whole)}): these are decoded whole, which is slower. Install libjpeg-turbo "
+            "2.1.5 or newer, and look for an older one on LD_LIBRARY_PATH and LD_PRELOAD."
+        )
 
 
 def _torch(report: Report, known: Report) -> Iterator[str]:

@@ -79,6 +79,7 @@ def _build() -> Section:
         "isas_available": list(info["cpu"]["available"]),
         "libjpeg_turbo_compiled": info["jpeg"]["compiled_version"],
         "libjpeg_at_run_time": info["jpeg"]["runtime"],
+        "libjpeg_decoded_whole": list(info["jpeg"]["decoded_whole"]),
     }
 
 

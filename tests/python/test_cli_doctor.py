@@ -33,6 +33,7 @@ HEALTHY = {
         "isas_available": ["avx512", "avx2", "scalar"],
         "libjpeg_turbo_compiled": "2.1.5",
         "libjpeg_at_run_time": "6b; The libjpeg-turbo Project",
+        "libjpeg_decoded_whole": [],
     },
     "cuda": {
         "compiled_in": True,
@@ -123,6 +124,7 @@ WITHOUT_CUDA = {"cuda": {"compiled_in": False, "problem": "without", "devices": 
         ({"native": {"loaded": False, "wanted": False, "left_out": True}}, ["pure-Python wheel"]),
         ({"build": {"error": "ValueError: FASTLOADER_FORCE_ISA=x"}}, ["FORCE_ISA=x", "unset"]),
         ({"build": {"libjpeg_at_run_time": "9e; Guido"}}, ["9e; Guido", "LD_LIBRARY_PATH"]),
+        ({"build": {"libjpeg_decoded_whole": ["grey", "4:2:0"]}}, ["(grey, 4:2:0)", "2.1.5"]),
         ({"torch": {"installed": False}}, ["torch is not installed", "pip install torch"]),
         ({"torch": {"error": "OSError: libc10.so"}}, ["cannot be imported (OSError: libc10.so)"]),
         ({"torch": {"version": "2.3.1+cu121"}}, ["2.3.1+cu121", "torch>=2.4"]),
