@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
+#include "image/pillow_header.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
 
@@ -62,9 +64,16 @@ void check(JpegDecoder& decoder, const uint8_t* data, size_t size, const JpegOpt
   }
 }
 
+/// In memory of exactly that size, so that a step beyond it is seen.
+void look_at_header(const uint8_t* data, size_t size) {
+  const std::vector<uint8_t> bytes(data, data + size);
+  stumbling_block_of_pillow(bytes.data(), bytes.size());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  look_at_header(data, size);
   static JpegDecoder decoder;  // one for all inputs: nothing may pass from one to the next
   Random random(hash_of(data, size));
   JpegOptions options;

@@ -1,6 +1,8 @@
 #include "jpeg_mutate.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 namespace fastloader::fuzz {
 namespace {
@@ -128,6 +130,31 @@ void change_length(Bytes& bytes, const Bytes&, Random& random) {
   bytes[i + 3] = static_cast<uint8_t>(random.next());
 }
 
+/// A segment in the header that Pillow reads and libjpeg passes over, begun as it should be.
+void insert_segment(Bytes& bytes, const Bytes&, Random& random) {
+  using std::string_literals::operator""s;
+  const std::pair<uint8_t, std::string> kinds[] = {
+      {0xe0, "JFIF\0\1\2\1\0\x48\0\x48\0\0"s},
+      {0xee, "Adobe\0\x64\0\0\0\0\0"s},
+      {0xe2, "ICC_PROFILE\0\1\1"s},
+      {0xed, "Photoshop 3.0\0008BIM\3\xed\0\0\0\0\0\2ab8BIM\4\4"s},
+      {0xe1, "Exif\0\0II*\0\x08\0\0\0\1\0\x1a\1\5\0\1\0\0\0\x1a\0\0\0"s},
+      {0xe1, "Exif\0\0MM\0*\0\0\0\x08\0\1\1\x1a\0\2\0\0\0\1\0\0\0\x1a"s},
+  };
+  const auto& [marker, beginning] = kinds[random.below(6)];
+  Bytes body(beginning.begin(), beginning.end());
+  if (random.chance(50)) body.resize(random.below(length_of(body) + 1));
+  if (random.chance(50) && !body.empty()) {
+    body[random.below(length_of(body))] = static_cast<uint8_t>(random.next());
+  }
+  for (uint32_t n = random.chance(50) ? random.below(20) : 0; n > 0; --n) {
+    body.push_back(static_cast<uint8_t>(random.next()));
+  }
+  body.insert(body.begin(), {0xff, marker, 0, static_cast<uint8_t>(body.size() + 2)});
+  const uint32_t place = find_segment(bytes, {0xc0, 0xc2, 0xc4, 0xda, 0xdb}, random);
+  bytes.insert(at(bytes, place), body.begin(), body.end());
+}
+
 void splice(Bytes& bytes, const Bytes& other, Random& random) {
   if (bytes.empty() || other.empty()) return;
   bytes.resize(random.below(length_of(bytes)) + 1);
@@ -183,7 +210,7 @@ void mutate(Bytes& bytes, const Bytes& other, Random& random) {
   constexpr Mutation kMutations[] = {
       flip_bits,     set_bytes,     cut_end,       remove_middle, repeat_middle,
       insert_marker, change_marker, move_restarts, change_frame,  change_scan,
-      change_length, splice,        append,        repeat_scan,
+      change_length, splice,        append,        repeat_scan,   insert_segment,
   };
   kMutations[random.below(sizeof kMutations / sizeof kMutations[0])](bytes, other, random);
   if (bytes.size() > kLargest) bytes.resize(kLargest);
