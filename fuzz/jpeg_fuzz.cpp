@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "image/jpeg_scans.h"
 #include "image/pillow_header.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
@@ -38,10 +39,24 @@ uint64_t hash_of(const uint8_t* data, size_t size) {
   return hash;
 }
 
+/// Counted without a decoder: never fewer than libjpeg begins, and no more where it sees the end.
+void check_scans(const uint8_t* data, size_t size, const PlainJpeg& plain) {
+  const std::vector<uint8_t> bytes(data,
+                                   data + size);  // of that size, so that a step beyond is seen
+  const JpegScans counted = count_jpeg_scans(bytes.data(), bytes.size());
+  if (plain.end() == PlainJpeg::End::kRefused && plain.scans == 0) return;
+  const bool too_few = counted.scans < plain.scans;
+  if (!too_few && (!plain.finished || plain.padded || counted.scans == plain.scans)) return;
+  std::fprintf(stderr, "jpeg_fuzz: counted %llu scans, libjpeg has begun %u\n",
+               static_cast<unsigned long long>(counted.scans), plain.scans);
+  std::abort();
+}
+
 void check(JpegDecoder& decoder, const uint8_t* data, size_t size, const JpegOptions& options,
            int denominator, Random& random) {
   const PlainJpeg plain(data, size, options.truncated == Truncated::kPad, options.pixel_limit,
                         denominator, options.work_limit);
+  check_scans(data, size, plain);
   const double begun = thread_seconds();
   for (int i = 0; i < kRegions; ++i) {
     JpegRegion region{0, 0, 1, 1};

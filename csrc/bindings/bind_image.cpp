@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/error.h"
@@ -10,6 +11,7 @@
 #include "bindings/register.h"
 #include "image/augment.h"
 #include "image/dispatch.h"
+#include "image/jpeg_scans.h"
 #include "image/normalize.h"
 
 namespace py = pybind11;
@@ -72,6 +74,18 @@ AugmentSpec make_augment_spec(const NormalizeSpec& normalize, size_t in_batch, s
   return spec;
 }
 
+/// (width, height, scans)
+std::tuple<uint32_t, uint32_t, uint64_t> jpeg_scans(const py::buffer& data) {
+  const py::buffer_info bytes = data.request();
+  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1)) {
+    throw InvalidArgument("jpeg_scans() takes bytes without gaps");
+  }
+  const WithoutGil unlocked;
+  const JpegScans found =
+      count_jpeg_scans(static_cast<const uint8_t*>(bytes.ptr), static_cast<size_t>(bytes.size));
+  return {found.width, found.height, found.scans};
+}
+
 }  // namespace
 
 void register_image(py::module_& module) {
@@ -91,6 +105,8 @@ void register_image(py::module_& module) {
            py::arg("max_boxes"), py::arg("fill"), py::arg("blend_bytes"))
       .def_property_readonly("record_bytes", &AugmentSpec::record_bytes);
 
+  module.def("jpeg_scans", &jpeg_scans, py::arg("data"),
+             "(width, height, scans) of a JPEG, from its markers; (0, 0, 0) of anything else.");
   module.def(
       "active_isa", &active_isa_name,
       "Name of the instruction set in use. Raises ValueError when FASTLOADER_FORCE_ISA names "

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "image/jpeg_decoder_session.h"
 #include "image/jpeg_probe.h"
+#include "image/jpeg_scans.h"
 #include "image/pillow_header.h"
 
 #include <jerror.h>  // after jpeglib.h
@@ -169,12 +170,7 @@ void JpegDecoder::fail() {
     throw Stopped("the picture is not wanted any more");
   }
   if (session_->end_kind == JpegSession::End::kTooMany) {
-    throw RefusedImage("the picture of " + std::to_string(header_.width) + "x" +
-                       std::to_string(header_.height) + " pixels has more than " +
-                       std::to_string(session_->most_scans) + " scans; " +
-                       std::to_string(options_.scan_limit) + " are the most, and " +
-                       std::to_string(options_.work_limit) +
-                       " for scans times pixels: it could be a decompression bomb");
+    throw RefusedImage(too_many_scans(header_.width, header_.height, options_));
   }
   if (means_unsupported(session_->code)) throw UnsupportedImage(session_->message);
   throw DecodeError(session_->message);
@@ -219,12 +215,7 @@ void JpegDecoder::bound_work() {
                        " pixels, could be decompression bomb DOS attack.");
   }
   session_->stop = options_.stop;
-  session_->most_scans = static_cast<int>(
-      std::min<uint64_t>(options_.scan_limit, options_.work_limit / std::max<uint64_t>(pixels, 1)));
-  if (session_->most_scans == 0) {
-    session_->end_kind = JpegSession::End::kTooMany;
-    fail();
-  }
+  session_->most_scans = most_jpeg_scans(pixels, options_);
 }
 
 const JpegHeader& JpegDecoder::reduce(int denominator) {

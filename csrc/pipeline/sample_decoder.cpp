@@ -77,6 +77,14 @@ bool begins_as_jpeg(const uint8_t* begin, size_t size) {
 /// own anyway, which goes back to the system, and making it anew is little beside such a file.
 constexpr size_t kKeptFile = size_t{32} << 20;
 
+/// Of a room for files, at its end: what only an outlier had needed.
+struct GiveBack {
+  std::vector<uint8_t>& file;
+  ~GiveBack() {
+    if (file.capacity() > kKeptFile) std::vector<uint8_t>().swap(file);
+  }
+};
+
 /// Pages of a mapped file come from the disk when they are touched: better here, where it counts as
 /// reading, than one by one in the decoder.
 void touch(const SampleBytes& file) {
@@ -168,12 +176,6 @@ const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& fi
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
                            const std::atomic<bool>* stop) {
-  struct GiveBack {
-    std::vector<uint8_t>& file;
-    ~GiveBack() {
-      if (file.capacity() > kKeptFile) std::vector<uint8_t>().swap(file);
-    }
-  };
   const GiveBack afterwards{file_};
   decode_kept(job, index, seed, out, stop);
 }
@@ -244,6 +246,7 @@ void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed
 }
 
 SampleGeometry SampleDecoder::geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
+  const GiveBack afterwards{file_};
   const JpegHeader& header = open(job, fetch(job, index));
   return draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
 }

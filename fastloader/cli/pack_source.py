@@ -183,16 +183,16 @@ class Encoding:
 
     def encode(self, image: Any) -> bytes:
         """The bytes of a file, from those of a file or from a Pillow image."""
-        from fastloader.datasets._pillow import image_module
+        from fastloader.datasets._pillow import image_module, opened
 
         module = image_module()
         if isinstance(image, bytes):
             if self.max_side is None and self.quality is None:
                 return image
-            with module.open(io.BytesIO(image)) as opened:
-                if self.quality is None and max(opened.size) <= (self.max_side or 0):
+            with opened(io.BytesIO(image)) as encoded:
+                if self.quality is None and max(encoded.size) <= (self.max_side or 0):
                     return image
-                picture = opened.convert("RGB")
+                picture = encoded.convert("RGB")
         else:
             picture = image
         longest = max(picture.size)

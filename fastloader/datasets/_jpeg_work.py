@@ -3,65 +3,73 @@
 from __future__ import annotations
 
 import re
-import struct
 from typing import Any
 
-# As in csrc/image/jpeg_decoder.h. A scan may be a few bytes long and still has every block of the
-# picture visited; encoders write about ten.
+from fastloader import _extension
+
+# As in csrc/image/jpeg_decoder.h, which says why.
 MOST_SCANS = 100
 MOST_WORK = 1 << 31  # scans times pixels
+USUAL_SCANS = 20
 
-# In entropy-coded data a 0xff is followed by a zero or is a restart marker.
-_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
-_ALONE = b"\x01\xd8\xd9"  # without a segment behind them
+# What libjpeg reads a length behind, wherever it meets it, and the picture's end. It passes over all
+# others, a scan's restarts and what it takes for damage there, or gives the picture up at them.
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
 _END, _SCAN = 0xD9, 0xDA
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC9))
+_SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9))
 
 
-def excess(file: Any) -> str | None:
-    """In words, that the JPEG in ``file`` has too many scans; None if it has not, or is no JPEG.
-
-    Reads no further than it must, and leaves the position where that was.
-    """
-    if file.read(3) != b"\xff\xd8\xff":
+def excess(data: Any, whole: tuple[int, int] | None = None) -> str | None:
+    """In words, that the JPEG in these bytes has too many scans; None if it has not, or is no JPEG.
+    ``whole``: width and height of the picture that it is a part of."""
+    width, height, count = scans(data)
+    if whole is not None:
+        width, height = whole
+    most = min(MOST_SCANS, max(USUAL_SCANS, MOST_WORK // max(1, width * height)))
+    if count <= most:
         return None
-    file.seek(-1, 1)
-    frame = width = height = components = scans = 0
-    while (code := _next_marker(file)) is not None:
-        if code == _END and scans:
-            return None
-        if code in _ALONE:
-            continue
-        length = int.from_bytes(file.read(2), "big")
-        segment = file.read(min(max(0, length - 2), 6))
-        if code in _FRAMES and len(segment) == 6:
-            frame = code
-            _precision, height, width, components = struct.unpack(">BHHB", segment)
-        elif code == _SCAN:
-            scans += 1
-            most = min(MOST_SCANS, MOST_WORK // max(1, width * height))
-            if scans > most:
-                return (
-                    f"the picture of {width}x{height} pixels has more than {most} scans; {MOST_SCANS} "
-                    f"are the most, and {MOST_WORK} for scans times pixels: it could be a "
-                    "decompression bomb"
-                )
-            if frame in _SEQUENTIAL and segment[:1] == bytes((components,)):
-                return None  # everything is in this scan: libjpeg reads no further
-        file.seek(max(0, length - 2 - len(segment)), 1)
-    return None
+    return (  # csrc/image/jpeg_scans.cpp says the same
+        f"the picture of {width}x{height} pixels has more than {most} scans; {MOST_SCANS} are the most, "
+        f"and {MOST_WORK} for scans times pixels where it has more than {USUAL_SCANS}: it could be a "
+        "decompression bomb. If you trust it, write it anew with one scan: jpegtran -copy all -outfile "
+        "NEW.jpg OLD.jpg"
+    )
 
 
-def _next_marker(file: Any) -> int | None:
-    """Its code, with the position behind it; None at the end."""
-    size = 256  # of the segments before a scan one follows the other
-    while chunk := file.read(size):
-        found = _MARKER.search(chunk)
-        if found is not None:
-            file.seek(found.end() - len(chunk), 1)
-            return int(chunk[found.end() - 1])
-        if len(chunk) == size and chunk.endswith(b"\xff"):
-            file.seek(-1, 1)  # its code may be the next byte
-        size = 1 << 16
-    return None
+def scans(data: Any) -> tuple[int, int, int]:
+    """(width, height, how many scans libjpeg would begin); zeros for what does not begin as a JPEG.
+    Never fewer than it begins, and as many if it comes to the end without an error."""
+    native = _extension.load()
+    found: tuple[int, int, int] = (scans_in_python if native is None else native.jpeg_scans)(data)
+    return found
+
+
+def scans_in_python(data: Any) -> tuple[int, int, int]:
+    """The same, for where there is no native module."""
+    frame = components = width = height = count = 0
+    at = 2
+    if data[:2] != b"\xff\xd8":
+        return 0, 0, 0
+    while (found := _MARKER.search(data, at)) is not None:
+        at = found.end()
+        code = data[at - 1]
+        if code == _END:
+            if count:
+                break
+            continue  # of tables for the rest
+        count += code == _SCAN
+        head = data[at : at + 8]
+        if len(head) < 2:
+            break
+        if code in _FRAMES and len(head) == 8:
+            high, wide = int.from_bytes(head[3:5], "big"), int.from_bytes(head[5:7], "big")
+            # A second one is an error to libjpeg. Of two the larger is what the work is measured by.
+            if high * wide >= width * height:
+                width, height = wide, high
+            frame, components = code, head[7]
+        if code == _SCAN and count == 1 and frame in _SEQUENTIAL and len(head) > 2:
+            if head[2] >= components:
+                break  # everything is in this scan: libjpeg reads no further
+        at += max(2, int.from_bytes(head[:2], "big"))
+    return width, height, count

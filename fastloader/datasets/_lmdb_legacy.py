@@ -50,9 +50,27 @@ class _Array(np.ndarray[Any, Any]):
 
 
 class _Constructors:
-    """Bound methods, since a pickle may set attributes of what it names: functions have some."""
+    """Bound methods, since a pickle may set attributes of what it names: functions have some. One for
+    each pickle of ``size`` bytes: a value that is remembered in it can be made into others any number of
+    times, at a few bytes each."""
 
-    __slots__ = ()
+    __slots__ = ("_left", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        # Text becomes bytes, and those a number or an array; each of them once.
+        self._left = 4 * size
+
+    def charge(self, data: Any) -> Any:
+        """``data``, of which something is made."""
+        if not isinstance(data, str | bytes | bytearray):
+            raise pickle.UnpicklingError(f"a {type(data).__name__} in the place of text or bytes")
+        self._left -= len(data)
+        if self._left < 0:
+            raise pickle.UnpicklingError(
+                f"a pickle of {self._size} bytes makes more than {4 * self._size} bytes of its values"
+            )
+        return data
 
     def dtype(self, code: Any, _align: Any = None, _copy: Any = None) -> _Dtype:
         return _Dtype(code)
@@ -61,33 +79,32 @@ class _Constructors:
         return np.empty(0, np.uint8).view(_Array)
 
     def scalar(self, dtype: _Dtype, data: bytes) -> Any:
-        (number,) = np.frombuffer(data, dtype.numpy)
+        (number,) = np.frombuffer(self.charge(data), dtype.numpy)
         return number
 
     def from_buffer(
         self, data: Any, dtype: _Dtype, shape: Any, order: Any, axes: Any = None
     ) -> Any:
-        made = np.frombuffer(data, dtype.numpy)
+        made = np.frombuffer(self.charge(data), dtype.numpy)
         if order == "K" and axes is not None:
             return made.reshape(shape).transpose(axes)
         return made.reshape(shape, order=order)
 
     def encode(self, text: str, _encoding: Any) -> bytes:
-        return text.encode("latin-1")  # how protocols up to 2 write bytes
+        return self.charge(text).encode("latin-1")  # how protocols up to 2 write bytes
 
 
-_CONSTRUCTORS = _Constructors()
-
-# What pickled arrays and numpy numbers are made of, under numpy 1's names and numpy 2's.
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): None,  # only ever an argument
-    ("numpy", "dtype"): _CONSTRUCTORS.dtype,
-    ("_codecs", "encode"): _CONSTRUCTORS.encode,
+# What pickled arrays and numpy numbers are made of, under numpy 1's names and numpy 2's, and which of
+# the constructors makes it.
+_ALLOWED: dict[tuple[str, str], str] = {
+    ("numpy", "ndarray"): "",  # only ever an argument
+    ("numpy", "dtype"): "dtype",
+    ("_codecs", "encode"): "encode",
 }
 for _core in ("core", "_core"):
-    _ALLOWED[f"numpy.{_core}.multiarray", "_reconstruct"] = _CONSTRUCTORS.array
-    _ALLOWED[f"numpy.{_core}.multiarray", "scalar"] = _CONSTRUCTORS.scalar
-    _ALLOWED[f"numpy.{_core}.numeric", "_frombuffer"] = _CONSTRUCTORS.from_buffer
+    _ALLOWED[f"numpy.{_core}.multiarray", "_reconstruct"] = "array"
+    _ALLOWED[f"numpy.{_core}.multiarray", "scalar"] = "scalar"
+    _ALLOWED[f"numpy.{_core}.numeric", "_frombuffer"] = "from_buffer"
 
 
 # A few bytes may stand for a list within lists that nobody ever comes to the end of, or for a tuple that
@@ -103,18 +120,29 @@ class _Unpickler(_Python):
     for _opcode in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.NEXT_BUFFER):
         del dispatch[_opcode[0]]
 
+    def __init__(self, data: bytes | memoryview) -> None:
+        super().__init__(io.BytesIO(data))
+        self._constructors = _Constructors(len(data))
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(
                 f"the pickle asks for {module}.{name}, which is not among the types that are allowed "
                 "(tuples, lists, dicts, numbers, text, bytes, numpy arrays)"
             )
-        return _ALLOWED[module, name]
+        made_by = _ALLOWED[module, name]
+        return getattr(self._constructors, made_by) if made_by else None
 
     def _check_keys(self, keys: list[Any]) -> None:
         for key in keys:
             if type(key) not in _KEYS:
                 raise pickle.UnpicklingError(f"a {type(key).__name__} as the key of a dict")
+
+    def load_build(self) -> None:
+        state, inst = self.stack[-1], self.stack[-2]
+        if isinstance(inst, _Array) and isinstance(state, tuple) and isinstance(state[-1], bytes):
+            self._constructors.charge(state[-1])  # numpy copies what is of another byte order
+        _Python.load_build(self)
 
     def load_dict(self) -> None:
         self._check_keys(self.stack[::2])
@@ -132,6 +160,7 @@ class _Unpickler(_Python):
         self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
 
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
+    dispatch[pickle.BUILD[0]] = load_build
     dispatch[pickle.DICT[0]] = load_dict
     dispatch[pickle.SETITEM[0]] = load_setitem
     dispatch[pickle.SETITEMS[0]] = load_setitems
@@ -162,7 +191,7 @@ def _unpickled(environment: Environment, key: bytes) -> Any:
     if data is None:
         raise ValueError(f"{environment.path}: the key {key!r} is missing")
     try:
-        return _Plain(len(data))(_Unpickler(io.BytesIO(data)).load())
+        return _Plain(len(data))(_Unpickler(data).load())
     except Exception as error:
         raise ValueError(f"{environment.path}: the value of key {key!r}: {error}") from error
 

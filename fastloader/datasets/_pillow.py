@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import re
 import stat
@@ -9,7 +11,7 @@ import sys
 import warnings
 from typing import Any
 
-from fastloader.datasets import _jpeg_work
+from fastloader.datasets import _containers, _jpeg_work
 from fastloader.errors import Error
 
 
@@ -53,35 +55,67 @@ def open_rgb(path: str) -> Any:
         return decoded_rgb(file)
 
 
-def decoded_rgb(file: Any) -> Any:
-    """The same of an open file. Raises what `refusal` gives for a JPEG that would take too much."""
-    check_work(file)
-    with image_module().open(file) as image:
+def decoded_rgb(file: Any, name: str = "") -> Any:
+    """The same of an open file; ``name``: what errors call it that has none."""
+    with opened(file, name) as image:
         return image.convert("RGB")
 
 
-def check_work(file: Any) -> None:
-    """Raises what `refusal` gives for an open file, or the path of one, whose JPEG would take
-    too much."""
-    if not hasattr(file, "read"):
-        with open(file, "rb") as opened:
-            check_work(opened)
-        return
-    before = file.tell()
-    reason = _jpeg_work.excess(file)
-    file.seek(before)
+def opened(file: Any, name: str = "") -> Any:
+    """What Pillow makes of an open file, or of the path of one, not decoded yet. Raises what `refusal`
+    gives for a picture whose decoding would take too much. A JPEG is read once, and into memory: what
+    is decoded is what was counted."""
+    if hasattr(file, "read"):
+        name = name or str(getattr(file, "name", ""))
+        try:
+            file.seek(0)  # where Pillow begins, too
+        except (AttributeError, io.UnsupportedOperation):
+            file = _Bytes(file.read(), name)
+        data = _bytes_of_jpeg(file)
+        file.seek(0)
+    else:
+        name = os.fspath(file)
+        with open(file, "rb") as own:
+            data = _bytes_of_jpeg(own)
+    if data is not None:
+        reason = _jpeg_work.excess(data)
+        if reason is not None:
+            raise refusal(reason, name)
+        file = _Bytes(data, name)
+    image = image_module().open(file)
+    reason = _containers.reason_to_refuse(image)
     if reason is not None:
-        raise refusal(reason)
+        image.close()
+        raise refusal(reason, name)
+    return image
 
 
-def refusal(reason: str) -> Exception:
+def _bytes_of_jpeg(file: Any) -> bytes | None:
+    """All of them, or None if the file does not begin as what Pillow takes for a JPEG."""
+    begin = file.read(3)
+    return bytes(begin + file.read()) if begin == b"\xff\xd8\xff" else None
+
+
+class _Bytes(io.BytesIO):
+    """Of a file, whose name is in Pillow's messages."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        super().__init__(data)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return repr(self.name) if self.name else super().__repr__()
+
+
+def refusal(reason: str, name: str = "") -> Exception:
     """For a picture that no decoder is to be given: Pillow's DecompressionBombError, or without
     Pillow an Error."""
+    text = f"{name}: {reason}" if name else reason
     try:
         from PIL import Image
     except ImportError:
-        return Error(reason)
-    return Image.DecompressionBombError(reason)
+        return Error(text)
+    return Image.DecompressionBombError(text)
 
 
 def pixel_limits() -> tuple[int, int]:
@@ -89,10 +123,24 @@ def pixel_limits() -> tuple[int, int]:
     more than the first, more than the second."""
     module = sys.modules.get("PIL.Image")  # who has not imported it has not set it
     limit = 89478485 if module is None else module.MAX_IMAGE_PIXELS
-    none = (1 << 64) - 1
     if limit is None:
-        return none, none
-    return min(max(0, int(limit)), none), min(max(0, int(2 * limit)), none)
+        return _NO_LIMIT, _NO_LIMIT
+    try:
+        return _whole(limit), _whole(2 * limit)
+    except TypeError:
+        raise TypeError(
+            f"PIL.Image.MAX_IMAGE_PIXELS is {limit!r}: it is a number of pixels, or None for no limit"
+        ) from None
+
+
+_NO_LIMIT = (1 << 64) - 1
+
+
+def _whole(limit: Any) -> int:
+    """The whole number that the same numbers of pixels are more than."""
+    if not limit < _NO_LIMIT:  # nor is anything more than what is no number
+        return _NO_LIMIT
+    return math.floor(limit) if limit > 0 else 0
 
 
 def warn_of_size(reason: str) -> None:

@@ -152,7 +152,8 @@ class LMDBDataset(Dataset[Any]):
     def open_rgb(self, index: int) -> Any:
         """The picture through Pillow, in RGB."""
         self.will_need([index])
-        return decoded_rgb(io.BytesIO(self.record(index).image))
+        record = self.record(index)
+        return decoded_rgb(io.BytesIO(record.image), f"{record.name} in {self.path}")
 
     def __len__(self) -> int:
         return self._count

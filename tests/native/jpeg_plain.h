@@ -52,6 +52,9 @@ class PlainJpeg {
     state_.source.next_input_byte = data;
     state_.source.bytes_in_buffer = size;
     end_ = decode();
+    scans = static_cast<uint32_t>(state_.info.input_scan_number);
+    // Of a picture with one it reads the header of another, and gives up there.
+    if (!several_scans_) scans = std::min(scans, 1u);
     jpeg_destroy_decompress(&state_.info);
   }
   PlainJpeg(const PlainJpeg&) = delete;
@@ -65,6 +68,7 @@ class PlainJpeg {
   bool padded = false;          ///< the bytes ended somewhere, and an end marker was put there
   bool finished = false;        ///< the end marker was reached without an error
   bool has_end_marker = false;  ///< somewhere after the first scan's header
+  uint32_t scans = 0;           ///< that libjpeg has begun
 
   End end() const { return end_; }
   int denominator() const { return denominator_; }
@@ -146,6 +150,7 @@ class PlainJpeg {
       pad_ = pad;
     }
     if (outcome != Outcome::kDone) return end_of(outcome);
+    several_scans_ = jpeg_has_multiple_scans(&state_.info) != FALSE;  // fails in no state like this
     const uint8_t* rest = state_.source.next_input_byte;
     const uint8_t end_marker[2] = {0xff, JPEG_EOI};
     has_end_marker = std::search(rest, rest + state_.source.bytes_in_buffer, end_marker,
@@ -155,8 +160,8 @@ class PlainJpeg {
       return End::kRefused;
     }
     const uint64_t pixels = uint64_t{state_.info.image_width} * state_.info.image_height;
-    state_.most_scans =
-        static_cast<int64_t>(std::min<uint64_t>(100, work_limit_ / std::max<uint64_t>(pixels, 1)));
+    const uint64_t affordable = work_limit_ / std::max<uint64_t>(pixels, 1);
+    state_.most_scans = static_cast<int64_t>(std::clamp<uint64_t>(affordable, 20, 100));
     state_.info.progress = &state_.progress;
     state_.info.out_color_space = components == 4 ? JCS_CMYK : JCS_RGB;
     state_.info.scale_num = 1;
@@ -201,6 +206,7 @@ class PlainJpeg {
   }
 
   bool pad_;
+  bool several_scans_ = false;
   uint64_t pixel_limit_;
   uint64_t work_limit_;
   int denominator_;

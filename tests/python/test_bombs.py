@@ -2,6 +2,8 @@
 has them, and nobody waits for one."""
 
 import _thread
+import decimal
+import fractions
 import io
 import random
 import threading
@@ -9,6 +11,7 @@ import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from bombs import progressive
@@ -67,6 +70,7 @@ def test_an_indexed_sample_is_refused(tmp_path, never_pillow, data, words):
     with pytest.raises(Image.DecompressionBombError, match=words) as raised:
         dataset[4]
     assert "; 100 are the most, and 2147483648 for scans times pixels" in str(raised.value)
+    assert dataset.path(4) in str(raised.value)
     assert dataset[0][0].shape == (3, 24, 20)
 
 
@@ -82,7 +86,9 @@ def test_the_native_path_refuses_in_the_same_words(tmp_path, device, never_pillo
         next(iterator)
     with pytest.raises(Image.DecompressionBombError) as alone:
         dataset[4]
-    assert str(raised.value) == str(alone.value)
+    # A loader names the sample and its file in a note besides.
+    name = f"{dataset.path(4)}: "
+    assert str(raised.value).removeprefix(name) == str(alone.value).removeprefix(name)
 
 
 @needs_native
@@ -187,13 +193,13 @@ def test_real_pictures_have_few_scans(tmp_path):
         path = tmp_path / f"{name}.jpg"
         save_jpeg(rng, path, mode=mode, **options)
         data = path.read_bytes()
-        assert _jpeg_work.excess(io.BytesIO(data)) is None, name
+        assert _jpeg_work.excess(data) is None, name
         # Wherever the bytes end.
         for cut in rng.sample(range(len(data)), 20):
-            assert _jpeg_work.excess(io.BytesIO(data[:cut])) is None, name
+            assert _jpeg_work.excess(data[:cut]) is None, name
     for noise in range(50):
         data = b"\xff\xd8\xff" + random.Random(noise).randbytes(3000)
-        _jpeg_work.excess(io.BytesIO(data))
+        _jpeg_work.excess(data)
 
 
 def test_what_looks_like_a_scan_in_a_segment_is_none():
@@ -202,14 +208,14 @@ def test_what_looks_like_a_scan_in_a_segment_is_none():
     picture(random.Random(1), 60, 50).save(
         buffer, "JPEG", progressive=True, comment=b"\xff\xda" * 500
     )
-    assert _jpeg_work.excess(io.BytesIO(buffer.getvalue())) is None
+    assert _jpeg_work.excess(buffer.getvalue()) is None
     assert _pillow.decoded_rgb(io.BytesIO(buffer.getvalue())).size == (60, 50)
 
 
 @pytest.mark.parametrize("scans", [99, 100, 101, 400])
 def test_both_decoders_count_alike(tmp_path, scans):
     dataset = folder(tmp_path, progressive(40, 30, scans))
-    reason = _jpeg_work.excess(io.BytesIO(progressive(40, 30, scans)))
+    reason = _jpeg_work.excess(progressive(40, 30, scans))
     assert (reason is None) == (scans <= 100)
     if fastloader._extension.load() is None:
         return
@@ -253,6 +259,49 @@ def test_the_pixel_limit_is_the_users(tmp_path, device, monkeypatch, limit):
     assert outcome(lambda: list(loader)) == wanted
     if limit is not None and limit < 1200:
         assert wanted[2] or wanted[0] is Image.DecompressionBombError
+
+
+ODD = [
+    float("inf"),
+    float("nan"),
+    -5,
+    -float("inf"),
+    599.4,
+    599.6,
+    1199.5,
+    1200.5,
+    1 << 80,
+    True,
+    np.int64(700),
+    np.int64(500),
+    np.float32(1e30),
+    fractions.Fraction(1201, 2),
+    decimal.Decimal("Infinity"),
+]
+
+
+@needs_native
+@pytest.mark.parametrize("limit", ODD, ids=repr)
+def test_a_pixel_limit_may_be_any_number(tmp_path, monkeypatch, limit):
+    (tmp_path / "c").mkdir()
+    picture(random.Random(2), 40, 30).save(tmp_path / "c" / "a.jpg")
+    dataset = ImageFolder(str(tmp_path), CHAIN)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    wanted = outcome(lambda: list(DataLoader(dataset, 1)))
+    got = outcome(lambda: list(FastLoader(dataset, 1)))
+    # The limit stands in the message as a whole number of pixels.
+    assert (got[0], len(got[2])) == (wanted[0], len(wanted[2]))
+
+
+@needs_native
+@pytest.mark.parametrize("limit", ["9", [9], 1j])
+def test_a_pixel_limit_that_is_none(tmp_path, monkeypatch, limit):
+    dataset = folder(tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(
+        TypeError, match=r"PIL\.Image\.MAX_IMAGE_PIXELS is .*: it is a number of pixels"
+    ):
+        list(FastLoader(dataset, 1))
 
 
 @needs_native

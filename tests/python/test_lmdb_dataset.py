@@ -7,8 +7,10 @@ import os
 import pickle
 import resource
 import stat
+import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -388,6 +390,45 @@ def test_legacy_pickles_of_a_few_bytes_take_no_memory(tmp_path):
             records[0]
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+LONG = struct.pack("<I", 200_000)
+DTYPE = b"cnumpy\ndtype\n(X%c\0\0\0%b\x89\x88tR"
+SWAPPED = DTYPE % (2, b"u8") + b"(K\3U\1>NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\0tb"
+# Each remembers 200 kB and makes something of them 20000 times.
+MULTIPLIED = {
+    "encode": b"c_codecs\nencode\nq\0X" + LONG + b"a" * 200_000 + b"q\1X\6\0\0\0latin1q\2]("
+    b"" + b"h\0h\1h\2\x86R" * 20_000 + b"e.",
+    "scalar": b"cnumpy.core.multiarray\nscalar\nq\0" + DTYPE % (6, b"U50000") + b"q\1B" + LONG
+    + b"\x61\3\0\0" * 50_000 + b"q\2](" + b"h\0h\1h\2\x86R" * 20_000 + b"e.",
+    "array": b"cnumpy.core.multiarray\n_reconstruct\nq\0" + SWAPPED + b"q\1(K\1J\xa8\x61\0\0\x85h\1\x89B"
+    + LONG + bytes(200_000) + b"tq\2cnumpy\nndarray\nK\0\x85U\1b\x87q\3](" + b"h\0h\3Rh\2b" * 20_000
+    + b"e.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MULTIPLIED)
+def test_legacy_pickles_make_no_more_than_they_hold(tmp_path, kind):
+    value = b"\x80\2" + MULTIPLIED[kind]
+    pairs = [(b"0", value), (b"__len__", pickle.dumps(1))]
+    records = LMDBDataset(write(tmp_path / "old", pairs), legacy=True)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), hard))
+    try:
+        with pytest.raises(ValueError, match=r"makes more than \d+ bytes of its") as raised:
+            records[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert "the value of key b'0'" in str(raised.value)
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+def test_legacy_pickles_that_share_are_read(tmp_path, protocol):
+    """A pickle remembers a byte that several numbers have in common."""
+    label = [np.uint8(1)] * 50 + [np.uint8(1) for _ in range(500)] + [b"\xff" * 50] * 500
+    pairs = [(b"0", pickle.dumps((ARRAY, label), protocol)), (b"__len__", pickle.dumps(1))]
+    assert LMDBDataset(write(tmp_path / "old", pairs), legacy=True)[0][1] == label
 
 
 @pytest.mark.parametrize("count", [10**10, 3, -1, "2", None, 1.5, True])

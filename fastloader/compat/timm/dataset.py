@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from fastloader.compat.timm.readers import create_reader
-from fastloader.datasets._pillow import check_work, image_module
+from fastloader.datasets._pillow import opened
 
 _log = logging.getLogger("fastloader")
 
@@ -97,10 +97,11 @@ class ImageDataset(Dataset[Any]):
         if self.load_bytes:
             with file:
                 return file.read()
-        check_work(file)
-        image = image_module().open(file)
+        image = opened(file)
         if not self.input_img_mode:
-            return image  # as in timm: undecoded, its file open
+            if image.fp is not file and hasattr(file, "close"):
+                file.close()  # a JPEG, which is in memory
+            return image  # as in timm: undecoded, what it is decoded from open
         with image:
             converted = image.convert(self.input_img_mode)
         if hasattr(file, "close"):  # Pillow closes only what it has opened itself

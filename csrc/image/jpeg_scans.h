@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fastloader {
+
+struct JpegOptions;
+
+struct JpegScans {
+  uint32_t width = 0;
+  uint32_t height = 0;
+  uint64_t scans = 0;
+};
+
+/// Counts the scans that libjpeg would begin, from the markers alone: for bytes that another
+/// decoder is to have, which nobody can stop. Decodes nothing and takes no memory; it goes over the
+/// bytes once, at the speed of memchr.
+///
+/// Never fewer than libjpeg begins, and as many if it comes to the picture's end without an error.
+/// A picture whose first scan holds everything has one: libjpeg reads no further. What does not
+/// begin as a JPEG has none.
+JpegScans count_jpeg_scans(const uint8_t* data, size_t size);
+
+/// How many scans a picture of that many pixels may have.
+int most_jpeg_scans(uint64_t pixels, const JpegOptions& options);
+
+/// For the message about a picture that has more.
+std::string too_many_scans(uint32_t width, uint32_t height, const JpegOptions& options);
+
+}  // namespace fastloader
