@@ -68,25 +68,35 @@ def in_iptc(picture, width, height):
     return b"".join(parts)
 
 
-def in_tiff(jpegs, width, height, rows=None, extra=(), copies=1):
+def in_tiff(jpegs, width, height, rows=None, extra=(), copies=1, order="<", big=False, tiles=False):
     """One strip each of ``rows`` rows, all ``copies`` times; ``extra``: more entries, each of them
-    (tag, type, count, value)."""
-    offsets, data = [], b"II*\0\0\0\0\0"
+    (tag, type, count, value). ``big``: BigTIFF. ``tiles``: squares of ``rows`` rows in the place of
+    strips."""
+    word = "Q" if big else "I"
+    head = {"<": b"II", ">": b"MM"}[order] + struct.pack(order + "H", 43 if big else 42)
+    head += struct.pack(order + "HH", 8, 0) if big else b""
+    offsets, data = [], head + bytes(struct.calcsize(word))
     for jpeg in jpegs:
         offsets.append(len(data))
         data += jpeg
     offsets *= copies
     counts = [len(jpeg) for jpeg in jpegs] * copies
     entries = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 8), (259, 3, 1, 7)]
-    entries += [(262, 3, 1, 1), (277, 3, 1, 1), (278, 4, 1, rows or height), *extra]
-    for tag, numbers in [(273, offsets), (279, counts)]:
-        if len(numbers) == 1:
-            entries.append((tag, 4, 1, numbers[0]))
+    entries += [(262, 3, 1, 1), (277, 3, 1, 1), *extra]
+    sides = (322, 323) if tiles else (278,)
+    entries += [(side, 4, 1, rows or height) for side in sides]
+    for tag, numbers in zip((324, 325) if tiles else (273, 279), (offsets, counts)):
+        packed = struct.pack(f"{order}{len(numbers)}I", *numbers)
+        if len(packed) <= struct.calcsize(word):
+            entries.append((tag, 4, len(numbers), packed))
             continue
-        entries.append((tag, 4, len(numbers), len(data)))
-        data += struct.pack(f"<{len(numbers)}I", *numbers)
-    directory = struct.pack("<H", len(entries))
+        entries.append((tag, 4, len(numbers), struct.pack(order + word, len(data))))
+        data += packed
+    directory = struct.pack(order + ("Q" if big else "H"), len(entries))
     for tag, kind, count, value in sorted(entries, key=lambda entry: entry[0]):
-        packed = struct.pack("<I", value) if kind == 4 else struct.pack("<HH", value, 0)
-        directory += struct.pack("<HHI", tag, kind, count) + packed
-    return data[:4] + struct.pack("<I", len(data)) + data[8:] + directory + b"\0" * 4
+        if not isinstance(value, bytes):
+            value = struct.pack(order + ("I" if kind == 4 else "H"), value)
+        directory += struct.pack(order + "HH" + word, tag, kind, count)
+        directory += value.ljust(struct.calcsize(word), b"\0")
+    where = struct.pack(order + word, len(data))
+    return head + where + data[len(head) + len(where) :] + directory + bytes(8)

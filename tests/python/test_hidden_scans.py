@@ -29,6 +29,10 @@ HIDDEN = {
     # libtiff's own limit is a hundred scans, of any size.
     "TIFF": in_tiff([progressive(6000, 6000, 99)], 6000, 6000),
     "TIFF of strips": in_tiff([progressive(6000, 3000, 99)] * 2, 6000, 6000, rows=3000),
+    "BigTIFF": in_tiff([progressive(6000, 6000, 99)], 6000, 6000, big=True),
+    "TIFF, big-endian": in_tiff([progressive(6000, 3000, 99)] * 2, 6000, 6000, 3000, order=">"),
+    "TIFF of tiles": in_tiff([progressive(3008, 3008, 99)] * 4, 6016, 6016, 3008, tiles=True),
+    "TIFF of strips and tiles": in_tiff([SMALL], 16, 16, extra=[(324, 4, 1, 8), (325, 4, 1, 9)]),
     "TIFF that says twice how it is compressed": in_tiff([SMALL], 16, 16, extra=[(259, 3, 1, 5)]),
 }
 
@@ -70,9 +74,9 @@ def test_postscript_is_not_run(tmp_path, nothing_is_decoded):
 
 
 @pytest.mark.skipif(not features.check("libtiff"), reason="Pillow without libtiff")
-@pytest.mark.parametrize("strips", [1, 4])
-def test_usual_tiffs_are_read(tmp_path, strips):
-    """In strips, in tiles as Pillow writes them, of any compression."""
+@pytest.mark.parametrize("strips", [1, 2, 4])
+@pytest.mark.parametrize(("order", "big"), [("<", False), (">", False), ("<", True)])
+def test_usual_tiffs_are_read(strips, order, big):
     made = picture(random.Random(1), 64, 64).convert("L")
     pieces = []
     for row in range(strips):
@@ -80,7 +84,8 @@ def test_usual_tiffs_are_read(tmp_path, strips):
         made.crop((0, row * 64 // strips, 64, (row + 1) * 64 // strips)).save(out, "JPEG")
         pieces.append(out.getvalue())
     decoded = [Image.open(io.BytesIO(piece)).convert("RGB") for piece in pieces]
-    read = _pillow.decoded_rgb(io.BytesIO(in_tiff(pieces, 64, 64, rows=64 // strips)))
+    whole = in_tiff(pieces, 64, 64, rows=64 // strips, order=order, big=big)
+    read = _pillow.decoded_rgb(io.BytesIO(whole))
     for row, piece in enumerate(decoded):
         box = (0, row * 64 // strips, 64, (row + 1) * 64 // strips)
         assert read.crop(box).tobytes() == piece.tobytes()
@@ -89,6 +94,16 @@ def test_usual_tiffs_are_read(tmp_path, strips):
         made.convert("RGB").save(out, "TIFF", compression=compression)
         expected = Image.open(io.BytesIO(out.getvalue())).convert("RGB")
         assert _pillow.decoded_rgb(io.BytesIO(out.getvalue())).tobytes() == expected.tobytes()
+
+
+def test_tiffs_in_tiles_are_read():
+    out = io.BytesIO()
+    tile = picture(random.Random(3), 32, 32).convert("L")
+    tile.save(out, "JPEG")
+    expected = Image.open(io.BytesIO(out.getvalue())).convert("RGB").tobytes()
+    whole = _pillow.decoded_rgb(io.BytesIO(in_tiff([out.getvalue()] * 4, 64, 64, 32, tiles=True)))
+    for left, top in [(0, 0), (32, 0), (0, 32), (32, 32)]:
+        assert whole.crop((left, top, left + 32, top + 32)).tobytes() == expected
 
 
 def test_strips_that_overlap_are_refused():
@@ -237,9 +252,12 @@ def test_without_the_native_module_it_is_counted_too(tmp_path):
     "filler", [b"\xff\x01", b"\xff\x00", b"\xff\xff", b"\xff\xfe\0\2", b"\0"], ids=bytes.hex
 )
 def test_counting_takes_as_long_as_reading(filler):
-    data = b"\xff\xd8" + filler * ((8 << 20) // len(filler))
-    for count in [_jpeg_work.scans, _jpeg_work.scans_in_python]:
+    """It took 13 seconds for 9 MiB of the first."""
+    counts = [(_jpeg_work.scans_in_python, 1 << 20)]
+    if fastloader._extension.load() is not None:
+        counts.append((_jpeg_work.scans, 8 << 20))
+    for count, size in counts:
+        data = b"\xff\xd8" + filler * (size // len(filler))
         begun = time.thread_time()
         assert count(data) == (0, 0, 0)
-        native = count is _jpeg_work.scans and fastloader._extension.load() is not None
-        assert time.thread_time() - begun < (0.5 if native else 6)
+        assert time.thread_time() - begun < 1
