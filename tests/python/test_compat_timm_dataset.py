@@ -1,6 +1,7 @@
 """compat.timm's ImageDataset beside the installed timm's: which files, which classes, and its rule for
 those that cannot be read."""
 
+import gc
 import io
 import logging
 import os
@@ -103,6 +104,23 @@ def test_no_target_is_minus_one():
     assert ours.ImageDataset("", Reader(), target_transform=str)[2][1] == -1
     image, *rest = ours.ImageDataset("", Reader(), additional_features=["number"])[2]
     assert image.getpixel((0, 0)) == (2, 0, 0) and rest == [-1, 2]
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_undecoded_pictures_are_read_later(tmp_path, recwarn, format):
+    path = tmp_path / "c" / "a.jpg"
+    path.parent.mkdir()
+    made = Image.effect_noise((20, 10), 50)
+    made.save(path, format, quality=100)
+    image, _target = ours.ImageDataset(str(tmp_path), input_img_mode="")[0]
+    assert image.format == format and image.size == (20, 10)
+    expected = np.asarray(Image.open(io.BytesIO(path.read_bytes())))
+    assert np.array_equal(np.asarray(image), expected)
+    del image
+    gc.collect()
+    # Another kind's file is open for as long as the picture, as with timm.
+    unclosed = [each for each in recwarn if each.category is ResourceWarning]
+    assert format == "PNG" or not unclosed
 
 
 def test_nothing_stays_open(nested, recwarn):
