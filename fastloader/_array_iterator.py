@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from fastloader import _default_device, _extension
+from fastloader import _default_device, _extension, _torch
 from fastloader._array_indices import as_indices, index_batches
 from fastloader._arrays import FEW_BYTES, Arrays
 from fastloader._limits import available_threads
@@ -94,6 +94,8 @@ class ArrayIterator(_BaseDataLoaderIter):
     and warnings are the loader's here."""
 
     progress: Progress | None = None  # set on the iterator that the user gets
+    _closed = False
+    _took = True
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ class ArrayIterator(_BaseDataLoaderIter):
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
                 "the loader to get one here"
             )
-        with self._statistics.waiting(self.progress):
+        with self._statistics.waiting(self):
             delivered = self._next_ahead() if self._ahead else self._next_now()
         self._statistics.batches += 1
         self._num_yielded += 1
@@ -215,10 +217,11 @@ class ArrayIterator(_BaseDataLoaderIter):
         if indices is None or not len(indices) or not all(leaf.is_there() for leaf in leaves):
             return Flight(batch)
         count = len(indices)
-        outputs = [
-            self._memory.empty(number, (count, *leaf.row_shape), leaf.tensor.dtype, self._pin)
-            for number, leaf in enumerate(leaves)
-        ]
+        with _torch.ordinary_tensors():  # the batch may be taken when the mode is another
+            outputs = [
+                self._memory.empty(number, (count, *leaf.row_shape), leaf.tensor.dtype, self._pin)
+                for number, leaf in enumerate(leaves)
+            ]
         native = self._native
         if native is None:
             return Flight(batch, indices, outputs)
@@ -291,7 +294,9 @@ class ArrayIterator(_BaseDataLoaderIter):
         self.close()
 
     def close(self) -> None:
-        """Ends the epoch early; at most one piece of a batch per thread is still copied."""
+        """Ends the epoch early, from any thread; at most one piece of a batch per thread is still
+        copied."""
+        self._closed = True
         self._index_batches = None
         self._waiting.clear()
         self._flight.clear()

@@ -80,6 +80,12 @@ class DepthRule:
             return self._swings >= self.SWINGS and self.depth < self._most
         return False
 
+    def limit(self, depth: int) -> None:
+        """The device ran out of memory for more than ``depth``: so many, and never more again."""
+        if depth < self.depth:
+            self.why = f"there was no memory for {depth + 1}"
+        self.depth = self._most = min(depth, self.depth)
+
     def deepen(self, room: int) -> bool:
         """There is memory for ``room`` batches in all. Returns whether there are more now."""
         self._swings = 0

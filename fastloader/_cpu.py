@@ -16,7 +16,6 @@ from fastloader._batch import Image, as_image, find_images, is_leaf, put_togethe
 from fastloader._containers import Key, rebuild
 from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
-from fastloader._progress import Progress
 from fastloader._statistics import Statistics
 
 
@@ -135,8 +134,6 @@ def make_augment_spec(
 class CpuIterator(DeliveryIterator):
     """Owns no thread and no look-ahead: whatever runs ahead is torch's workers."""
 
-    progress: Progress | None = None  # set on the iterator that the user gets
-
     def __init__(
         self, source: Iterator[Any], delivery: CpuDelivery, draws: EpochDraws | None
     ) -> None:
@@ -145,13 +142,15 @@ class CpuIterator(DeliveryIterator):
         self._draws = draws
 
     def _take(self) -> Any:
-        if self.progress is not None:
-            self.progress.check()  # one that another epoch has ended says so
-        if self._source is None:
-            raise StopIteration
         statistics = self._delivery.statistics
-        with statistics.waiting(self.progress):
-            batch = next(self._source)
+        with statistics.waiting(self):
+            source: Any = self._source  # None: closed meanwhile, which `waiting` says
+            try:
+                batch = next(source)
+            except Exception:
+                self._took = getattr(source, "_took", True)
+                raise
+            self._took = True
             begun = time.perf_counter()
             delivered = self._delivery.deliver(batch, self._draws)
             now = time.perf_counter()

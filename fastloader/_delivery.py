@@ -3,6 +3,7 @@ DevicePrefetcher."""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -23,10 +24,14 @@ from fastloader._images import AHEAD, ImageIterator
 from fastloader._normalization import Normalization, make_normalization
 from fastloader._statistics import Statistics
 from fastloader._streams import StreamDelivery
+from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
 
 _MAX_DEPTH = 64
+
+# Seconds: how long a pump may take to leave its source. torch's iterators take a tenth of one.
+_PATIENCE = 60.0
 
 
 class Delivery:
@@ -246,22 +251,34 @@ class Delivery:
                 return
         engine.close()
 
-    def end_iterators(self, patience: float | None = None) -> None:
+    def end_iterators(self) -> None:
         """Ends every live iterator and waits until no pump is in the source any more, so that it may be
-        iterated anew. That takes until the batch a pump is waiting for has come; ``patience`` bounds
-        it in seconds, after which torch's workers are shut down."""
-        for epoch in list(self._epochs):
+        iterated anew. Raises Error if one does not come back from it."""
+        if not all([epoch.stop_pump(_PATIENCE) for epoch in self._end_epochs()]):
+            raise Error(
+                f"the source is still at a batch of the epoch before, {_PATIENCE:g} s after that was "
+                "ended, so that no new one can begin: it waits for something in its own next()"
+            )
+
+    def _end_epochs(self) -> list[Epoch]:
+        epochs = list(self._epochs)
+        iterators = list(self._iterators)
+        # At first, so that a next() that is under way knows what has happened to it.
+        for iterator in iterators:
+            iterator._closed = True
+        for epoch in epochs:
             epoch.end()
-        for iterator in list(self._iterators):
+        for iterator in iterators:
             iterator.close()
-        for epoch in list(self._epochs):
-            epoch.stop_pump(patience)
+        return epochs
 
     def close(self) -> None:
         """Idempotent: ends every live iterator, then the threads, then frees the pinned memory."""
         if self._pid != os.getpid():
             return
-        self.end_iterators(patience=5)
+        for epoch in self._end_epochs():
+            if not epoch.stop_pump(patience=5):
+                epoch.interrupt_pump()
         with self._lock:
             engines, self._idle = self._idle, []
         for engine in engines:
@@ -322,13 +339,12 @@ _hook_registered = False
 
 
 def _register_exit_hook() -> None:
-    """Before the interpreter joins its threads: weakref.finalize and atexit come after that, when a
-    pump blocked in the ring would already have hung the exit. The hook is private to CPython but is
-    what concurrent.futures itself uses (since 3.9); a test asserts that it exists."""
+    """When the interpreter has waited for the threads that it waits for, any of which may still be in an
+    epoch, and before it takes itself apart, when the pumps, which are daemons, could not go on."""
     global _hook_registered
     if not _hook_registered:
         _hook_registered = True
-        threading._register_atexit(_end_everything)  # type: ignore[attr-defined]
+        atexit.register(_end_everything)
 
 
 def _end_everything() -> None:

@@ -87,6 +87,8 @@ class Engine:
             **options,
         )
         self.healthy = True  # False after a device failure, which is sticky
+        # False once there was no memory for even one batch besides the one that the loop has.
+        self.looks_ahead = True
         self.last_plan: Plan | None = None
         self._plans: dict[Any, Plan] = {}
         live.add(self)
@@ -162,16 +164,35 @@ class Engine:
         """Allocates on the consumer's current stream. Each leaf gets a storage of its own: views of
         one base would share a version counter, and one kept label would keep the whole batch."""
         outputs = []
-        for shape, dtype, strides in plan.outputs:
-            if dtype is None:
-                assert self.normalization is not None
-                outputs.append(self.normalization.output(shape, self.device))
-            else:
-                outputs.append(torch.empty_strided(shape, strides, dtype=dtype, device=self.device))
         staging = None
-        if plan.native.needs_staging:
-            staging = torch.empty(plan.native.packed_bytes, dtype=torch.uint8, device=self.device)
+        with _torch.ordinary_tensors():
+            for shape, dtype, strides in plan.outputs:
+                if dtype is None:
+                    assert self.normalization is not None
+                    outputs.append(self.normalization.output(shape, self.device))
+                else:
+                    outputs.append(
+                        torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+                    )
+            if plan.native.needs_staging:
+                size = plan.native.packed_bytes
+                staging = torch.empty(size, dtype=torch.uint8, device=self.device)
         return Credit(plan, outputs, staging, _torch.consumer_stream(self.device))
+
+    def lower(self, ahead: int) -> None:
+        """The device has memory for ``ahead`` batches besides the one that the loop has, and no more.
+        For good, or every step would ask for it again, which on CUDA empties the allocator's cache."""
+        self.looks_ahead = ahead > 0
+        self.depth = max(1, ahead)
+        self.prefetcher.lower(self.depth)
+        if self.rule is not None:
+            self.rule.limit(self.depth)
+        _log.warning(
+            "fastloader: out of memory on %s while looking ahead: depth %d from now on%s",
+            self.device,
+            self.depth,
+            "" if ahead else ", and memory for a batch only when it is asked for",
+        )
 
     def watch_depth(self, credit: Credit, epoch: object) -> None:
         """After each batch of ``epoch`` that came, which ``credit`` was for."""

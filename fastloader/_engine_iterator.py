@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import ctypes
 import dataclasses
 import logging
@@ -17,10 +15,10 @@ from typing import Any
 from fastloader import _torch, _trace
 from fastloader._augmentation import EpochDraws
 from fastloader._batch import put_together
+from fastloader._closing import closed_meanwhile
 from fastloader._engine import Credit, Engine, Plan
 from fastloader._in_step import InStep, put_in_step
 from fastloader._iterator import DeliveryIterator
-from fastloader._progress import Progress
 from fastloader._statistics import Statistics
 from fastloader.errors import BackendError
 
@@ -36,6 +34,7 @@ class Pending:
     template: Any = None
     plan: Plan | None = None
     error: BaseException | None = None
+    took: bool = True  # whether an error is there in a batch's place
 
 
 class Epoch:
@@ -48,11 +47,17 @@ class Epoch:
         self.pid = os.getpid()
         # Not asked of the engine again, which lets go of it when it is closed.
         self.prefetcher = engine.prefetcher
+        # The number of the batch that the loop gets next, and of the one that is put next.
         self.number, self.next_seq = self.prefetcher.open_epoch()
-        # In the order of the ring. An entry is appended before its batch is put into the ring, so
-        # that whoever sees the batch finds the entry.
-        self.pending: collections.deque[Pending] = collections.deque()
+        self.fill_seq: int = self.next_seq
+        # By number. An entry is made before its batch is put into the ring, so that whoever sees the
+        # batch finds the entry.
+        self.pending: dict[int, Pending] = {}
         self.credits: dict[int, Credit] = {}
+        # Guards what the consumer does to the ring and its credits against `end` on another thread,
+        # after which the ring may be another epoch's. Reentrant: a finalizer or a signal handler may
+        # end the epoch in the middle of that.
+        self.turn = threading.RLock()
         self.stream = _torch.consumer_stream(engine.device)
         self.over = False
         self.pump: threading.Thread | None = None
@@ -74,38 +79,39 @@ class Epoch:
     def put_batch(self, batch: Any) -> bool:
         """Packs a batch into the ring, waiting for a slot; False once the epoch is over. Raises what
         the batch is refused for, leaving the ring as it was."""
-        prefetcher, place = self.prefetcher, self.place
+        prefetcher, place, seq = self.prefetcher, self.place, self.fill_seq
         self.place = None
         if prefetcher is None:
             return False
-        appended = False
         try:
             template, plan, sources = self.engine.pack(batch, self.draws)
             addresses = [source.data_ptr() for source in sources]
-            self.pending.append(Pending(template, plan))
-            appended = True
+            self.engine.last_plan = plan
+            self.pending[seq] = Pending(template, plan)
             if place is None:
                 put = prefetcher.push(self.number, plan.native, addresses)
             else:
                 put = place.commit(plan.native, addresses)
+            self.fill_seq = seq + 1
         except BaseException:
-            self.place = place  # the error's, now
-            if appended:
-                with contextlib.suppress(IndexError):  # end() may have cleared it meanwhile
-                    self.pending.pop()
+            # Ctrl-C may arrive when the batch is in the ring already.
+            self.fill_seq = prefetcher.progress()[1]
+            if self.fill_seq == seq:
+                self.place = place  # the error's, now
+                self.pending.pop(seq, None)
             raise
-        self.engine.last_plan = plan
         return bool(put)
 
-    def put_error(self, error: BaseException) -> bool:
-        prefetcher, place = self.prefetcher, self.place
+    def put_error(self, error: BaseException, took: bool) -> bool:
+        """``took``: whether it is there in a batch's place."""
+        prefetcher, place, seq = self.prefetcher, self.place, self.fill_seq
         self.place = None
         if prefetcher is None:
             return False
-        self.pending.append(Pending(error=error))
-        if place is None:
-            return bool(prefetcher.put_error(self.number))
-        return bool(place.commit_error())
+        self.pending[seq] = Pending(error=error, took=took)
+        put = prefetcher.put_error(self.number) if place is None else place.commit_error()
+        self.fill_seq = seq + 1
+        return bool(put)
 
     def put_end(self) -> None:
         prefetcher = self.prefetcher
@@ -115,40 +121,46 @@ class Epoch:
     def end(self) -> None:
         """Idempotent. Nothing is written into undelivered memory any more, and the stream that owns
         it waits for what is still on its way."""
-        if self.over or self.pid != os.getpid():
+        if self.pid != os.getpid():
             return
-        self.over = True
-        # Each stream on which memory was made waits for what may still be written there: a consumer
-        # that has changed its stream has credits of both, and each goes back to where it was made.
-        streams = {self.stream, *(credit.stream for credit in [*self.credits.values()])}
-        self.prefetcher.cancel([*streams])
-        self.prefetcher = None
+        with self.turn:
+            if self.over:
+                return
+            self.over = True
+            # Each stream on which memory was made waits for what may still be written there: a
+            # consumer that has changed its stream has credits of both, and each goes back to where it
+            # was made.
+            streams = {self.stream, *(credit.stream for credit in [*self.credits.values()])}
+            self.prefetcher.cancel([*streams])
+            self.prefetcher = None
+            self.credits.clear()
+            self.pending.clear()
+        # Not in turn: this takes locks of the source's, under which the source may be collecting.
         if self.stop_source is not None:
             self.stop_source()
-        self.credits.clear()
-        self.pending.clear()
         if isinstance(self.pumped, InStep):
             self.pumped.leave()
         # Workers shut down with the last reference, here or on the pump's thread.
         self.pumped = None
 
-    def stop_pump(self, patience: float | None) -> None:
-        """Waits until the pump has left the source. With ``patience`` (seconds), a pump that still
-        waits for a worker then is interrupted, and torch's workers are shut down."""
+    def stop_pump(self, patience: float) -> bool:
+        """Ends the epoch, and waits for the pump to leave the source: ``patience`` seconds at most.
+        Returns whether it has."""
         pump = self.pump
-        source: Any = self.pumped
         self.end()
         if pump is None or self.pid != os.getpid() or pump is threading.current_thread():
-            return
+            return True
         pump.join(patience)
-        if not pump.is_alive():
-            return
-        # torch's iterator polls its queue every five seconds, so that is when this arrives.
+        return not pump.is_alive()
+
+    def interrupt_pump(self) -> None:
+        """For a source that hangs in code of its own: raises SystemExit there, as soon as it is back in
+        Python, and waits a last time."""
+        pump = self.pump
+        assert pump is not None
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(pump.ident or 0), ctypes.py_object(SystemExit)
         )
-        if hasattr(source, "_shutdown_workers"):
-            source._shutdown_workers()
         pump.join(_LAST_PATIENCE)
         if pump.is_alive():
             _log.warning("the source of a loader did not return; its thread is left to itself")
@@ -160,8 +172,6 @@ class EngineIterator(DeliveryIterator):
 
     ``on_end(engine)`` gets the engine back when the epoch is over.
     """
-
-    progress: Progress | None = None  # set on the iterator that the user gets
 
     def __init__(
         self,
@@ -177,12 +187,16 @@ class EngineIterator(DeliveryIterator):
         self._ahead = ahead
         self._in_step: InStep | None = None
         self._timeout = 0.0  # seconds, of next(); 0 is none
+        # What the source gave, until it is in the ring; without look-ahead.
+        self._given: list[Any] = []
+        # The ring may have moved on from a batch that the loop did not get.
+        self._unsettled = False
         self._closing = weakref.finalize(self, _finish, epoch, on_end)
         live.add(epoch)
         if ahead:
             # Memory made during a capture belongs to its graph; next() will make its own.
             if not _torch.is_capturing(epoch.engine.device):
-                self._top_up(required=False)
+                self._top_up(epoch.next_seq, required=False)
             # A daemon, because it may sit in a worker's queue; the exit hook below ends it in order.
             epoch.pumped = source
             self._in_step = put_in_step(source)
@@ -206,7 +220,7 @@ class EngineIterator(DeliveryIterator):
         if epoch.over:
             raise StopIteration
         _torch.forbid_capture(epoch.engine.device)
-        with self._statistics.waiting(self.progress):
+        with self._statistics.waiting(self):
             try:
                 delivered = self._next()
             except BackendError:
@@ -219,91 +233,159 @@ class EngineIterator(DeliveryIterator):
         return delivered
 
     def _next(self) -> Any:
+        """Every step may be broken off, by Ctrl-C or for want of memory, and the next call goes on
+        there: `_settle` is what moves on to the next batch."""
         epoch = self._epoch
-        prefetcher = epoch.prefetcher
-        if not self._ahead:
-            assert self._source is not None
+        seq = epoch.next_seq
+        self._took = False
+        if not self._ahead and epoch.fill_seq == seq:
+            self._pull()
+        pending, credit = self._arrive(seq)
+        try:
+            if self._in_step is not None and pending.took:
+                self._in_step.take(seq)
+            if credit is None:
+                assert pending.error is not None
+                raise pending.error
+            delivered = self._put_together(pending, credit)
+        except Exception:
+            # It has taken the batch's place, in which nothing comes any more; or it has come besides.
+            self._settle(seq)
+            self._took = pending.took
+            raise
+        finally:
+            # Or this frame, which the traceback holds, would hold the error in turn, and both the
+            # batch and the workers until the garbage collector comes by.
+            del pending
+        if self._ahead:
+            # Now, not at the next call: the memory is then writable before this batch's training step
+            # has even begun.
+            self._top_up(seq + 1, required=False)
+            epoch.engine.watch_depth(credit, epoch)
+        self._settle(seq)
+        return delivered
+
+    def _pull(self) -> None:
+        """Puts the source's next batch into the ring, on this thread."""
+        if not self._given:
+            source: Any = self._source  # None: closed meanwhile, which `waiting` says
             try:
-                batch = next(self._source)
+                self._given.append(next(source))
             except StopIteration:
                 self._closing()
                 raise
-            epoch.put_batch(batch)
-        while True:
-            arrival = prefetcher.wait_arrival(self._timeout)
-            if arrival == "needs_credit":
-                self._top_up(required=True)
-                continue
+            except Exception:
+                self._took = getattr(source, "_took", True)
+                raise
+        try:
+            self._epoch.put_batch(self._given[0])
+        except Exception:  # refused
+            self._given.clear()
+            self._took = True
+            raise
+        except BaseException:
+            if self._epoch.fill_seq != self._epoch.next_seq:
+                self._given.clear()
+            raise
+        self._given.clear()
+
+    def _arrive(self, seq: int) -> tuple[Pending, Credit | None]:
+        """Waits for batch ``seq``, and makes the current stream wait for it. (entry, memory); no memory
+        if an error has come in its place."""
+        epoch = self._epoch
+        prefetcher = epoch.prefetcher
+        arrival = "before"
+        if self._unsettled and prefetcher is not None and prefetcher.progress()[0] > seq:
+            # A call before this one was broken off behind this point, on whatever stream.
+            _torch.synchronize(epoch.engine.device)
+        else:
+            arrival = self._wait()
+        with epoch.turn:
+            if epoch.over:
+                raise closed_meanwhile()
+            self._unsettled = True
             if arrival == "batch":
-                try:
-                    delivered = self._deliver()
-                finally:
-                    # Also of a batch that could not be put together: its place at the workers is
-                    # free, and without another one in it the epoch would never end.
-                    if self._in_step is not None:
-                        self._in_step.take()
-                if self._ahead:
-                    # Now, not at the next call: the memory is then writable before this batch's
-                    # training step has even begun.
-                    self._top_up(required=False)
-                return delivered
-            if arrival == "end":
+                prefetcher.deliver(_torch.consumer_stream(epoch.engine.device))
+            elif arrival == "error":
+                prefetcher.skip()
+            pending = epoch.pending[seq]
+            # Memory may have been offered for what became an error: the next credit makes its own.
+            return pending, None if pending.error is not None else epoch.credits[seq]
+
+    def _wait(self) -> str:
+        epoch = self._epoch
+        while True:
+            prefetcher = epoch.prefetcher
+            if prefetcher is None:
+                raise closed_meanwhile()
+            arrival: str = prefetcher.wait_arrival(epoch.number, self._timeout)
+            if arrival == "needs_credit":
+                self._top_up(epoch.next_seq, required=True)
+            elif arrival == "end":
                 self._closing()
                 raise StopIteration
-            if arrival == "timeout":
+            elif arrival == "timeout":
                 raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
-            prefetcher.skip()
-            # Memory that was offered for it is taken back: the next credit makes its own.
-            epoch.credits.pop(epoch.next_seq, None)
-            epoch.next_seq += 1
-            error = epoch.pending.popleft().error
-            assert error is not None
-            try:
-                if self._in_step is not None:
-                    self._in_step.take()
-                raise error
-            finally:
-                # Or this frame, which the traceback holds, would hold the error in turn, and both the
-                # batch and the workers until the garbage collector comes by.
-                del error
+            elif arrival == "over":
+                raise closed_meanwhile()
+            else:
+                return arrival
 
-    def _top_up(self, required: bool) -> None:
-        """Offers memory for every batch of the window that lacks it: of the right size for those
-        already in the ring, of the size of the last one for those to come. Running out of memory
-        while looking ahead is not the user's error; only if ``required`` must the next batch fit."""
+    def _settle(self, seq: int) -> None:
         epoch = self._epoch
-        for seq, filled in epoch.prefetcher.uncredited(self._ahead):
-            plan = epoch.pending[seq - epoch.next_seq].plan if filled else epoch.engine.last_plan
-            if plan is None:
-                continue
-            try:
-                credit = epoch.engine.make_credit(plan)
-            except RuntimeError as error:
-                if _torch.is_out_of_memory(error) and not (required and seq == epoch.next_seq):
-                    return
-                raise
-            addresses = [output.data_ptr() for output in credit.outputs]
-            if plan.records:
-                addresses.append(0)
-            epoch.prefetcher.give_credit(
-                seq=seq,
-                plan=plan.native,
-                outputs=addresses,
-                staging=0 if credit.staging is None else credit.staging.data_ptr(),
-                stream=credit.stream,
-            )
-            epoch.credits[seq] = credit
-            epoch.stream = credit.stream
+        epoch.next_seq = seq + 1
+        self._took = True
+        self._unsettled = False
+        epoch.pending.pop(seq, None)
+        epoch.credits.pop(seq, None)
 
-    def _deliver(self) -> Any:
+    def _top_up(self, first: int, required: bool) -> None:
+        """Offers memory for every batch of the window, from ``first`` on, that lacks it: of the right
+        size for those already in the ring, of the size of the last one for those to come. Running out
+        of memory while looking ahead is not the user's error and lowers the depth; only if ``required``
+        must the first one fit."""
+        epoch = self._epoch
+        if not required and not epoch.engine.looks_ahead:
+            return
+        with epoch.turn:
+            if epoch.over:
+                return
+            for seq, filled in epoch.prefetcher.uncredited(
+                self._ahead and epoch.engine.looks_ahead
+            ):
+                plan = epoch.pending[seq].plan if filled else epoch.engine.last_plan
+                if plan is None:
+                    continue
+                must = required and seq == first
+                try:
+                    credit = epoch.engine.make_credit(plan)
+                except RuntimeError as error:
+                    if must or not _torch.is_out_of_memory(error):
+                        raise
+                    epoch.engine.lower(seq - first)
+                    return
+                self._offer(seq, credit)
+
+    def _offer(self, seq: int, credit: Credit) -> None:
+        epoch = self._epoch
+        # First of all: from then on somebody may write there.
+        epoch.credits[seq] = credit
+        addresses = [output.data_ptr() for output in credit.outputs]
+        if credit.plan.records:
+            addresses.append(0)
+        epoch.prefetcher.give_credit(
+            seq=seq,
+            plan=credit.plan.native,
+            outputs=addresses,
+            staging=0 if credit.staging is None else credit.staging.data_ptr(),
+            stream=credit.stream,
+        )
+        epoch.stream = credit.stream
+
+    def _put_together(self, pending: Pending, credit: Credit) -> Any:
         epoch = self._epoch
         device = epoch.engine.device
-        stream = _torch.consumer_stream(device)
-        epoch.prefetcher.deliver(stream)
-        credit = epoch.credits.pop(epoch.next_seq)
-        pending = epoch.pending.popleft()
-        epoch.next_seq += 1
-        if stream != credit.stream:
+        if _torch.consumer_stream(device) != credit.stream:
             # First of all, since what follows may raise and give the memory back.
             memory = (
                 [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
@@ -317,15 +399,12 @@ class EngineIterator(DeliveryIterator):
             outputs[target] = epoch.draws.augmentation.mixing.target(
                 outputs[target], outputs[weights]
             )
-        delivered = put_together(
-            pending.template, outputs, lambda value: _torch.move(value, device)
-        )
-        if self._ahead:
-            epoch.engine.watch_depth(credit, epoch)
-        return delivered
+        return put_together(pending.template, outputs, lambda value: _torch.move(value, device))
 
     def close(self) -> None:
-        """Ends the epoch early; further calls of next() raise StopIteration."""
+        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
+        that is under way raises Error."""
+        self._closed = True
         self._closing()
         super().close()
         self._in_step = None
@@ -338,7 +417,8 @@ live: weakref.WeakSet[Epoch] = weakref.WeakSet()
 def end_all_at_exit() -> None:
     """Interpreter exit: no thread of ours may outlive it."""
     for epoch in list(live):
-        epoch.stop_pump(patience=1)
+        if not epoch.stop_pump(patience=1):
+            epoch.interrupt_pump()
 
 
 def _finish(epoch: Epoch, on_end: Callable[[Engine], None]) -> None:
@@ -362,11 +442,11 @@ def _pump(epoch: Epoch, source: Iterator[Any]) -> None:
                 return
         except StopIteration as stop:
             # From a data set in a worker it says where, and with DataLoader more may follow.
-            if not stop.args or not epoch.put_error(stop):
+            if not stop.args or not epoch.put_error(stop, True):
                 epoch.put_end()
                 return
         except BaseException as error:
-            if not epoch.put_error(error):
+            if not epoch.put_error(error, getattr(source, "_took", True)):
                 return
         # Nothing of a batch is kept while waiting for the next: its shared memory goes back now.
         batch = None

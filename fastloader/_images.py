@@ -237,6 +237,8 @@ class ImageIterator(Iterator[Any]):
     """
 
     progress: Progress | None = None  # set on the iterator that the user gets
+    _closed = False
+    _took = True
 
     def __init__(
         self,
@@ -390,7 +392,8 @@ class ImageIterator(Iterator[Any]):
                 "the loader to get one here"
             )
         if self._epoch is None and (TIMED or self._depth_rule is not None):
-            ready = sum(type(each) is Submitted and each.batch.ready() for each in self._flight)
+            flight = list(self._flight)  # which another thread may clear
+            ready = sum(type(each) is Submitted and each.batch.ready() for each in flight)
             self._ready.came(ready)
             rule = self._depth_rule
             # At the end of an epoch it runs empty in any case.
@@ -398,7 +401,7 @@ class ImageIterator(Iterator[Any]):
                 self._deepen(rule)
         tuner = self._source.wish.tuner
         try:
-            with self._statistics.waiting(self.progress):
+            with self._statistics.waiting(self):
                 delivered = self._next()
         except StopIteration:
             if tuner is not None:
@@ -488,7 +491,8 @@ class ImageIterator(Iterator[Any]):
         self.close()
 
     def close(self) -> None:
-        """Ends the epoch early; a thread that decodes gives its picture up."""
+        """Ends the epoch early, from any thread; a thread that decodes gives its picture up."""
+        self._closed = True
         self._index_batches = None
         self._cancel()
 

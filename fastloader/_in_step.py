@@ -9,12 +9,14 @@ from typing import Any
 
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from fastloader._polling import PolledIterator
+
 
 class NotYet(BaseException):
     """The next batch has not come. No Exception, which would stand for a batch."""
 
 
-class InStep(_MultiProcessingDataLoaderIter):
+class InStep(PolledIterator):
     """Mixed into the class of an iterator that a pump advances; see `put_in_step`.
 
     DataLoader asks the sampler for one index batch at each ``next()``, on the caller's thread. The pump
@@ -31,10 +33,7 @@ class InStep(_MultiProcessingDataLoaderIter):
     _delivering = False  # a batch is on its way out of __next__; guarded by _turn
     _patient = True  # False: `next_if_there` asks, on the only thread that does
     _owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
-    # These two are read without the lock, which the GIL allows: the pump says that it waits before it
-    # looks whether it is to leave, and who makes it leave says so before looking whether it waits.
-    _left = False
-    _waiting = False
+    _taken = -1  # the number of the batch that was taken last; guarded by _turn
 
     def __next__(self) -> Any:
         if not self._ahead:
@@ -63,10 +62,12 @@ class InStep(_MultiProcessingDataLoaderIter):
         finally:
             self._patient = True
 
-    def take(self) -> None:
-        """The caller has the next batch in hand. Raises what the sampler raises."""
+    def take(self, number: int) -> None:
+        """The caller has batch ``number`` in hand, which is greater than the one before; for the same
+        one nothing happens any more. Raises what the sampler raises."""
         with self._turn:
-            if self._owed and not self._left:
+            if self._owed and not self._left and number != self._taken:
+                self._taken = number
                 self._owed -= 1
                 self._turn.notify_all()
                 super()._try_put_index()
@@ -96,42 +97,30 @@ class InStep(_MultiProcessingDataLoaderIter):
             return super()._get_data()
         self._turn.release()
         try:
-            self._waiting = True
-            if self._left:
-                raise StopIteration
-            data = super()._get_data()
+            return super()._get_data()
         finally:
-            self._waiting = False
             self._turn.acquire()
-        if data[0] is None:
-            raise StopIteration
-        return data
 
-    def _try_get_data(self, *timeout: Any) -> Any:
+    def _try_get_data(self, timeout: float | None = None) -> Any:
         if self._patient:
-            return super()._try_get_data(*timeout)
+            return super()._try_get_data(timeout)
         answer = super()._try_get_data(0)
         if not answer[0]:
             raise NotYet
         return answer
 
-    def _shutdown_workers(self) -> None:
-        # Frameworks do this to loader._iterator, and the pump may be waiting for a worker.
-        self._left = True
-        if self._waiting and not self._shutdown:
-            self._data_queue.put(_WAKE)
-            self._worker_result_queue.cancel_join_thread()
-        super()._shutdown_workers()
+    def _refuse(self) -> None:
+        if not self._ahead:
+            super()._refuse()
+        raise StopIteration  # the pump's; the caller waits elsewhere, and is told there
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         # The next epoch of persistent workers: primed by the caller, as with DataLoader.
-        self._ahead = self._left = False
+        self._ahead = False
         self._owed = 0
+        self._taken = -1
         self._timeout = loader.timeout  # taken from it in the epoch before
         super()._reset(loader, first_iter)
-
-
-_WAKE = (None, None)  # torch sends its own pin thread the same
 
 
 def put_in_step(source: Iterator[Any]) -> InStep | None:

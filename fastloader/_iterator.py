@@ -8,12 +8,17 @@ from typing import Any
 
 from torch.utils.data.dataloader import _DatasetKind
 
+from fastloader._progress import Progress
 from fastloader._statistics import LeftOut
 
 
 class DeliveryIterator(Iterator[Any]):
     """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
     that frameworks look at, such as ``_workers``, are the source's."""
+
+    progress: Progress | None = None  # set on the iterator that the user gets
+    _closed = False
+    _took = True
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source: Iterator[Any] | None = source
@@ -38,9 +43,9 @@ class DeliveryIterator(Iterator[Any]):
     def _count(self) -> None:
         """One more batch is delivered."""
         self._num_yielded += 1
-        if self._promised is None or self._num_yielded <= self._promised:
-            return
         source: Any = self._source
+        if self._promised is None or self._num_yielded <= self._promised or source is None:
+            return
         # torch's words.
         text = (
             f"Length of IterableDataset {source._dataset} was reported to be {self._promised}"
@@ -56,7 +61,9 @@ class DeliveryIterator(Iterator[Any]):
         warnings.warn(text, stacklevel=4)
 
     def close(self) -> None:
-        """Ends the epoch early; further calls of next() raise StopIteration."""
+        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
+        that is under way raises Error."""
+        self._closed = True
         source, self._source = self._source, None
         # Another thread may be in its next(), and decode threads at its pictures.
         end_decoding = getattr(type(source), "end_decoding", None)

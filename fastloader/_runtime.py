@@ -13,7 +13,7 @@ from fastloader._distributed import AutoSharding
 from fastloader._headspace import Measured
 from fastloader._images import ErrorPolicy, ImageIterator, ImageSource
 from fastloader._position import Position
-from fastloader._threads import ThreadIterator
+from fastloader._torch_iterator import CountingIterator
 from fastloader._worker_ring import WorkerRings
 
 
@@ -42,7 +42,7 @@ class Runtime:
         self.images: ImageIterator | None = None  # of the epoch begun last, for replay()
         self.arrays: ArrayIterator | None = None
         self.array_memory = ArrayMemory()
-        self.thread_iterators: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
+        self.torch_iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
         self.headspace: Measured | None = None
         self.said = ""  # the reason for the Python path that was logged last
 

@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fastloader import _torch, _trace
+from fastloader._closing import closed_meanwhile, is_closed_meanwhile
 
 if TYPE_CHECKING:
     from fastloader._progress import Progress
@@ -41,8 +42,8 @@ class Statistics:
     _left: float = 0.0  # when the consumer got its last batch; 0 outside of an epoch
     _of: object = None  # whose epoch that was; held, or another object might get its address
 
-    def waiting(self, progress: Progress | None) -> Waiting:
-        return Waiting(self, progress)
+    def waiting(self, iterator: Waiter) -> Waiting:
+        return Waiting(self, iterator)
 
     def spend(self, stage: str, seconds: float) -> None:
         """``stage`` has taken the calling thread so long, for one batch."""
@@ -76,22 +77,37 @@ class Statistics:
         self._of = epoch
 
 
-class Waiting:
-    """``with statistics.waiting():`` counts the seconds inside as time the training loop waited, and
-    an exception other than the end of the epoch as an error, and tells ``progress``, of the iterator
-    that the user has, what became of the batch. A class, because contextlib's generator would turn a
-    StopIteration into a RuntimeError."""
+class Waiter(Protocol):
+    """An iterator as `Waiting` sees it."""
 
-    def __init__(self, statistics: Statistics, progress: Progress | None) -> None:
+    progress: Progress | None  # of the iterator that the user has; None for all others
+    _closed: bool  # by close(), on any thread
+    _took: bool  # whether what next() raised last has taken a batch's place
+
+
+class Waiting:
+    """``with statistics.waiting(iterator):`` around what the iterator does in ``next()``. It counts the
+    seconds inside as time that the training loop waited, and an exception other than the end of the
+    epoch as an error, and tells the iterator's progress what became of the batch.
+
+    It also holds to what `close` means for every iterator that a user has: a ``next()`` afterwards
+    raises StopIteration, and one that is under way raises one Error, whatever it ran into.
+
+    A class, because contextlib's generator would turn a StopIteration into a RuntimeError."""
+
+    def __init__(self, statistics: Statistics, iterator: Waiter) -> None:
         self._statistics = statistics
-        self._progress = progress
+        self._iterator = iterator
+        self._progress = iterator.progress
         self._start = 0.0
         self._first = False
         self._range: Any = None
 
     def __enter__(self) -> None:
         if self._progress is not None:
-            self._progress.check()
+            self._progress.check()  # one that another epoch has ended says so
+        if self._iterator._closed:
+            raise StopIteration
         if self._statistics.shown:
             self._range = _torch.open_range("fastloader.wait")
         self._start = time.perf_counter()
@@ -100,20 +116,27 @@ class Waiting:
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        _error: BaseException | None,
+        error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
         now = time.perf_counter()
         ended = kind is not None and issubclass(kind, StopIteration)
+        # Not in the place of Ctrl-C; and where another iterator takes the batch further, it says it.
+        closed = self._iterator._closed and self._statistics.shown
+        closed = closed and (kind is None or issubclass(kind, Exception))
         self._statistics.end_wait(now, self._progress, now - self._start, self._first, ended)
         if self._statistics.shown:
             _trace.add("wait", self._start, now)
         if self._range is not None:
             self._range.__exit__(None, None, None)
-        if kind is not None and not ended and kind is not LeftOut:
+        if closed or (kind is not None and not ended and kind is not LeftOut):
             self._statistics.errors += 1
+        if closed and not is_closed_meanwhile(error):
+            # A StopIteration is how the thread that waited was woken.
+            raise closed_meanwhile() from None if ended else error
         if self._progress is not None:
             if kind is None or (issubclass(kind, Exception) and not ended):
-                self._progress.handed()
+                if kind is None or self._iterator._took:
+                    self._progress.handed()
             elif kind is StopIteration:
                 self._progress.end()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 import os
 import time
 import weakref
@@ -21,13 +22,14 @@ import torch
 
 from fastloader import _torch, _trace
 from fastloader._augment_torch import apply
-from fastloader._augmentation import EpochDraws
-from fastloader._batch import find_images, put_together, take_apart, tensors_in
+from fastloader._augmentation import EpochDraws, Records
+from fastloader._batch import Image, Parts, find_images, put_together, take_apart, tensors_in
 from fastloader._in_step import NotYet, put_in_step
 from fastloader._iterator import DeliveryIterator
 from fastloader._normalization import Normalization
-from fastloader._progress import Progress
 from fastloader._statistics import Statistics
+
+_log = logging.getLogger("fastloader")
 
 
 class StreamDelivery:
@@ -43,20 +45,32 @@ class StreamDelivery:
         self.sources = HeldSources(self.side)
         # Copies outlive the loader, and the interpreter.
         weakref.finalize(self, self.sources.wait)
+        # False once there was no memory for a batch besides the one that the loop has. For good, or
+        # every step would ask for it again, which on CUDA empties the allocator's cache.
+        self.looks_ahead = True
 
     def iterate(
         self, source: Iterator[Any], ahead: bool, draws: EpochDraws | None
     ) -> Iterator[Any]:
         return StreamIterator(source, self, ahead, draws)
 
-    def issue(self, batch: Any, draws: EpochDraws | None) -> Flight:
-        """Queues one batch on the side stream. Outputs are made before, on the consumer's."""
+    def load(self, batch: Any, draws: EpochDraws | None) -> Load:
         parts = take_apart(batch)
         images = find_images(parts, self.normalization) if self.normalization else {}
         records, target = None, None
         if draws is not None:
             augmented, target = draws.augmentation.leaves(parts, images)
             records = draws.next(images[augmented])
+        return Load(parts, images, records, target)
+
+    def issue(self, load: Load) -> Flight:
+        """Queues one batch on the side stream. Outputs are made before, on the consumer's."""
+        with _torch.ordinary_tensors():  # the batch may be taken when the mode is another
+            return self._issue(load.parts, load.images, load.records, load.target)
+
+    def _issue(
+        self, parts: Parts, images: dict[int, Image], records: Records | None, target: int | None
+    ) -> Flight:
         consumer = self.side.consumer()
         outputs = []
         raw = {}
@@ -159,6 +173,24 @@ class HeldSources:
 
 
 @dataclasses.dataclass
+class Load:
+    """A batch that is to be queued, and what was drawn for it."""
+
+    parts: Parts
+    images: dict[int, Image]
+    records: Records | None
+    target: int | None
+
+
+@dataclasses.dataclass
+class Failed:
+    """What was raised instead of a batch; ``took``: in its place."""
+
+    error: Exception
+    took: bool
+
+
+@dataclasses.dataclass
 class Flight:
     """A batch on its way: ``memory`` was made on stream ``consumer``, ``moved`` on the side stream."""
 
@@ -173,8 +205,6 @@ class StreamIterator(DeliveryIterator):
     one ready; without it the source advances only when asked, so that the user's RNG behaves as with
     DataLoader."""
 
-    progress: Progress | None = None  # set on the iterator that the user gets
-
     def __init__(
         self,
         source: Iterator[Any],
@@ -188,7 +218,9 @@ class StreamIterator(DeliveryIterator):
         self._draws = draws
         self._in_step = put_in_step(source) if ahead else None
         self._pid = os.getpid()
-        self._flight: list[Flight | BaseException] = []
+        self._flight: list[Flight | Failed] = []
+        self._load: Load | None = None  # came from the source, and is not in flight yet
+        self._number = 0  # of the batch that the loop gets next
         weakref.finalize(self, _abandon, self._flight, delivery, self._pid)
 
     def _take(self) -> Any:
@@ -199,57 +231,92 @@ class StreamIterator(DeliveryIterator):
             )
         delivery = self._delivery
         _torch.forbid_capture(delivery.device)
-        with delivery.statistics.waiting(self.progress):
-            if not self._flight:
-                self._advance(waiting=True)
-            flown = self._flight.pop(0)
-            if self._in_step is not None:
-                self._in_step.take()
-            if isinstance(flown, BaseException):
-                try:
-                    raise flown
-                finally:
-                    del flown  # or this frame and the error would hold each other
-            # Before the next batch is queued: the consumer need not wait for that one.
-            delivered = delivery.hand_over(flown)
-            if self._ahead:
-                try:
-                    self._advance(waiting=False)
-                except BaseException:  # Ctrl-C: the batch in hand is not lost
-                    self._flight.insert(0, flown)
-                    raise
+        with delivery.statistics.waiting(self):
+            delivered = self._next()
         delivery.statistics.batches += 1
         self._count()
         return delivered
 
-    def _advance(self, waiting: bool) -> None:
-        """Puts the next batch on its way. From workers only one that is there, unless ``waiting``: who
-        asked for the batch before it is not to wait for this one, nor be told that it is late."""
-        try:
-            if self._source is None:
-                raise StopIteration
+    def _next(self) -> Any:
+        """Every step may be broken off, by Ctrl-C or for want of memory, and the next call goes on
+        there: what is in flight stays there until the end."""
+        delivery = self._delivery
+        self._took = False
+        if not self._flight:
+            self._advance(required=True)
+        flown = self._flight[0]
+        if self._in_step is not None and not (isinstance(flown, Failed) and not flown.took):
             try:
-                if waiting or self._in_step is None:
-                    batch = next(self._source)
-                else:
-                    batch = self._in_step.next_if_there()
-            except NotYet:
-                return
-            except StopIteration:
-                self._delivery.sources.wait()  # a loop that goes on to something else holds nothing
+                self._in_step.take(self._number)
+            except Exception:  # the sampler's: takes the batch's place
+                self._settle(flown)
                 raise
+        if isinstance(flown, Failed):
+            self._settle(flown)
+            try:
+                raise flown.error
+            finally:
+                del flown  # or this frame and the error would hold each other
+        # Before the next batch is queued: the consumer need not wait for that one.
+        delivered = delivery.hand_over(flown)
+        if self._ahead and delivery.looks_ahead and len(self._flight) == 1:
+            self._advance(required=False)
+        self._settle(flown)
+        return delivered
+
+    def _settle(self, flown: Flight | Failed) -> None:
+        self._number += 1
+        self._took = not isinstance(flown, Failed) or flown.took
+        del self._flight[0]
+
+    def _advance(self, required: bool) -> None:
+        """Puts one batch in flight, or what is raised in its place. A batch that is not ``required`` is
+        not waited for, and may lack memory: who asked for the batch before it is not to wait for this
+        one, nor be told that it is late or that there is no room for it."""
+        source: Any = self._source  # None: closed meanwhile, which `waiting` says
+        took = True
+        try:
+            if self._load is None:
+                try:
+                    in_step = None if required else self._in_step
+                    batch = next(source) if in_step is None else in_step.next_if_there()
+                except StopIteration:
+                    self._delivery.sources.wait()  # a loop that goes on to something else holds nothing
+                    raise
+                except Exception:
+                    took = getattr(source, "_took", True)
+                    raise
+                self._load = self._delivery.load(batch, self._draws)
             begun = time.perf_counter()
-            self._flight.append(self._delivery.issue(batch, self._draws))
+            self._flight.append(self._delivery.issue(self._load))
+            self._load = None
             now = time.perf_counter()
             self._delivery.statistics.spend("copy", now - begun)
             _trace.add("issue", begun, now)
-        except Exception as error:  # StopIteration too: each takes its batch's place
-            self._flight.append(error)
+        except NotYet:
+            return
+        except Exception as error:
+            if self._load is not None and _torch.is_out_of_memory(error):
+                if required:
+                    raise
+                self._delivery.looks_ahead = False
+                _log.warning(
+                    "fastloader: out of memory on %s while looking ahead: from now on memory for a "
+                    "batch only when it is asked for",
+                    self._delivery.device,
+                )
+                return
+            self._load = None
+            self._flight.append(Failed(error, took))
 
     def close(self) -> None:
-        """Ends the epoch early; further calls of next() raise StopIteration."""
+        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
+        that is under way raises Error."""
         super().close()
+        if self._in_step is not None:
+            self._in_step.leave()
         self._in_step = None
+        self._load = None
         _abandon(self._flight, self._delivery, self._pid)
 
 

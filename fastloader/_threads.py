@@ -11,6 +11,7 @@ threads and theirs: nothing is pickled, nothing goes through shared memory.
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
@@ -22,10 +23,10 @@ from typing import Any
 from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import worker
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader import _worker_identity
 from fastloader._autotune import Modest
+from fastloader._polling import PolledIterator
 from fastloader._statistics import Statistics
 from fastloader._torch_iterator import CountingIterator, LoaderView, abandon, count_ready
 
@@ -156,12 +157,11 @@ class _Context:
 # --- the iterator ---------------------------------------------------------------------------------
 
 
-class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
+class ThreadIterator(PolledIterator, CountingIterator):
     """torch's iterator over workers that are threads."""
 
     def __init__(self, loader: Any) -> None:
         self._pid = os.getpid()
-        self._closed = False
         # Until it has begun there is nothing to shut down.
         self._shutdown = True
         _worker_identity.teach()
@@ -181,8 +181,6 @@ class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
                 f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
                 "the loader to get one here"
             )
-        if self._closed:
-            raise StopIteration
         count_ready(self)
         return super()._next_data()
 
@@ -193,9 +191,9 @@ class ThreadIterator(_MultiProcessingDataLoaderIter, CountingIterator):
             abandon(self)
 
     def close(self) -> None:
-        """Ends the epoch and the threads, waiting for what each of them is at; further calls of next()
-        raise StopIteration."""
-        self._closed = True
+        """Ends the epoch and the threads, from any thread, waiting for what each of them is at; further
+        calls of next() raise StopIteration, and one that is under way raises Error."""
+        super().close()
         self._shutdown_workers()
 
 
@@ -205,11 +203,11 @@ _hook_registered = False
 
 def _register_exit_hook() -> None:
     """Before the interpreter takes itself apart: a daemon that comes back from native code after that
-    would crash. See `_delivery._register_exit_hook`."""
+    would crash. Not before it has waited for its threads: see `_delivery._register_exit_hook`."""
     global _hook_registered
     if not _hook_registered:
         _hook_registered = True
-        threading._register_atexit(_end_all)  # type: ignore[attr-defined]
+        atexit.register(_end_all)
 
 
 def _end_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -142,6 +143,21 @@ def forbid_capture(device: torch.device) -> None:
 def is_out_of_memory(error: BaseException) -> bool:
     # torch.OutOfMemoryError from torch 2.5 on; the older name stays.
     return isinstance(error, torch.cuda.OutOfMemoryError)
+
+
+def ordinary_tensors() -> contextlib.AbstractContextManager[Any]:
+    """For memory made ahead of its batch: the tensors made inside are no inference tensors, whatever
+    mode the caller is in at the moment, and no operation on them is recorded."""
+    return _outside_inference_mode() if torch.is_inference_mode_enabled() else _NOTHING
+
+
+@contextlib.contextmanager
+def _outside_inference_mode() -> Iterator[None]:
+    with torch.inference_mode(False), torch.no_grad():  # leaving the mode switches gradients on
+        yield
+
+
+_NOTHING = contextlib.nullcontext()
 
 
 class StreamSide:

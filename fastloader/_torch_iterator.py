@@ -13,7 +13,9 @@ from torch.utils.data._utils import signal_handling
 
 from fastloader import _default_device, _torch, _trace
 from fastloader._autotune import Modest
+from fastloader._closing import closed_meanwhile, is_closed_meanwhile
 from fastloader._indices import as_given
+from fastloader._polling import PolledIterator
 from fastloader._position import Position
 from fastloader._progress import Progress
 from fastloader._stateful import is_stateful
@@ -47,14 +49,18 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._position: Position = loader._runtime.position
         self._statistics: Statistics = loader._runtime.delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
+        self._closed = False
+        # Whether what next() raised last was there in a batch's place. A sampler's error is, too.
+        self._took = True
         # Whatever a subclass says, index batches come from the position.
         indices = _default_device.UsersOwn(self._position)
         seen: Any = LoaderView(loader, _index_sampler=indices)
         with _default_device.for_draws(loader.generator):  # of the seed
             super().__init__(seen)
         self._index_sampler: Any = self._position
-        # As profilers know it.
-        self._profile_name = f"enumerate(DataLoader)#{type(self).__mro__[1].__name__}.__next__"
+        # As profilers know it: by the name of torch's class.
+        torchs = next(kind for kind in type(self).__mro__ if kind.__module__ == dataloader.__name__)
+        self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
         # torch calls iter(dataset) next, where a dataset may restore the global generator.
@@ -86,23 +92,32 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         progress = self.progress
+        if progress is not None and progress.stale:
+            progress.check()
+        if self._closed:
+            raise StopIteration
         if progress is None:  # another iterator takes the batch further, and counts
             return self._passed_on()
-        if progress.stale:
-            progress.check()
         statistics = self._statistics
         start = time.perf_counter()
         first = statistics.begin_wait(start, progress)
         ended = False
         try:
             batch = _next(self)  # torch shows it to profilers
-        except StopIteration:
-            ended = True
-            progress.end()
-            raise
-        except Exception:
+            if self._closed:
+                raise closed_meanwhile()
+        except Exception as error:
+            if self._closed:
+                if is_closed_meanwhile(error):
+                    raise
+                raise closed_meanwhile() from error
+            ended = isinstance(error, StopIteration)
+            if ended:
+                progress.end()
+                raise
             statistics.errors += 1
-            progress.handed()
+            if self._took:
+                progress.handed()
             raise
         finally:
             now = time.perf_counter()
@@ -111,6 +126,11 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         progress.handed()
         statistics.batches += 1
         return batch
+
+    def close(self) -> None:
+        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
+        that is under way raises Error."""
+        self._closed = True
 
     def _passed_on(self) -> Any:
         """As torch's ``__next__`` without a profiler: the range that it opens for one costs a third of
@@ -181,7 +201,7 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
         return data
 
 
-class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIterator):
+class MultiProcessIterator(PolledIterator, CountingIterator):
     """As torch's. Where the dataset, or its iterator, has a state, batches bring their worker's once
     somebody has asked for it."""
 
@@ -189,6 +209,7 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
     _arrived: int | None = None  # torch's number of the batch that came last
 
     def __init__(self, loader: Any) -> None:
+        self._pid = os.getpid()
         position: Position = loader._runtime.position
         self._stateful = position.iterable or is_stateful(position.dataset)
         # These could not be read again: their workers' states may be of earlier epochs.
@@ -250,13 +271,19 @@ class MultiProcessIterator(dataloader._MultiProcessingDataLoaderIter, CountingIt
         except StopIteration:
             raise
         except Exception:
-            self._pass.reports.append((None, None))
+            if self._took:
+                self._pass.reports.append((None, None))
             raise
         if type(data) is not Reported:
             self._pass.reports.append((None, None))
             return data
         self._pass.reports.append((data.worker, data.state))
         return data.batch
+
+    def close(self) -> None:
+        super().close()
+        if self._pid == os.getpid():  # the workers are this process's
+            self._shutdown_workers()
 
 
 def count_ready(iterator: Any) -> None:

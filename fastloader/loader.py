@@ -41,6 +41,7 @@ from fastloader._statistics import Statistics
 from fastloader._threads import ThreadIterator
 from fastloader._torch_arguments import of_torch, takes_newer
 from fastloader._torch_iterator import (
+    CountingIterator,
     MultiProcessIterator,
     SingleProcessIterator,
     abandon,
@@ -620,14 +621,16 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         return self._runtime.beginning() or super()._index_sampler
 
     def _get_iterator(self) -> Any:
+        iterator: CountingIterator
         if self.num_workers == 0:
-            return SingleProcessIterator(self)
-        if self.worker_backend == "thread":
+            iterator = SingleProcessIterator(self)
+        elif self.worker_backend == "thread":
             iterator = ThreadIterator(self)
-            self._runtime.thread_iterators.add(iterator)
-            return iterator
-        self.check_worker_number_rationality()
-        return self._runtime.rings.iterate(self, MultiProcessIterator)
+        else:
+            self.check_worker_number_rationality()
+            iterator = self._runtime.rings.iterate(self, MultiProcessIterator)
+        self._runtime.torch_iterators.add(iterator)
+        return iterator
 
     def check_worker_number_rationality(self) -> None:
         """torch's warning of more worker processes than processors, where there will be processes: the
@@ -790,7 +793,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
         stay valid, and iterating afterwards starts anew."""
         self._runtime.delivery.close()
-        for iterator in list(self._runtime.thread_iterators):
+        for iterator in list(self._runtime.torch_iterators):
             iterator.close()
         if self.persistent_workers:
             self._iterator = None  # its workers with it

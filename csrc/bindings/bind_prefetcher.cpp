@@ -125,7 +125,7 @@ bool put(Engine& engine, uint64_t epoch, EntryKind kind) {
          }) == Ring::Wait::kOk;
 }
 
-const char* wait_arrival(Engine& engine, double timeout) {
+const char* wait_arrival(Engine& engine, uint64_t epoch, double timeout) {
   auto until = Ring::Clock::time_point::max();
   if (timeout > 0 && timeout < 1e9) {
     until = Ring::Clock::now() + std::chrono::duration_cast<Ring::Clock::duration>(
@@ -134,7 +134,7 @@ const char* wait_arrival(Engine& engine, double timeout) {
   const auto arrival = interruptible(
       Ring::Arrival::kTimeout,
       [&](Ring::Clock::time_point deadline) {
-        return engine.prefetcher->ring().wait_arrival(deadline, &engine.arrived);
+        return engine.prefetcher->ring().wait_arrival(deadline, &engine.arrived, epoch);
       },
       until);
   switch (arrival) {
@@ -146,6 +146,8 @@ const char* wait_arrival(Engine& engine, double timeout) {
       return "end";
     case Ring::Arrival::kTimeout:
       return "timeout";
+    case Ring::Arrival::kOver:
+      return "over";
     default:
       return "needs_credit";
   }
@@ -286,9 +288,10 @@ void register_prefetcher(py::module_& module) {
            "memory.")
       .def("give_credit", &give_credit, py::kw_only(), py::arg("seq"), py::arg("plan"),
            py::arg("outputs"), py::arg("staging"), py::arg("stream"))
-      .def("wait_arrival", &wait_arrival, py::arg("timeout"),
-           "'batch', 'error', 'end', 'needs_credit', or, after `timeout` seconds unless that is 0, "
-           "'timeout'; looks for signals every 100 ms.")
+      .def(
+          "wait_arrival", &wait_arrival, py::arg("epoch"), py::arg("timeout"),
+          "'batch', 'error', 'end', 'needs_credit', 'over' once the epoch was cancelled, or, after "
+          "`timeout` seconds unless that is 0, 'timeout'; looks for signals every 100 ms.")
       .def(
           "deliver",
           [](Engine& engine, uintptr_t stream) {
@@ -318,6 +321,24 @@ void register_prefetcher(py::module_& module) {
             engine.prefetcher->ring().deepen(depth);
           },
           py::arg("depth"), "More slots from now on, up to `most`; never fewer.")
+      .def(
+          "lower",
+          [](Engine& engine, size_t depth) {
+            const WithoutGil unlocked;
+            engine.prefetcher->ring().lower(depth);
+          },
+          py::arg("depth"), "Fewer slots and credits from now on; never more.")
+      .def(
+          "progress",
+          [](Engine& engine) {
+            Ring::Progress progress;
+            {
+              const WithoutGil unlocked;
+              progress = engine.prefetcher->ring().progress();
+            }
+            return py::make_tuple(progress.delivered, progress.filled);
+          },
+          "Sequence numbers of the batch to be delivered next, and of the one to be put next.")
       .def(
           "ready_last",
           [](Engine& engine) {

@@ -45,6 +45,12 @@ void Ring::deepen(size_t depth) {
   issuable_.notify_all();
 }
 
+void Ring::lower(size_t depth) {
+  if (depth == 0) throw InvalidArgument("depth must be at least 1, got 0");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  depth_ = std::min(depth_, depth);
+}
+
 Ring::Epoch Ring::open_epoch() {
   std::unique_lock<std::mutex> lock(mutex_);
   cancel_locked(lock);
@@ -318,8 +324,12 @@ void Ring::give_credit(uint64_t seq, const Credit& credit) {
   issuable_.notify_one();
 }
 
-Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket) {
+Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket, uint64_t epoch) {
   std::unique_lock<std::mutex> lock(mutex_);
+  if (epoch == kPresent) epoch = epoch_;
+  // A closed or failed ring says so itself, below.
+  const auto cancelled = [&] { return epoch != epoch_ && !closed_ && failure_.empty(); };
+  if (cancelled()) return Arrival::kOver;
   const auto start = Clock::now();
   if (!asking_) {  // it comes again after a timeout, and with a credit
     asking_ = true;
@@ -332,9 +342,11 @@ Ring::Arrival Ring::wait_arrival(Clock::time_point deadline, Ticket* ticket) {
            slot(issued_).kind == EntryKind::kBatch && !credit_fits(issued_);
   };
   const bool woke = arrived_.wait_until(lock, deadline, [&] {
-    return closed_ || !failure_.empty() || delivered_ < issued_ || needs_credit();
+    return closed_ || !failure_.empty() || epoch != epoch_ || delivered_ < issued_ ||
+           needs_credit();
   });
   stats_.consumer_wait_s += seconds_since(start);
+  if (cancelled()) return Arrival::kOver;
   if (!failure_.empty()) throw BackendError(failure_);
   if (closed_) throw Error("the loader was closed while a batch was being waited for");
   if (!woke) return Arrival::kTimeout;
@@ -375,8 +387,10 @@ Ticket Ring::cancel() {
 Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
   ++epoch_;
   asking_ = false;
-  // The old producer may be waiting for a slot that only the device will free.
+  // The old producer may be waiting for a slot that only the device will free, and the old consumer
+  // for a batch that will not come.
   slot_freed_.notify_all();
+  arrived_.notify_all();
   ++cancelling_;
   arrived_.wait(lock, [&] { return !issuing_; });
   --cancelling_;
@@ -419,6 +433,11 @@ void Ring::close() {
   issuable_.notify_all();
   reapable_.notify_all();
   arrived_.notify_all();
+}
+
+Ring::Progress Ring::progress() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return Progress{delivered_, filled_};
 }
 
 Ring::Stats Ring::stats() const {

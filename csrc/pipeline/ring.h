@@ -24,7 +24,9 @@ namespace fastloader {
 ///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
 /// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
 /// is also why one event per slot is enough: it is recorded for `seq` only after the reaper has
-/// freed the slot of `seq - most` and the consumer's stream has captured its ticket.
+/// freed the slot of `seq - most` and the consumer's stream has captured its ticket. What was
+/// reserved or issued before `lower` may exceed the depth until it has been delivered, but never
+/// `most`.
 ///
 /// Where `most` exceeds the depth, a slot that is reserved takes over the memory of a free one, so
 /// that no more than `depth` slots hold any.
@@ -41,7 +43,10 @@ class Ring {
   using Allocate = std::function<std::unique_ptr<HostBlock>(size_t bytes)>;
 
   enum class Wait : uint8_t { kOk, kOver, kTimeout };
-  enum class Arrival : uint8_t { kBatch, kError, kEnd, kNeedsCredit, kTimeout };
+  enum class Arrival : uint8_t { kBatch, kError, kEnd, kNeedsCredit, kTimeout, kOver };
+
+  /// In the place of an epoch's number: the one that is open at the time of the call.
+  static constexpr uint64_t kPresent = 0;
 
   /// One batch in the hands of the prefetch thread; nobody else touches slot or credit meanwhile.
   struct Issue {
@@ -89,9 +94,13 @@ class Ring {
   size_t depth() const;
   /// What the depth may become.
   size_t most() const { return slots_.size(); }
-  /// From now on there are `depth` slots and credits. Never fewer than before: memory that somebody
-  /// writes into cannot be taken away. Any thread. Throws InvalidArgument above `most`.
+  /// From now on there are `depth` slots and credits; nothing happens unless that is more than now.
+  /// Any thread. Throws InvalidArgument above `most`.
   void deepen(size_t depth);
+  /// From now on at most `depth` slots are taken and credits used; nothing happens unless that is
+  /// fewer than now. What is in the ring already stays there. Any thread. Throws InvalidArgument
+  /// for 0.
+  void lower(size_t depth);
 
   struct Epoch {
     uint64_t number = 0;     ///< from 1
@@ -158,8 +167,10 @@ class Ring {
   /// Throws InvalidArgument as `withdraw_credit` does, and when the credit does not suit its plan.
   /// Ignored where an error or the end has taken the batch's place.
   void give_credit(uint64_t seq, const Credit& credit);
-  /// What has come next in order. kBatch sets `*ticket`; throws the sticky failure.
-  Arrival wait_arrival(Clock::time_point deadline, Ticket* ticket);
+  /// What has come next in order. kBatch sets `*ticket`. kOver: `epoch` was cancelled, before the
+  /// call or on another thread meanwhile; what comes then is not for this consumer. Throws the
+  /// sticky failure.
+  Arrival wait_arrival(Clock::time_point deadline, Ticket* ticket, uint64_t epoch = kPresent);
   /// The arrival was taken: the window moves on, and a credit that an error left unused is dropped.
   /// Call it after the consumer's stream has captured the ticket. Throws InvalidArgument when
   /// nothing has arrived.
@@ -174,6 +185,14 @@ class Ring {
   void close();
 
   Stats stats() const;
+
+  /// How far the epoch has come, in sequence numbers. A caller that was interrupted by a signal
+  /// right behind one of the calls above learns here whether that call has been made.
+  struct Progress {
+    uint64_t delivered = 0;  ///< of the batch to be delivered next
+    uint64_t filled = 0;     ///< of the batch to be committed next
+  };
+  Progress progress() const;
 
  private:
   struct Window {

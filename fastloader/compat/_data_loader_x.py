@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fastloader._polling import PolledIterator
 from fastloader._progress import Progress
 from fastloader.compat.prefetch_generator import BackgroundGenerator
 from fastloader.loader import FastLoader
@@ -44,17 +45,20 @@ class DataLoaderX(FastLoader[Any]):
     def __init__(self, *args: Any, max_prefetch: int = 1, **kwargs: Any) -> None:
         self.max_prefetch = max_prefetch
         # Of the epoch begun last: how to end its thread, and the thread.
-        self._background: tuple[Callable[[], Any], threading.Thread] | None = None
+        self._background: tuple[Callable[[], Any], threading.Thread, Any] | None = None
         super().__init__(*args, **kwargs)
 
     def _torch_iterator(self) -> Iterator[Any]:
         if self._background is not None and self.persistent_workers:
             # There is one torch iterator for life: the thread of the last epoch must let go of it.
-            end, thread = self._background
+            end, thread, source = self._background
             end()
+            if isinstance(source, PolledIterator):  # not one of a subclass's own
+                source.leave()
             thread.join()
-        made = _Counted(super()._torch_iterator(), self.max_prefetch)
-        self._background = (made._closing, made._thread)
+        source = super()._torch_iterator()
+        made = _Counted(source, self.max_prefetch)
+        self._background = (made._closing, made._thread, source)
         return made
 
     def __getstate__(self) -> dict[str, Any]:

@@ -161,6 +161,34 @@ TEST(slots_of_cancelled_epochs_are_counted_once) {
   }
 }
 
+TEST(lowering_leaves_what_is_there_and_takes_less_from_then_on) {
+  RingBench bench(4);
+  const SharedPlan plan = plan_of(16);
+  bench.ring.open_epoch();
+  for (int value : {0, 1, 2, 3}) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
+  for (uint64_t seq = 0; seq < 4; ++seq) bench.credit(seq, plan);
+  bench.ring.lower(2);
+  bench.ring.lower(3);
+  EXPECT_EQ(bench.ring.depth(), 2u);
+  EXPECT_THROW(bench.ring.lower(0), InvalidArgument, "at least 1");
+  EXPECT(bench.ring.uncredited(true).empty());
+  for (int value : {0, 1}) EXPECT_EQ(bench.issue(), value);
+  // The credits for the other two are kept; their turn comes with the window.
+  for (int value : {2, 3}) {
+    EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+    bench.ring.delivered();
+    EXPECT_EQ(bench.issue(), value);
+    bench.reap();
+    EXPECT_EQ(bench.fill(1, plan, 9),
+              Wait::kTimeout);  // still two of the four, and more are not taken
+  }
+  bench.reap();
+  EXPECT_EQ(bench.fill(1, plan, 4), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kTimeout);
+  bench.ring.deepen(3);
+  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kOk);
+}
+
 TEST(epochs_that_end_early_while_it_grows) {
   RingBench bench(1, 1 << 20, 8);
   const SharedPlan plan = plan_of(256);

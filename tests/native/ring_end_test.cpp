@@ -335,6 +335,52 @@ TEST(the_reaper_stays_for_a_batch_that_is_being_issued) {
   reaper.join();
 }
 
+TEST(a_consumer_of_a_cancelled_epoch_is_told_so) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  for (bool opened : {false, true}) {
+    const Ring::Epoch epoch = bench.ring.open_epoch();
+    Ticket ticket;
+    Actor consumer(
+        [&] {
+          EXPECT_EQ(bench.ring.wait_arrival(kForever, &ticket, epoch.number), Arrival::kOver);
+        },
+        bench.closer());
+    consumer.wait_until_asleep();
+    if (opened) {
+      // Nor may it see what comes for the next one.
+      const Ring::Epoch next = bench.ring.open_epoch();
+      EXPECT_EQ(bench.fill(next.number, plan, 1), Wait::kOk);
+      bench.credit(next.first_seq, plan);
+      bench.issue();
+    } else {
+      bench.ring.cancel();
+    }
+    consumer.join();
+    EXPECT(ticket.event == nullptr);
+    EXPECT_EQ(bench.ring.wait_arrival(kForever, &ticket, epoch.number), Arrival::kOver);
+  }
+  EXPECT_EQ(bench.arrival(), Arrival::kBatch);  // the next one's consumer finds it
+}
+
+TEST(progress_tells_which_calls_were_made) {
+  RingBench bench(2);
+  const SharedPlan plan = plan_of(8);
+  bench.ring.open_epoch();
+  const auto is = [&](uint64_t delivered, uint64_t filled) {
+    EXPECT_EQ(bench.ring.progress().delivered, delivered);
+    EXPECT_EQ(bench.ring.progress().filled, filled);
+  };
+  is(0, 0);
+  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  is(0, 1);
+  bench.credit(0, plan);
+  bench.issue();
+  is(0, 1);
+  bench.ring.delivered();
+  is(1, 1);
+}
+
 TEST(numbers_go_on_over_many_epochs) {
   RingBench bench(3);
   const SharedPlan plan = plan_of(8);

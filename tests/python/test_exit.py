@@ -178,3 +178,40 @@ def test_a_daemon_thread_that_comes_back_too_late_does_not_abort():
     """
     for _ in range(3):
         assert run_script(source).stderr == ""
+
+
+# The hook is registered before any of fastloader's, and so runs behind them.
+MAIN_THREAD_FIRST = """
+    import threading
+
+    begun, over = threading.Event(), threading.Event()
+    threading._register_atexit(over.set)
+
+    def work():
+        iterator = iter(loader)
+        seen = [next(iterator)[1].tolist()]
+        begun.set()
+        assert over.wait(60)
+        seen += [label.tolist() for _, label in iterator]
+        assert seen == [[2 * i, 2 * i + 1] for i in range(20)], seen
+        print("all of it; again:", labels(loader) == seen, flush=True)
+
+    if workers:
+        loader = FastLoader(Pictures(40), batch_size=2, num_workers=workers, device="cpu",
+                            mean=MEAN, std=STD, worker_backend=sys.argv[2])
+    threading.Thread(target=work).start()
+    begun.wait(60)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(0, "process"), (2, "process"), (2, "thread")],
+    ids=lambda pair: f"{pair[0]} {pair[1]}",
+)
+def test_an_epoch_on_another_thread_outlives_the_main_thread(way, arguments):
+    """As with DataLoader: the interpreter waits for its threads, and so does the loader's end."""
+    source = textwrap.dedent(START) + textwrap.dedent(MAIN_THREAD_FIRST)
+    done = run_script(source, *arguments, env=way.env)
+    assert done.stdout == "all of it; again: True\n", done.stderr
+    assert done.stderr == ""

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fastloader import DevicePrefetcher, FastLoader, _torch
-from support import MEAN, STD, Pictures, random_images
+from support import MEAN, STD, Pictures, eventually, random_images
 
 NORMALISED = {"mean": MEAN, "std": STD}
 
@@ -57,8 +57,11 @@ def handed_over(enter_way, monkeypatch):
 
 def test_a_batch_in_flight_goes_back_where_its_memory_was_made(handed_over):
     batches = [random_images(i, 2, 3, 4, 5) for i in range(4)]
-    loader = FastLoader(batches, None, num_workers=1, device="cpu", **NORMALISED)
+    options = {"num_workers": 1, "worker_backend": "thread"}
+    loader = FastLoader(batches, None, device="cpu", **options, **NORMALISED)
     iterator = iter(loader)
+    came = iterator._source._data_queue  # and what is not there yet is not put in flight
+    eventually(lambda: came.qsize() == 2, lambda: "both batches there")
     next(iterator)
     flown = iterator._flight[0].consumer
     handed_over.clear()

@@ -3,7 +3,6 @@
 import json
 import shutil
 import sysconfig
-import threading
 
 import pytest
 from torch.utils.data import DataLoader
@@ -53,11 +52,6 @@ def test_attributes_are_the_arguments():
     }
     loader = FastLoader(Pictures(), **arguments)
     assert {name: getattr(loader, name) for name in arguments} == arguments
-
-
-def test_the_hook_at_exit_exists():
-    """It is private to CPython; without it a blocked pump would hang the exit."""
-    assert callable(threading._register_atexit)
 
 
 def test_import_is_light():

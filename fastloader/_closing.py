@@ -1,0 +1,19 @@
+"""What ``next()`` says when its loader is closed under it."""
+
+from __future__ import annotations
+
+from fastloader.errors import Error
+
+_CLOSED = (
+    "the loader was closed while next() was waiting for a batch, by another thread or by a call from "
+    "inside the data set: the epoch is over, call iter() on the loader to begin a new one"
+)
+
+
+def closed_meanwhile() -> Error:
+    """For a ``next()`` that was under way. One that comes later gets StopIteration."""
+    return Error(_CLOSED)
+
+
+def is_closed_meanwhile(error: BaseException | None) -> bool:
+    return type(error) is Error and error.args == (_CLOSED,)

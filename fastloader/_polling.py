@@ -1,0 +1,61 @@
+"""torch's worker iterator, which can be told to stop waiting for its workers."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from fastloader._closing import closed_meanwhile
+
+_TURN = 0.1  # seconds
+
+
+class PolledIterator(_MultiProcessingDataLoaderIter):
+    """Waits for its workers in short turns and looks in between whether it is still wanted.
+
+    What wakes it cannot come through the queue that it waits at: whoever puts something there needs a
+    lock that the workers share, and a worker that ends, or is terminated, in the middle of sending takes
+    the lock with it.
+    """
+
+    # Written by whoever ends the epoch or the workers, on any thread, and read without a lock, which the
+    # GIL allows: nothing else has to be seen together with it.
+    _left = False
+    _took: bool  # whether what next() raised last was there in a batch's place
+
+    def _try_get_data(self, timeout: float | None = None) -> Any:
+        """``timeout`` is torch's when it is the user's, and otherwise none: torch then comes again."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._left:
+                self._refuse()
+            turn = _TURN if until is None else min(_TURN, max(0.0, until - time.monotonic()))
+            got = super()._try_get_data(turn)
+            if got[0] or until is None or time.monotonic() >= until:
+                return got
+
+    def leave(self) -> None:
+        """A ``next()`` that waits for a worker ends."""
+        self._left = True
+
+    def _refuse(self) -> None:
+        """Called in the middle of ``next()`` when the epoch has ended."""
+        raise closed_meanwhile()
+
+    def _next_data(self) -> Any:
+        self._took = False
+        return super()._next_data()
+
+    def _process_data(self, *data: Any) -> Any:
+        self._took = True  # also by an error, which is told from here
+        return super()._process_data(*data)
+
+    def _shutdown_workers(self) -> None:
+        self._left = True
+        super()._shutdown_workers()
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._left = False
+        super()._reset(loader, first_iter)
