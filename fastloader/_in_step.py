@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -134,6 +135,7 @@ def put_in_step(source: Iterator[Any]) -> InStep | None:
     watched: Any = source
     if not isinstance(watched, InStep):
         watched._turn = threading.Condition()
+        watched._pid = os.getpid()
         kind: Any = type(source)
         watched.__class__ = _in_step(kind)
     watched._ahead = True

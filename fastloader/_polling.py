@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
+from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._closing import closed_meanwhile
@@ -23,6 +25,7 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     # Written by whoever ends the epoch or the workers, on any thread, and read without a lock, which the
     # GIL allows: nothing else has to be seen together with it.
     _left = False
+    _pid: int  # of the process that made it
     _took: bool  # whether what next() raised last was there in a batch's place
 
     def _try_get_data(self, timeout: float | None = None) -> Any:
@@ -53,9 +56,24 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
         return super()._process_data(*data)
 
     def _shutdown_workers(self) -> None:
+        # torch calls it in a forked child, too, when the last reference there is gone, and would tell
+        # the parent's workers to end.
+        if self._pid != os.getpid():
+            abandon(self)
+            return
         self._left = True
         super()._shutdown_workers()
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._left = False
         super()._reset(loader, first_iter)
+
+
+def abandon(iterator: Any) -> None:
+    """In a forked child: its workers are the parent's, and so are their queues, which nothing may be put
+    into here; the locks of threads may be held by threads that are not there."""
+    iterator._shutdown = True
+    # What torch registered under this object's address must go: the next iterator may get the same one.
+    if getattr(iterator, "_worker_pids_set", False):
+        iterator._worker_pids_set = False
+        signal_handling._remove_worker_pids(id(iterator))

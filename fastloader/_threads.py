@@ -28,7 +28,7 @@ from fastloader import _worker_identity
 from fastloader._autotune import Modest
 from fastloader._polling import PolledIterator
 from fastloader._statistics import Statistics
-from fastloader._torch_iterator import CountingIterator, LoaderView, abandon, count_ready
+from fastloader._torch_iterator import CountingIterator, LoaderView, count_ready
 
 # --- the thread -----------------------------------------------------------------------------------
 
@@ -183,12 +183,6 @@ class ThreadIterator(PolledIterator, CountingIterator):
             )
         count_ready(self)
         return super()._next_data()
-
-    def _shutdown_workers(self) -> None:
-        if self._pid == os.getpid():
-            super()._shutdown_workers()
-        else:
-            abandon(self)
 
     def close(self) -> None:
         """Ends the epoch and the threads, from any thread, waiting for what each of them is at; further

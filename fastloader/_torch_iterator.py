@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch.utils.data import dataloader, get_worker_info
-from torch.utils.data._utils import signal_handling
 
 from fastloader import _default_device, _torch, _trace
 from fastloader._autotune import Modest
@@ -160,16 +159,6 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
 def is_of_another_process(iterator: Any) -> bool:
     """A subclass may have made it of any kind, which we do not know."""
     return isinstance(iterator, CountingIterator) and iterator._pid != os.getpid()
-
-
-def abandon(iterator: Any) -> None:
-    """In a forked child: its workers are the parent's, and so are their queues, which nothing may be put
-    into here; the locks of threads may be held by threads that are not there."""
-    iterator._shutdown = True
-    # What torch registered under this object's address must go: the next iterator may get the same one.
-    if getattr(iterator, "_worker_pids_set", False):
-        iterator._worker_pids_set = False
-        signal_handling._remove_worker_pids(id(iterator))
 
 
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):

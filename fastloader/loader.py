@@ -34,6 +34,7 @@ from fastloader._headspace import Headspace
 from fastloader._images import AHEAD, ImageIterator, ImageSource, Wish, make_policy
 from fastloader._limits import available_threads
 from fastloader._lowering import Lowered, lower
+from fastloader._polling import abandon
 from fastloader._report import Report, find_choices, make_report
 from fastloader._runtime import Runtime
 from fastloader._stages import find_stages
@@ -44,7 +45,6 @@ from fastloader._torch_iterator import (
     CountingIterator,
     MultiProcessIterator,
     SingleProcessIterator,
-    abandon,
     is_of_another_process,
 )
 from fastloader._trace import Trace

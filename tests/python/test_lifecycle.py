@@ -371,6 +371,40 @@ def test_fork(way, workers):
     assert run_script(source, workers, env=way.env).stdout == "done\n"
 
 
+FORK_AND_DROP = """
+    import os, sys, torch
+    torch.set_num_threads(1)
+    from fastloader import FastLoader
+    from support import MEAN, STD, Pictures
+
+    go = torch.multiprocessing.get_context("fork").Event()
+
+    class Gated(Pictures):
+        def __getitem__(self, index):
+            assert go.wait(60)
+            return super().__getitem__(index)
+
+    delivered = {"device": "cpu", "mean": MEAN, "std": STD} if sys.argv[1] == "yes" else {}
+    loader = FastLoader(Gated(8), batch_size=2, num_workers=2, timeout=20, **delivered)
+    iterator = iter(loader)
+    child = os.fork()
+    if child == 0:
+        del iterator
+        os._exit(0)
+    os.waitpid(child, 0)
+    go.set()  # not before, or the workers might be done with what they have been given
+    print(*(batch[1].tolist() for batch in iterator))
+"""
+
+
+@pytest.mark.parametrize("delivered", ["yes", "no"])
+def test_an_iterator_dropped_in_a_forked_child_leaves_the_parents_workers_alone(way, delivered):
+    """With DataLoader they are told to end, and the parent waits for ever."""
+    done = run_script(FORK_AND_DROP, delivered, env=way.env)
+    assert done.stdout == "[0, 1] [2, 3] [4, 5] [6, 7]\n", done.stderr
+    assert done.stderr == ""
+
+
 def test_a_pump_thread_only_where_there_are_workers(twin):
     iterator = iter(make(twin, 0))
     next(iterator)
