@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue
+import signal
+import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -35,9 +38,28 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
             if self._left:
                 self._refuse()
             turn = _TURN if until is None else min(_TURN, max(0.0, until - time.monotonic()))
-            got = super()._try_get_data(turn)
+            try:
+                got = super()._try_get_data(turn)
+            except RuntimeError as error:
+                if isinstance(
+                    error.__cause__, queue.Empty
+                ):  # torch has found a worker dead by itself
+                    self._tell_of_death(error)
+                raise
             if got[0] or until is None or time.monotonic() >= until:
                 return got
+
+    def _tell_of_death(self, error: RuntimeError) -> NoReturn:
+        """torch's signal handler interrupts the main thread and raises how a worker died, and ``error``
+        from that if it was waiting here. Where this look at the workers comes before the handler, it has
+        taken from the system what the handler would ask."""
+        codes = [(worker.pid, worker.exitcode) for worker in self._workers]
+        death = next((_death(pid, code) for pid, code in codes if code), None)
+        if death is None:
+            raise error
+        if threading.current_thread() is threading.main_thread():
+            raise error from death
+        raise death
 
     def leave(self) -> None:
         """A ``next()`` that waits for a worker ends."""
@@ -67,6 +89,22 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         self._left = False
         super()._reset(loader, first_iter)
+
+
+def _death(pid: int | None, exitcode: int) -> RuntimeError:
+    """In the words of torch's signal handler."""
+    if exitcode > 0:
+        return RuntimeError(
+            f"DataLoader worker (pid {pid}) exited unexpectedly with exit code {exitcode}. Details are "
+            "lost due to multiprocessing. Rerunning with num_workers=0 may give better error trace."
+        )
+    text = f"DataLoader worker (pid {pid}) is killed by signal: {signal.strsignal(-exitcode)}. "
+    if -exitcode == signal.SIGBUS:
+        text += (
+            "It is possible that dataloader's workers are out of shared memory. Please try to raise "
+            "your shared memory limit."
+        )
+    return RuntimeError(text)
 
 
 def abandon(iterator: Any) -> None:
