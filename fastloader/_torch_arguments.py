@@ -4,26 +4,66 @@ FastLoader's constructor was written for."""
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader
 
+from fastloader.errors import Error
+
 _Init = TypeVar("_Init", bound=Callable[..., None])
 
+_ANYTHING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
-def of_torch() -> dict[str, inspect.Parameter]:
-    """Asked for anew each time: others wrap DataLoader's constructor as well."""
-    parameters = dict(inspect.signature(DataLoader.__init__).parameters)
-    del parameters["self"]
-    return parameters
+
+def of_torch() -> set[str]:
+    """Their names. Asked for anew each time: others wrap DataLoader's constructor as well."""
+    shown = _shown()
+    names = {each.name for each in shown if each.kind not in _ANYTHING}
+    return names if _tells_all(shown) else names | _written()
+
+
+def _shown() -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(DataLoader.__init__).parameters.values())
+    itself = parameters and parameters[0].kind not in _ANYTHING
+    return parameters[1:] if itself else parameters
+
+
+def _tells_all(shown: list[inspect.Parameter]) -> bool:
+    """Not so around a constructor that was wrapped to take anything, without functools.wraps."""
+    return not any(each.kind in _ANYTHING for each in shown)
+
+
+@functools.cache
+def _written() -> set[str]:
+    """As torch's file has them, which nobody wraps."""
+    spec = importlib.util.find_spec(DataLoader.__module__)
+    read: Any = getattr(spec and spec.loader, "get_code", None)
+    module = read(DataLoader.__module__) if read is not None else None
+    for loader in _codes(module, "DataLoader"):
+        for init in _codes(loader, "__init__"):
+            return {*init.co_varnames[1 : init.co_argcount + init.co_kwonlyargcount]}
+    raise Error(
+        f"which arguments torch's DataLoader takes cannot be told: its constructor was replaced by "
+        f"{DataLoader.__init__!r}, which takes anything, and the code of {DataLoader.__module__} "
+        "cannot be read; let whoever wraps the constructor use functools.wraps"
+    )
+
+
+def _codes(within: types.CodeType | None, name: str) -> Iterator[types.CodeType]:
+    for each in () if within is None else within.co_consts:
+        if isinstance(each, types.CodeType) and each.co_name == name:
+            yield each
 
 
 def takes_newer(init: _Init) -> _Init:
     """Around a subclass's constructor: what it does not know and torch's does, it finds in
     ``self._for_torch``, to pass it on. To callers and type checkers the constructor stays as it is
-    written, but for torch's own arguments, which come first, in torch's order."""
+    written, but for torch's own arguments, which come first, in torch's order, where torch's constructor
+    tells them."""
     written = inspect.signature(init)
 
     @functools.wraps(init)
@@ -37,10 +77,14 @@ def takes_newer(init: _Init) -> _Init:
         self.__dict__["_for_torch"] = newer
         init(self, *args, **named)
 
-    shown = {"self": written.parameters["self"], **of_torch(), **written.parameters}
-    for name, torchs in of_torch().items():
-        shown[name] = shown[name].replace(default=torchs.default, kind=torchs.kind)
-    __init__.__signature__ = written.replace(  # type: ignore[attr-defined]
-        parameters=list(shown.values())
-    )
+    torchs = _shown()
+    if _tells_all(torchs):
+        shown = {"self": written.parameters["self"]}
+        shown.update((each.name, each) for each in torchs)
+        for name, each in written.parameters.items():
+            default, kind = shown.get(name, each).default, shown.get(name, each).kind
+            shown[name] = each.replace(default=default, kind=kind)
+        __init__.__signature__ = written.replace(  # type: ignore[attr-defined]
+            parameters=list(shown.values())
+        )
     return __init__  # type: ignore[return-value]

@@ -116,8 +116,19 @@ class Sender:
             return data
         return Ordinary(data, HELD if self._pocket else NO_SLOT, spent)
 
-    def collate(self, batch: Any) -> torch.Tensor | None:
-        """The stacked tensors, in the slot; None if they do not go there."""
+    def collate(self, batch: Any, collate_fn_map: Any) -> Any:
+        """The stacked tensors: in the slot, if torch.stack leaves them there."""
+        out = self._room(batch)
+        if out is None:
+            return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+        begun = time.perf_counter()
+        # What the tensors' own __torch_function__ makes of it: not always `out`, nor a tensor.
+        stacked = torch.stack(batch, 0, out=out)
+        self._collating += time.perf_counter() - begun
+        return stacked
+
+    def _room(self, batch: Any) -> torch.Tensor | None:
+        """Where in the slot to stack them; None if they do not go there."""
         first = batch[0]
         slot = self._current
         if (
@@ -141,11 +152,7 @@ class Sender:
         storage = torch.from_dlpack(capsule).untyped_storage()
         # As default_collate makes it, or the batch of a tensor subclass would be of another type.
         typed = torch.TypedStorage(wrap_storage=storage, dtype=first.dtype, _internal=True)
-        out = first.new(typed).resize_(len(batch), *first.shape)
-        begun = time.perf_counter()
-        torch.stack(batch, 0, out=out)
-        self._collating += time.perf_counter() - begun
-        return out
+        return first.new(typed).resize_(len(batch), *first.shape)
 
     def keep(self, slot: int) -> None:
         """Nothing of it was sent: it serves for a later batch."""
@@ -320,8 +327,7 @@ def _install(sender: Sender) -> None:
         default_collate_fn_map[torch.Tensor] = _collate_tensors
 
 
-def _collate_tensors(batch: Any, *, collate_fn_map: Any = None) -> torch.Tensor:
-    stacked = None if _sender is None else _sender.collate(batch)
-    if stacked is not None:
-        return stacked
-    return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+def _collate_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    if _sender is None:
+        return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
+    return _sender.collate(batch, collate_fn_map)

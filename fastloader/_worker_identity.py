@@ -127,16 +127,29 @@ def _hand_down() -> None:
     @functools.wraps(start)
     def start_as_worker(self: threading.Thread) -> None:
         info = of_this_thread()
-        if info is not None and not self._started.is_set():  # type: ignore[attr-defined]
-            run = self.run
+        if info is None or self._started.is_set():  # type: ignore[attr-defined]
+            start(self)
+            return
+        run, attributes = self.run, vars(self)
+        own = attributes.get("run")  # else the class's
 
-            def run_as_worker() -> None:
-                del self.run  # or thread and function would hold each other
-                become(info)
-                run()
+        def run_as_worker() -> None:
+            put_back()  # or thread and function would hold each other
+            become(info)
+            run()
 
-            self.run = run_as_worker  # type: ignore[method-assign]
-        start(self)
+        def put_back() -> None:
+            if attributes.get("run") is run_as_worker:
+                del attributes["run"]
+                if own is not None:
+                    attributes["run"] = own
+
+        attributes["run"] = run_as_worker
+        try:
+            start(self)
+        except BaseException:
+            put_back()  # it may be started again, by anybody
+            raise
 
     @functools.wraps(submit)
     def submit_as_worker(

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import fastloader.transforms as T
 from fastloader import FastLoader
+from fastloader._torch_arguments import of_torch
 from fastloader.datasets import ImageFolder
 from support import Pictures, run_script
 
@@ -122,6 +123,52 @@ def test_a_newer_torch():
         "torch got thread 0",
         "thread thread 0 [0, 1, 0, 1]",
     ]
+
+
+# As a monitoring tool may do it: what it has wrapped no longer shows.
+WRAPPED = """
+import inspect
+import torch.utils.data.dataloader as module
+
+torchs = module.DataLoader.__init__
+arguments = inspect.signature(torchs).parameters
+taken = []
+
+def wrapped({parameters}, **named):
+    taken.append(named)
+    torchs({parameters}, **named)
+
+module.DataLoader.__init__ = wrapped
+from fastloader import FastLoader
+
+loader = FastLoader(range(8), batch_size=2, num_workers=2, worker_backend="thread")
+assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+assert ("worker_method" in taken[-1]) == ("worker_method" in arguments)
+if "in_order" in arguments:
+    assert FastLoader(range(8), in_order=False).in_order is False
+ours = inspect.signature(FastLoader).parameters
+assert list(ours)[:3] == ["dataset", "batch_size", "shuffle"], list(ours)
+assert not {{"args", "named", "data", "this"}} & {{*ours}}, list(ours)
+try:
+    FastLoader(range(8), brandnew=1)
+except TypeError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("parameters", ["*args", "this, *args", "self, data, *args"])
+def test_a_constructor_that_was_wrapped_before_the_import(parameters):
+    done = run_script(WRAPPED.format(parameters=parameters))
+    assert "unexpected keyword argument 'brandnew'" in done.stdout
+
+
+def test_a_constructor_that_no_longer_shows_its_arguments(monkeypatch):
+    """They are read where torch has written them."""
+    wanted = of_torch()
+    torchs = DataLoader.__init__
+    monkeypatch.setattr(DataLoader, "__init__", lambda *args, **named: torchs(*args, **named))
+    assert of_torch() == wanted
+    assert FastLoader(range(3), num_workers=1, prefetch_factor=3).prefetch_factor == 3
 
 
 # --- the warning of too many processes --------------------------------------------------------------

@@ -109,6 +109,43 @@ def test_a_thread_can_still_be_started_once_only():
     assert all(by_threads(Asking(twice)))
 
 
+def fail_to_start(thread):
+    before = threading.stack_size(1 << 47)  # more than there are addresses
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            thread.start()
+    finally:
+        threading.stack_size(before)
+
+
+def test_a_thread_that_failed_to_start_can_be_started_again():
+    def ask(_index):
+        got = queue.SimpleQueue()
+        by_target = threading.Thread(target=lambda: got.put(who()))
+        by_attribute = threading.Thread()
+        by_attribute.run = run = lambda: got.put(who())
+        for thread in (by_target, by_attribute):
+            for _ in range(2):
+                fail_to_start(thread)
+            thread.start()
+            thread.join()
+        return [got.get(timeout=9), got.get(timeout=9), by_attribute.run is run]
+
+    assert by_threads(Asking(ask), workers=1) == [[0, 0, True]] * 6
+
+
+def test_a_thread_that_a_worker_failed_to_start_is_whose_who_starts_it():
+    def ask(_index):
+        thread = Subclass()
+        fail_to_start(thread)
+        return thread
+
+    for thread in by_threads(Asking(ask, count=2), workers=1):
+        thread.start()
+        thread.join()
+        assert thread.seen is None
+
+
 # --- processes of a worker --------------------------------------------------------------------------
 
 
