@@ -72,7 +72,7 @@ class WorkerRings:
             return None
         each = prefetch + _SPARE_SLOTS
         ring, self._idle = self._idle, None
-        if ring is None or (ring.native.workers, ring.native.slots_per_worker) != (workers, each):
+        if ring is None or not ring.serves(workers, each):
             try:
                 ring = Ring(native, workers, each, self)
             except (Error, MemoryError) as error:
@@ -143,6 +143,12 @@ class Ring:
         self.counts = counts
         self._dispatching = 0
         self._sender: Sender | None = None
+
+    def serves(self, workers: int, slots_per_worker: int) -> bool:
+        native = self.native
+        of_that_size = (native.workers, native.slots_per_worker) == (workers, slots_per_worker)
+        # Where other code has closed its descriptor, spawned workers cannot be given it.
+        return of_that_size and native.has_descriptor
 
     def begin(self) -> None:
         self._dispatching = 0

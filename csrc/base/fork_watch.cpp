@@ -4,15 +4,19 @@
 #include <linux/memfd.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <mutex>
 #include <utility>
+
+#include "base/descriptor.h"
 
 namespace fastloader {
 namespace {
@@ -30,55 +34,113 @@ class Mark {
  public:
   /// Before the fork. False: the system has no descriptor or no memory for it.
   bool put() noexcept {
-    fd_ = static_cast<int>(
-        syscall(SYS_memfd_create, "fastloader-fork", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (fd_ < 0) return false;
-    if (ftruncate(fd_, kMark) == 0) {
-      data_ = mmap(nullptr, kMark, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-      if (data_ != MAP_FAILED) return true;
-    }
+    fd_ = Descriptor(static_cast<int>(
+        syscall(SYS_memfd_create, "fastloader-fork", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+    if (fd_ && ftruncate(fd_.number(), kMark) == 0 && map()) return true;
     drop();
     return false;
+  }
+  /// Before another fork, which then shares it.
+  bool map() noexcept {
+    void* data = mmap(nullptr, kMark, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.number(), 0);
+    if (data != MAP_FAILED) data_ = data;
+    return data != MAP_FAILED;
   }
   /// After it, in the parent.
   void unmap() noexcept { munmap(std::exchange(data_, nullptr), kMark); }
   /// Nobody is asked again.
-  void drop() noexcept { close(std::exchange(fd_, -1)); }
+  void drop() noexcept { fd_ = Descriptor(); }
 
-  bool put_up() const noexcept { return fd_ >= 0; }
-  bool seen() const noexcept { return fcntl(fd_, F_ADD_SEALS, F_SEAL_WRITE) != 0; }
+  bool put_up() const noexcept { return static_cast<bool>(fd_); }
+  /// False: other code has closed its descriptor, and nobody can tell any more.
+  bool kept() const noexcept { return fd_.is_kept(); }
+  bool seen() const noexcept { return fcntl(fd_.number(), F_ADD_SEALS, F_SEAL_WRITE) != 0; }
 
  private:
-  int fd_ = -1;
+  Descriptor fd_;
   void* data_ = nullptr;
 };
 
-struct Fork {
-  uint64_t number = 0;
+/// Forks of consecutive numbers.
+struct Range {
+  uint64_t first = 0;
+  uint64_t last = 0;  // none when 0
+
+  bool overlaps(uint64_t after, uint64_t upto) const noexcept {
+    return last > after && first <= upto;
+  }
+  void extend_by(const Range& other) noexcept {
+    first = last == 0 ? other.first : std::min(first, other.first);
+    last = std::max(last, other.last);
+  }
+};
+
+/// Usually one. More share a mark when there are as many marks as there may be.
+struct Forks {
+  Range numbers;
   Mark mark;
 };
 
-/// The forks of this process whose children may be alive. More than this many at a time, or no
-/// descriptor left: from then on such a fork counts as one whose child lives for ever.
-constexpr size_t kForks = 1024;
+/// Marks at a time, at most; fewer where the process may have few descriptors.
+constexpr size_t kMarks = 1024;
+constexpr size_t kOfDescriptors = 8;
+
+size_t most_marks() noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+  return static_cast<size_t>(std::clamp<rlim_t>(limit.rlim_cur / kOfDescriptors, 1, kMarks));
+}
 
 struct Watch {
   std::mutex mutex;  // guards what follows; held over a fork, so that the child finds it in order
   bool on = false;
-  std::array<Fork, kForks> forks;
-  uint64_t unrecorded = 0;  // the last fork without a mark
-  Fork* pending = nullptr;  // from one handler of a fork to the next
+  std::array<Forks, kMarks> marked;
+  Range unknown;             // forks without a mark: their children count as living for ever
+  Forks* pending = nullptr;  // from one handler of a fork to the next
 };
 
-Watch g_watch;
+// Never destroyed: memory is freed and processes are forked while the program exits, too.
+Watch& g_watch = *new Watch;
 // Partner: any thread that frees memory. Acquire and release order it with the fork that follows.
 std::atomic<uint64_t> g_forks{0};
 
+/// Whether somebody has the memory of these forks; they are forgotten if not. Under the mutex.
+bool are_seen(Forks& forks) noexcept {
+  const bool kept = forks.mark.kept();
+  if (!kept) g_watch.unknown.extend_by(forks.numbers);
+  if (kept && forks.mark.seen()) return true;
+  forks.mark.drop();
+  return !kept;
+}
+
 /// Forgets the forks whose memory nobody has. Under the mutex.
 void sweep() noexcept {
-  for (Fork& fork : g_watch.forks) {
-    if (fork.mark.put_up() && !fork.mark.seen()) fork.mark.drop();
+  for (Forks& forks : g_watch.marked) {
+    if (forks.mark.put_up()) (void)are_seen(forks);
   }
+}
+
+/// A mark for the next fork; null if the system has none. Under the mutex.
+Forks* mark(uint64_t number) noexcept {
+  Forks* unused = nullptr;
+  Forks* newest = nullptr;
+  size_t marks = 0;
+  for (Forks& forks : g_watch.marked) {
+    if (!forks.mark.put_up()) {
+      if (unused == nullptr) unused = &forks;
+      continue;
+    }
+    ++marks;
+    if (newest == nullptr || forks.numbers.last > newest->numbers.last) newest = &forks;
+  }
+  if (unused != nullptr && marks < most_marks() && unused->mark.put()) {
+    unused->numbers = {number, number};
+    return unused;
+  }
+  // Its child counts as alive as long as one of theirs is, too, which is the safe side.
+  if (newest == nullptr || !newest->mark.map()) return nullptr;
+  newest->numbers.last = number;
+  return newest;
 }
 
 void before_fork() {
@@ -87,15 +149,8 @@ void before_fork() {
   if (g_watch.on) {
     const uint64_t number = g_forks.fetch_add(1, std::memory_order_acq_rel) + 1;
     sweep();
-    for (Fork& fork : g_watch.forks) {
-      if (fork.mark.put_up()) continue;
-      if (fork.mark.put()) {
-        fork.number = number;
-        g_watch.pending = &fork;
-      }
-      break;
-    }
-    if (g_watch.pending == nullptr) g_watch.unrecorded = number;
+    g_watch.pending = mark(number);
+    if (g_watch.pending == nullptr) g_watch.unknown.extend_by({number, number});
   }
   errno = error;
 }
@@ -110,11 +165,11 @@ void in_parent() {  // also of a fork that failed
 
 void in_child() {
   // The forks of the child are another table's, and its mark stays mapped for its life.
-  for (Fork& fork : g_watch.forks) {
-    if (fork.mark.put_up()) fork.mark.drop();
+  for (Forks& forks : g_watch.marked) {
+    if (forks.mark.put_up()) forks.mark.drop();
   }
   g_watch.on = false;
-  g_watch.unrecorded = 0;
+  g_watch.unknown = {};
   g_watch.pending = nullptr;
   g_watch.mutex.unlock();
 }
@@ -137,11 +192,10 @@ uint64_t forks_begun() noexcept { return g_forks.load(std::memory_order_acquire)
 bool forked_child_lives(uint64_t after, uint64_t upto) noexcept {
   if (upto <= after) return false;
   const std::lock_guard lock(g_watch.mutex);
-  if (!g_watch.on || g_watch.unrecorded > after) return true;
-  for (Fork& fork : g_watch.forks) {
-    if (!fork.mark.put_up() || fork.number <= after || fork.number > upto) continue;
-    if (fork.mark.seen()) return true;
-    fork.mark.drop();
+  if (!g_watch.on || g_watch.unknown.overlaps(after, upto)) return true;
+  for (Forks& forks : g_watch.marked) {
+    if (!forks.mark.put_up() || !forks.numbers.overlaps(after, upto)) continue;
+    if (are_seen(forks)) return true;
   }
   return false;
 }

@@ -16,8 +16,9 @@ void watch_forks();
 uint64_t forks_begun() noexcept;
 
 /// Whether a child of one of the forks numbered `after` + 1 to `upto`, or a child of such a child,
-/// has the memory of this process still: it is alive and has not called exec. When in doubt, yes.
-/// One system call for each such fork.
+/// has the memory of this process still: it is alive and has not called exec. When in doubt, yes:
+/// where other code has closed our descriptors, or the system had none left. Two system calls for
+/// each such fork.
 bool forked_child_lives(uint64_t after, uint64_t upto) noexcept;
 
 }  // namespace fastloader

@@ -49,7 +49,7 @@ SharedMapping SharedMapping::create(size_t bytes) {
     fail("ftruncate", bytes);
   }
   SharedMapping made = map(fd, bytes);
-  made.fd_ = fd;
+  made.fd_ = Descriptor(fd);
   return made;
 }
 
@@ -77,18 +77,25 @@ SharedMapping SharedMapping::map(int fd, size_t bytes) {
 SharedMapping::SharedMapping(SharedMapping&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      fd_(std::exchange(other.fd_, -1)) {}
+      fd_(std::move(other.fd_)) {}
 
 SharedMapping& SharedMapping::operator=(SharedMapping&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
-  std::swap(fd_, other.fd_);
+  fd_ = std::move(other.fd_);
   return *this;
 }
 
 SharedMapping::~SharedMapping() {
   if (data_ != nullptr) munmap(data_, bytes_);
-  if (fd_ >= 0) close(fd_);
+}
+
+int SharedMapping::fd() const {
+  if (fd_ && !fd_.is_kept()) {
+    throw Error("descriptor " + std::to_string(fd_.number()) +
+                " of fastloader's shared memory was closed by other code of this process");
+  }
+  return fd_.number();
 }
 
 bool SharedMapping::populate(size_t offset, size_t bytes) const noexcept {

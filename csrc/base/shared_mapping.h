@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include "base/descriptor.h"
+
 namespace fastloader {
 
 /// Anonymous memory that several processes see at once: a memfd, mapped shared. It is sparse: a
@@ -23,8 +25,10 @@ class SharedMapping {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  /// The descriptor to hand to another process; -1 after `attach`.
-  int fd() const { return fd_; }
+  /// The descriptor to hand to another process; -1 after `attach`. Throws Error when other code has
+  /// closed it: `has_descriptor` tells before.
+  int fd() const;
+  bool has_descriptor() const noexcept { return fd_.is_kept(); }
 
   /// Makes the pages of a range present, so that writing to them does not fault one by one. False
   /// if the system has no memory for them: writing would end in SIGBUS.
@@ -37,7 +41,7 @@ class SharedMapping {
 
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 }  // namespace fastloader

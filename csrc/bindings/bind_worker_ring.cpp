@@ -115,7 +115,12 @@ void register_worker_ring(py::module_& module) {
       .def_property_readonly("slots_per_worker", &WorkerRing::slots_per_worker)
       .def_property_readonly("slot_bytes",
                              [](const WorkerRing& ring) { return ring.memory()->slot_bytes(); })
-      .def_property_readonly("fd", [](const WorkerRing& ring) { return ring.memory()->fd(); });
+      .def_property_readonly("fd", [](const WorkerRing& ring) { return ring.memory()->fd(); })
+      .def_property_readonly(
+          "has_descriptor", [](const WorkerRing& ring) { return ring.memory()->has_descriptor(); },
+          "Whether a process that does not inherit the ring can be given it: other code of this "
+          "one "
+          "may have closed the descriptor.");
 }
 
 }  // namespace fastloader::bindings

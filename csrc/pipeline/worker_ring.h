@@ -23,6 +23,7 @@ class SlotMemory {
   size_t slots() const { return slots_; }
   size_t slot_bytes() const { return slot_bytes_; }
   int fd() const { return mapping_.fd(); }
+  bool has_descriptor() const noexcept { return mapping_.has_descriptor(); }
   /// Throws InvalidArgument unless [offset, offset + bytes) lies in the slot.
   std::byte* at(size_t slot, size_t offset, size_t bytes) const;
   /// Offset of an address in a slot, if it lies there.

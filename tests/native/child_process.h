@@ -5,8 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "check.h"
 
@@ -47,6 +50,9 @@ ChildEnd in_forked_child(Body body) {
     alarm(kChildSeconds);
     try {
       body();
+    } catch (const Failure& failure) {
+      std::fprintf(stderr, "in a child: %s\n", failure.what.c_str());
+      _exit(99);
     } catch (...) {
       _exit(99);
     }
@@ -54,6 +60,77 @@ ChildEnd in_forked_child(Body body) {
   }
   return wait_for_child(child);
 }
+
+/// A forked child that waits until it is let go.
+class Child {
+ public:
+  template <typename Body>
+  explicit Child(Body body) {
+    EXPECT(pipe(go_.data()) == 0);
+    EXPECT(pipe(ready_.data()) == 0);
+    std::fflush(nullptr);
+    pid_ = fork();
+    EXPECT(pid_ >= 0);
+    char byte = 0;
+    if (pid_ == 0) {
+      alarm(kChildSeconds);
+      close(go_[1]);
+      const bool began = body() && write(ready_[1], "r", 1) == 1;
+      _exit(began && read(go_[0], &byte, 1) == 1 ? 0 : 1);
+    }
+    close(go_[0]);
+    close(ready_[1]);
+    EXPECT(read(ready_[0], &byte, 1) == 1);
+  }
+  ~Child() {
+    try {
+      end();
+    } catch (const Failure&) {
+    }
+  }
+
+  /// Lets it end; it is a zombie then.
+  void let_go() {
+    go();
+    siginfo_t info{};
+    EXPECT(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) == 0);
+  }
+  void end() {
+    go();
+    if (pid_ > 0) EXPECT_EQ(wait_for_child(std::exchange(pid_, 0)).exit_code, 0);
+    if (ready_[0] >= 0) close(std::exchange(ready_[0], -1));
+  }
+
+ private:
+  void go() {
+    if (go_[1] < 0) return;
+    // A byte, not the end of the pipe: children forked later hold that end, too.
+    EXPECT(write(go_[1], "g", 1) == 1);
+    close(std::exchange(go_[1], -1));
+  }
+
+  std::array<int, 2> go_{};
+  std::array<int, 2> ready_{};
+  pid_t pid_ = 0;
+};
+
+inline constexpr auto kNothing = [] { return true; };
+
+class Pipe {
+ public:
+  Pipe() { EXPECT(pipe(ends_.data()) == 0); }
+  ~Pipe() { close(ends_[0]); }
+  int write_end() const { return ends_[1]; }
+  /// Until nobody has the other end.
+  void read_to_end() const {
+    char byte = 0;
+    while (read(ends_[0], &byte, 1) > 0) {
+    }
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
 
 enum class Says { kAll, kNothing };
 

@@ -280,3 +280,37 @@ def test_many_epochs_cost_nothing_that_stays():
         limit=60 + epochs,
     )
     print(done.stdout)
+
+
+@pytest.mark.parametrize("context", ["spawn", "fork"])
+def test_its_descriptor_closed_by_other_code_and_its_number_used_again(context):
+    run(
+        """
+        from support import Pictures, same
+
+        def rings():
+            found = []
+            for fd in os.listdir("/proc/self/fd"):
+                try:
+                    if os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:fastloader "):
+                        found.append(int(fd))
+                except OSError:
+                    pass
+            return found
+
+        if __name__ == "__main__":
+            data = Pictures(8)
+            loader = FastLoader(data, batch_size=2, num_workers=1, multiprocessing_context=sys.argv[1])
+            wanted = list(FastLoader(data, batch_size=2))
+            same(list(loader), wanted)
+            (fd,) = rings()
+            ours = os.open("/dev/null", os.O_RDONLY)
+            os.dup2(ours, fd)
+            for _ in range(2):
+                same(list(loader), wanted)
+                assert stats()["slots_used"] % 4 == 0 and not stats()["fallbacks"]
+            loader.close()
+            assert os.readlink(f"/proc/self/fd/{fd}") == "/dev/null"
+        """,
+        context,
+    )
