@@ -158,7 +158,11 @@ def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
     if isinstance(value, dict) or hasattr(value, "__copy__"):
         # Keeps what the class holds besides its items, such as defaultdict's factory.
         clone = copy.copy(value)
-        clone.update(items)
+        if getattr(value, "__dict__", None) is value:
+            clone.__dict__ = clone  # a copy gets attributes apart from its items
+        # Not update(): a Counter adds to what is there, and transformers' ModelOutput has none.
+        for key, item in items.items():
+            clone[key] = item
         return clone
     # A mapping of the user's own may share its items with its shallow copy, and updating that one
     # would change the batch that the dataset may still hold.

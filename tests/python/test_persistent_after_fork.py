@@ -31,15 +31,27 @@ def forked(body):
     assert os.waitpid(child, 0)[1] == 0, "the child failed: see its traceback"
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_workers_are_begun_anew(fast, backend):
-    data = Pictures(9)
-    loader = fast(
-        data, batch_size=2, num_workers=2, persistent_workers=True, worker_backend=backend
-    )
-    wanted = list(FastLoader(data, batch_size=2, **delivery(loader)))
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
+]
+
+
+@pytest.fixture(params=["thread", "process"])
+def loader(fast, request):
+    """Six batches, by persistent workers."""
+    options = {"persistent_workers": True, "worker_backend": request.param}
+    with fast(Pictures(12), batch_size=2, num_workers=2, **options) as loader:
+        yield loader
+
+
+@pytest.fixture
+def wanted(loader):
+    delivery = {name: getattr(loader, name) for name in ("device", "mean", "std")}
+    return list(FastLoader(loader.dataset, batch_size=2, **delivery))
+
+
+def test_workers_are_begun_anew(loader, wanted):
     same(list(loader), wanted)
     workers = list(loader._iterator._workers)
 
@@ -54,23 +66,10 @@ def test_workers_are_begun_anew(fast, backend):
     same(list(loader), wanted)
     assert list(loader._iterator._workers) == workers
     assert all(worker.is_alive() for worker in workers)
-    loader.close()
 
 
-def delivery(loader):
-    return {name: getattr(loader, name) for name in ("device", "mean", "std")}
-
-
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_in_the_middle_of_an_epoch(fast, backend):
+def test_in_the_middle_of_an_epoch(loader, wanted):
     """The child's epoch begins at its beginning; the parent's goes on."""
-    data = Pictures(12)
-    loader = fast(
-        data, batch_size=2, num_workers=2, persistent_workers=True, worker_backend=backend
-    )
-    wanted = list(FastLoader(data, batch_size=2, **delivery(loader)))
     batches = iter(loader)
     got = [next(batches), next(batches)]
 
@@ -81,4 +80,3 @@ def test_in_the_middle_of_an_epoch(fast, backend):
     with forked(in_child):
         got += list(batches)
     same(got, wanted)
-    loader.close()

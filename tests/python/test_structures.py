@@ -98,6 +98,19 @@ def default_dict(image, label):
     return made
 
 
+class Attributes(dict):
+    """Whose items are its attributes, as in many a script."""
+
+    def __init__(self, *args, **named):
+        super().__init__(*args, **named)
+        self.__dict__ = self
+
+
+def model_output(image, label):
+    modeling_outputs = pytest.importorskip("transformers.modeling_outputs")
+    return modeling_outputs.TokenClassifierOutput(loss=label, logits=image)
+
+
 def by_index(batch):
     return batch[0], batch[1]
 
@@ -108,6 +121,16 @@ def by_key(batch):
 
 def by_field(batch):
     return batch.image, batch.label
+
+
+def by_both(batch):
+    assert batch.image is batch["image"] and batch.label is batch["label"]
+    return batch.image, batch.label
+
+
+def by_output(batch):
+    assert batch.loss is batch["loss"] and batch.logits is batch[1] and batch.attentions is None
+    return batch.logits, batch.loss
 
 
 def keyed(kind):
@@ -122,6 +145,9 @@ CONTAINERS = {
     "dict": (lambda i, t: {"image": i, "label": t}, by_key, "image"),
     "OrderedDict": (keyed(collections.OrderedDict), by_key, "image"),
     "defaultdict": (default_dict, by_key, "image"),
+    "Counter": (lambda i, t: collections.Counter(image=i, label=t), by_key, "image"),
+    "dict with attributes": (keyed(Attributes), by_both, "image"),
+    "ModelOutput": (model_output, by_output, "logits"),
     "UserDict": (keyed(collections.UserDict), by_key, "image"),
     "Mapping": (keyed(ReadOnly), by_key, "image"),
     "MutableMapping": (keyed(Writable), by_key, "image"),
