@@ -563,6 +563,8 @@ def test_with_a_timm_that_cannot_be_imported(root, tmp_path):
     """
     said = script(program, root, tmp_path).stdout
     assert said.startswith("auto_augment='rand-m9' needs timm") and "nms does not exist" in said
+    # Left to itself, pip would bring another torch with it.
+    assert "torchvision==" in said.partition("pip install timm")[0]
 
 
 def test_nothing_is_logged_in_vain(root, caplog):
