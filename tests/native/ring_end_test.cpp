@@ -154,6 +154,49 @@ TEST(cancel_answers_the_newest_ticket) {
   EXPECT(bench.ring.cancel().event == nullptr);  // issued, but delivered
 }
 
+TEST(a_ticket_of_a_batch_before_is_not_the_newest) {
+  for (const bool delivers : {true, false}) {
+    RingBench bench(2);
+    const SharedPlan plan = plan_of(8);
+    const uint64_t before = bench.ring.open_epoch().number;
+    for (uint64_t seq = 0; seq < 2; ++seq) {
+      EXPECT_EQ(bench.fill(before, plan, 1), Wait::kOk);
+      bench.credit(seq, plan);
+      bench.issue();
+      if (!delivers) continue;
+      EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+      bench.ring.delivered();
+    }
+    const uint64_t epoch = delivers ? before : bench.ring.open_epoch().number;
+    for (int i = 0; i < 2; ++i) bench.reap();
+    EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kOk);
+    bench.credit(2, plan);
+    bench.issue();
+    // An error has no ticket, and its place in the window had another batch's.
+    EXPECT_EQ(bench.ring.put(epoch, EntryKind::kError, kNow), Wait::kOk);
+    Actor prefetch(
+        [&] {
+          Ring::Issue none;
+          EXPECT(!bench.ring.wait_issue(&none));
+        },
+        bench.closer());
+    prefetch.wait_until_asleep();
+    EXPECT_EQ(bench.ring.cancel().generation, uint64_t{3});
+    bench.ring.close();
+    prefetch.join();
+  }
+}
+
+TEST(who_asks_after_a_cancelled_epoch_asks_anew) {
+  RingBench bench(1);
+  bench.ring.open_epoch();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
+  EXPECT_EQ(bench.ring.stats().asked, uint64_t{1});
+  bench.ring.open_epoch();
+  EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
+  EXPECT_EQ(bench.ring.stats().asked, uint64_t{2});
+}
+
 TEST(cancel_waits_for_an_issue_in_progress) {
   RingBench bench(2);
   const SharedPlan plan = plan_of(8);
