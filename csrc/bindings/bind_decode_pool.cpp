@@ -13,6 +13,7 @@
 #include "bindings/dlpack.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
+#include "image/jpeg_scans.h"
 #include "pipeline/buffer_pool.h"
 #include "pipeline/decode_pool.h"
 #include "pipeline/reservation.h"
@@ -133,6 +134,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   }
   job->jpeg.truncated = pad_truncated ? Truncated::kPad : Truncated::kError;
   job->jpeg.pixel_limit = pixel_limit;
+  job->jpeg.work_limit = most_jpeg_work(pixel_limit);
   job->large_pixels = large_pixels;
   job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
   if (normalize) {

@@ -18,11 +18,8 @@ constexpr uint64_t kPillowPixelLimit = 2 * uint64_t{89478485};
 
 /// A scan may be a few bytes long and still has every block of the picture visited.
 constexpr uint32_t kMostScans = 100;
-/// Scans times pixels: about a second of one thread.
+/// Scans times pixels: about a second of one thread. It is twelve times Pillow's limit of pixels.
 constexpr uint64_t kMostWork = uint64_t{1} << 31;
-/// Encoders write up to 18, of a progressive CMYK picture. So many may be in any picture, however
-/// large: the limit of its pixels bounds their work.
-constexpr uint32_t kUsualScans = 20;
 
 /// What to do with a picture whose bytes end before its last row.
 enum class Truncated : uint8_t {
@@ -33,8 +30,7 @@ enum class Truncated : uint8_t {
 struct JpegOptions {
   uint64_t pixel_limit = kPillowPixelLimit;  ///< a picture of more pixels is refused unseen
   uint32_t scan_limit = kMostScans;          ///< and one of more scans, once they have come
-  /// Scans times pixels, of a picture that has more than `kUsualScans`.
-  uint64_t work_limit = kMostWork;
+  uint64_t work_limit = kMostWork;           ///< scans times pixels
   /// Looked at after every row of blocks: when it becomes true, the picture is given up.
   const std::atomic<bool>* stop = nullptr;
   Truncated truncated = Truncated::kError;

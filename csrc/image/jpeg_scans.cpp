@@ -68,8 +68,12 @@ JpegScans count_jpeg_scans(const uint8_t* data, size_t size) {
 
 int most_jpeg_scans(uint64_t pixels, const JpegOptions& options) {
   const uint64_t most = options.work_limit / std::max<uint64_t>(pixels, 1);
-  return static_cast<int>(
-      std::min<uint64_t>(options.scan_limit, std::max<uint64_t>(most, kUsualScans)));
+  return static_cast<int>(std::min<uint64_t>(options.scan_limit, most));
+}
+
+uint64_t most_jpeg_work(uint64_t pixel_limit) {
+  constexpr uint64_t kTimes = 12;
+  return std::max(kMostWork, std::min(pixel_limit, UINT64_MAX / kTimes) * kTimes);
 }
 
 std::string too_many_scans(uint32_t width, uint32_t height, const JpegOptions& options) {
@@ -77,10 +81,10 @@ std::string too_many_scans(uint32_t width, uint32_t height, const JpegOptions& o
   return "the picture of " + std::to_string(width) + "x" + std::to_string(height) +
          " pixels has more than " + std::to_string(most) + " scans; " +
          std::to_string(options.scan_limit) + " are the most, and " +
-         std::to_string(options.work_limit) + " for scans times pixels where it has more than " +
-         std::to_string(kUsualScans) +
-         ": it could be a decompression bomb. If you trust it, write it anew with one scan: "
-         "jpegtran -copy all -outfile NEW.jpg OLD.jpg";
+         std::to_string(options.work_limit) +
+         " for scans times pixels: it could be a decompression bomb. If you trust it, write it "
+         "anew "
+         "with one scan: jpegtran -copy all -outfile NEW.jpg OLD.jpg";
 }
 
 }  // namespace fastloader

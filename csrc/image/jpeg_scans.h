@@ -26,6 +26,10 @@ JpegScans count_jpeg_scans(const uint8_t* data, size_t size);
 /// How many scans a picture of that many pixels may have.
 int most_jpeg_scans(uint64_t pixels, const JpegOptions& options);
 
+/// Scans times pixels that are not too much: `kMostWork`, and as many times more as somebody has
+/// lifted Pillow's limit of pixels, so that a picture within it may always have twelve scans.
+uint64_t most_jpeg_work(uint64_t pixel_limit);
+
 /// For the message about a picture that has more.
 std::string too_many_scans(uint32_t width, uint32_t height, const JpegOptions& options);
 

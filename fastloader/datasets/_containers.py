@@ -22,7 +22,7 @@ _COMPRESSION, _JPEG = 259, 7  # libtiff itself takes no more than three scans of
 _PIECES = ((273, 279), (324, 325))
 
 
-def reason_to_refuse(image: Any) -> str | None:
+def reason_to_refuse(image: Any, pixel_limit: int) -> str | None:
     """In words, why a picture that Pillow has opened and not decoded yet must not be decoded; None
     where the number of its pixels bounds what that takes."""
     if image.format in _REFUSED:
@@ -32,12 +32,12 @@ def reason_to_refuse(image: Any) -> str | None:
         return None
     before = image.fp.tell()
     try:
-        return _reason_of_tiff(image)
+        return _reason_of_tiff(image, pixel_limit)
     finally:
         image.fp.seek(before)
 
 
-def _reason_of_tiff(image: Any) -> str | None:
+def _reason_of_tiff(image: Any, pixel_limit: int) -> str | None:
     tags, file = image.tag_v2, image.fp
     size = file.seek(0, 2)
     # libtiff reads the directory on its own. Of two entries of a kind it takes the first and Pillow the
@@ -59,7 +59,7 @@ def _reason_of_tiff(image: Any) -> str | None:
         return "the TIFF's parts overlap: it could be a decompression bomb"
     for offset, length in zip(offsets, lengths):
         file.seek(offset)
-        reason = _jpeg_work.excess(file.read(length), image.size)
+        reason = _jpeg_work.excess(file.read(length), pixel_limit, image.size)
         if reason is not None:
             return reason
     return None

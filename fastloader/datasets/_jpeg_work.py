@@ -10,7 +10,6 @@ from fastloader import _extension
 # As in csrc/image/jpeg_decoder.h, which says why.
 MOST_SCANS = 100
 MOST_WORK = 1 << 31  # scans times pixels
-USUAL_SCANS = 20
 
 # What libjpeg reads a length behind, wherever it meets it, and the picture's end. It passes over all
 # others, a scan's restarts and what it takes for damage there, or gives the picture up at them.
@@ -20,20 +19,20 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9))
 
 
-def excess(data: Any, whole: tuple[int, int] | None = None) -> str | None:
+def excess(data: Any, pixel_limit: int, whole: tuple[int, int] | None = None) -> str | None:
     """In words, that the JPEG in these bytes has too many scans; None if it has not, or is no JPEG.
     ``whole``: width and height of the picture that it is a part of."""
     width, height, count = scans(data)
     if whole is not None:
         width, height = whole
-    most = min(MOST_SCANS, max(USUAL_SCANS, MOST_WORK // max(1, width * height)))
+    most_work = max(MOST_WORK, 12 * pixel_limit)
+    most = min(MOST_SCANS, most_work // max(1, width * height))
     if count <= most:
         return None
     return (  # csrc/image/jpeg_scans.cpp says the same
         f"the picture of {width}x{height} pixels has more than {most} scans; {MOST_SCANS} are the most, "
-        f"and {MOST_WORK} for scans times pixels where it has more than {USUAL_SCANS}: it could be a "
-        "decompression bomb. If you trust it, write it anew with one scan: jpegtran -copy all -outfile "
-        "NEW.jpg OLD.jpg"
+        f"and {most_work} for scans times pixels: it could be a decompression bomb. If you trust it, "
+        "write it anew with one scan: jpegtran -copy all -outfile NEW.jpg OLD.jpg"
     )
 
 

@@ -78,12 +78,12 @@ def opened(file: Any, name: str = "") -> Any:
         with open(file, "rb") as own:
             data = _bytes_of_jpeg(own)
     if data is not None:
-        reason = _jpeg_work.excess(data)
+        reason = _jpeg_work.excess(data, pixel_limits()[1])
         if reason is not None:
             raise refusal(reason, name)
         file = _Bytes(data, name)
     image = image_module().open(file)
-    reason = _containers.reason_to_refuse(image)
+    reason = _containers.reason_to_refuse(image, pixel_limits()[1])
     if reason is not None:
         image.close()
         raise refusal(reason, name)

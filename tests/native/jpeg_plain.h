@@ -161,7 +161,7 @@ class PlainJpeg {
     }
     const uint64_t pixels = uint64_t{state_.info.image_width} * state_.info.image_height;
     const uint64_t affordable = work_limit_ / std::max<uint64_t>(pixels, 1);
-    state_.most_scans = static_cast<int64_t>(std::clamp<uint64_t>(affordable, 20, 100));
+    state_.most_scans = static_cast<int64_t>(std::min<uint64_t>(affordable, 100));
     state_.info.progress = &state_.progress;
     state_.info.out_color_space = components == 4 ? JCS_CMYK : JCS_RGB;
     state_.info.scale_num = 1;

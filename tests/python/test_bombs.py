@@ -28,6 +28,7 @@ from fastloader.datasets import ImageFolder, _jpeg_work, _pillow
 CHAIN = T.Resize((24, 20))
 HUGE = progressive(8000, 8000, 5000)  # a minute
 MANY = progressive(40, 30, 101)
+LIMIT = 2 * 89478485  # pixels
 # The native decoder leaves these to Pillow.
 FOR_PILLOW = progressive(8000, 8000, 5000, arithmetic=True)
 
@@ -193,13 +194,13 @@ def test_real_pictures_have_few_scans(tmp_path):
         path = tmp_path / f"{name}.jpg"
         save_jpeg(rng, path, mode=mode, **options)
         data = path.read_bytes()
-        assert _jpeg_work.excess(data) is None, name
+        assert _jpeg_work.excess(data, LIMIT) is None, name
         # Wherever the bytes end.
         for cut in rng.sample(range(len(data)), 20):
-            assert _jpeg_work.excess(data[:cut]) is None, name
+            assert _jpeg_work.excess(data[:cut], LIMIT) is None, name
     for noise in range(50):
         data = b"\xff\xd8\xff" + random.Random(noise).randbytes(3000)
-        _jpeg_work.excess(data)
+        _jpeg_work.excess(data, LIMIT)
 
 
 def test_what_looks_like_a_scan_in_a_segment_is_none():
@@ -208,14 +209,14 @@ def test_what_looks_like_a_scan_in_a_segment_is_none():
     picture(random.Random(1), 60, 50).save(
         buffer, "JPEG", progressive=True, comment=b"\xff\xda" * 500
     )
-    assert _jpeg_work.excess(buffer.getvalue()) is None
+    assert _jpeg_work.excess(buffer.getvalue(), LIMIT) is None
     assert _pillow.decoded_rgb(io.BytesIO(buffer.getvalue())).size == (60, 50)
 
 
 @pytest.mark.parametrize("scans", [99, 100, 101, 400])
 def test_both_decoders_count_alike(tmp_path, scans):
     dataset = folder(tmp_path, progressive(40, 30, scans))
-    reason = _jpeg_work.excess(progressive(40, 30, scans))
+    reason = _jpeg_work.excess(progressive(40, 30, scans), LIMIT)
     assert (reason is None) == (scans <= 100)
     if fastloader._extension.load() is None:
         return

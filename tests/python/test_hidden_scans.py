@@ -122,13 +122,18 @@ def test_strips_that_overlap_are_refused():
 # --- Pictures that are fine ---------------------------------------------------------------------
 
 
-def test_a_large_picture_may_have_the_scans_that_encoders_write():
-    assert _jpeg_work.excess(progressive(12000, 12000, 18)) is None  # 144 million pixels
-    assert _jpeg_work.excess(progressive(60000, 60000, 1)) is None  # for who has lifted the limit
-    assert _jpeg_work.excess(progressive(12000, 12000, 20)) is None
-    reason = _jpeg_work.excess(progressive(12000, 12000, 21))
-    assert "12000x12000 pixels has more than 20 scans" in reason
+def test_the_bound_of_scans_rises_with_the_limit_of_pixels():
+    pillows = 2 * 89478485
+    assert _jpeg_work.excess(progressive(12000, 12000, 14), pillows) is None
+    reason = _jpeg_work.excess(progressive(12000, 12000, 15), pillows)
+    assert (
+        f"12000x12000 pixels has more than 14 scans; 100 are the most, and {1 << 31} for" in reason
+    )
     assert "jpegtran" in reason
+    assert _jpeg_work.excess(progressive(12000, 12000, 15), 2 * pillows) is None
+    assert _jpeg_work.excess(progressive(60000, 60000, 12), 60000 * 60000) is None
+    assert "than 12 scans" in _jpeg_work.excess(progressive(60000, 60000, 13), 60000 * 60000)
+    assert "than 14 scans" in _jpeg_work.excess(progressive(12000, 12000, 15), 0)  # a lowered limit
 
 
 class Unseekable(io.RawIOBase):
