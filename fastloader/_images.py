@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -24,10 +25,10 @@ from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
 from fastloader._progress import Progress
 from fastloader._randomness import mixed
-from fastloader._repair import Repair, StoppedError
+from fastloader._repair import Repair
 from fastloader._statistics import TIMED, LeftOut, Statistics
 from fastloader.datasets._pillow import pixel_limits
-from fastloader.errors import Error
+from fastloader.errors import Error, StoppedError
 
 _log = logging.getLogger("fastloader")
 
@@ -200,6 +201,7 @@ class Submitted:
         if source.lowered.indices is not None:
             self.files = source.lowered.indices[keys].tolist()
         self.seeds = seeds
+        self.pixels: torch.Tensor | None = None  # the batch gives them once
         begun = time.perf_counter()
         source.files.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
@@ -280,6 +282,8 @@ class ImageIterator(Iterator[Any]):
         self._repeats = repeats
         self._position = position
         self._flight: collections.deque[Submitted | Failed] = collections.deque()
+        # The pool is through with the first of them, which next() has begun to finish.
+        self._finishing = False
         self._pid = os.getpid()
         # sample index -> seed, of the batches submitted last: what replay() is asked for
         self.seeds: collections.OrderedDict[int, int] = collections.OrderedDict()
@@ -319,7 +323,8 @@ class ImageIterator(Iterator[Any]):
         return keys
 
     def _top_up(self) -> None:
-        while self._index_batches is not None and len(self._flight) < self.ahead:
+        ahead = self.ahead + self._finishing
+        while self._index_batches is not None and len(self._flight) < ahead:
             if self._draws_in_step and not self._drawn:
                 break
             try:
@@ -422,6 +427,8 @@ class ImageIterator(Iterator[Any]):
             _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
 
     def _next(self) -> Any:
+        """Every step may be broken off by Ctrl-C, and the next call goes on there: the batch stays where
+        it is until the end."""
         self._top_up()
         try:
             first = self._flight[0]
@@ -429,29 +436,39 @@ class ImageIterator(Iterator[Any]):
             raise StopIteration from None
         if isinstance(first, Submitted) and not first.batch.wait():
             raise StopIteration
-        try:
-            taken = self._flight.popleft()
-        except IndexError:
-            raise StopIteration from None  # closed meanwhile, on another thread or at exit
-        assert taken is first
-        if self._draws_in_step and self._index_batches is not None:
-            self._draw(self._index_batches)
-        if self._epoch is not None:
-            self._epoch.place = first.place
-        else:
+        if not self._finishing:
+            if self._draws_in_step and self._index_batches is not None:
+                self._draw(self._index_batches)
+            if isinstance(first, Submitted):
+                self._source.policy.seen += len(first.keys)
+            self._finishing = True
+        if self._epoch is None:
             self._top_up()  # not before its slot has been committed, where there is one
+        try:
+            delivered = self._finished(first)
+        except StoppedError:
+            raise StopIteration from None
+        except Exception:  # also LeftOut: in the batch's place
+            self._settle(first)
+            del (
+                first
+            )  # or this frame, which the traceback holds, and the error would hold each other
+            raise
+        self._settle(first)
+        return delivered
+
+    def _finished(self, first: Submitted | Failed) -> Any:
+        """What is to be delivered of a batch that the pool is through with; the same if asked again."""
         if isinstance(first, Failed):
             try:
                 raise first.error
             finally:
-                del first, taken  # or this frame and the error would hold each other
-        self._source.policy.seen += len(first.keys)
+                del first
         failures = first.batch.failures()
-        try:
-            kept = self._repair.done(first, failures) if failures else None
-        except StoppedError:
-            raise StopIteration from None
-        images = torch.from_dlpack(first.batch.take())
+        kept = self._repair.done(first, failures) if failures else None
+        if first.pixels is None:
+            first.pixels = torch.from_dlpack(first.batch.take())
+        images = first.pixels
         labels = torch.from_numpy(self._source.lowered.targets[first.files].astype(np.int64))
         if kept is not None:
             if not kept:
@@ -460,6 +477,16 @@ class ImageIterator(Iterator[Any]):
         if self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()
         return self._source.lowered.container((images, labels))
+
+    def _settle(self, first: Submitted | Failed) -> None:
+        """The batch leaves, or what was raised in its place."""
+        self._repair.forget()
+        self._finishing = False
+        with contextlib.suppress(IndexError):  # closed meanwhile, on another thread or at exit
+            self._flight.popleft()
+        if self._epoch is not None:
+            # To be put at once, or not any more: nothing else is to hold the slot.
+            self._epoch.place = first.place
 
     def __len__(self) -> int:
         return self._length()

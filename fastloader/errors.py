@@ -12,6 +12,11 @@ class BackendError(Error):
     """A device, its driver or its memory failed. The loader must be closed and made anew."""
 
 
+class StoppedError(Exception):
+    """Work for an epoch that has ended was given up. No Error: it is nothing that the work ran into, and
+    no user sees it."""
+
+
 class PythonPathWarning(UserWarning):
     """Pictures that could be read natively are not, for the reason that is named. It comes once for each
     loader and reason. What is native: docs/native.md."""

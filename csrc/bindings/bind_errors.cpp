@@ -38,6 +38,8 @@ void translate(std::exception_ptr thrown) {
     PyErr_SetString(PyExc_ValueError, error.what());
   } catch (const RefusedImage& error) {
     raise_refused(error.what());
+  } catch (const Stopped& error) {
+    raise("StoppedError", error.what());
   } catch (const BackendError& error) {
     raise("BackendError", error.what());
   } catch (const Error& error) {
