@@ -14,10 +14,12 @@ from torch.utils.data import DataLoader
 
 import fastloader
 from exact import same_bits
-from fastloader import FastLoader
+from fastloader import FastLoader, _images
 from fastloader import transforms as T
 from fastloader._files import FolderFiles
 from fastloader.datasets import ImageFolder
+from fastloader.errors import StoppedError
+from support import eventually, our_threads
 
 pytestmark = pytest.mark.skipif(
     fastloader._extension.load() is None, reason="needs the native module"
@@ -170,3 +172,46 @@ def batches(data):
     good = [data[index] for index in range(COUNT) if index != 2]
     good.insert(2, good[0])
     return DataLoader(good, 2)
+
+
+def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatch):
+    """While a good picture is decoded in the place of a bad one: Pillow is not given that, too."""
+    enter_way("cpu")
+    data = folder(tmp_path)
+    Path(data.path(2)).write_bytes(b"no picture")
+    gate = Gate(monkeypatch)
+    loader = make(data, num_workers=1, on_error="replace")
+    raised = []
+
+    class Closing:
+        """In the place of a native batch."""
+
+        def __init__(self, batch):
+            self.batch = batch
+
+        def __getattr__(self, name):
+            return getattr(self.batch, name)
+
+        def decode_other(self, *args, **named):
+            loader.close()
+            try:
+                return self.batch.decode_other(*args, **named)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+    submit = _images.Submitted.__init__
+
+    def watched(submitted, *args):
+        submit(submitted, *args)
+        submitted.batch = Closing(submitted.batch)
+
+    monkeypatch.setattr(_images.Submitted, "__init__", watched)
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(fastloader.Error, match="the loader was closed while"):
+        next(iterator)
+    eventually(lambda: raised, lambda: "the decoder gave up")
+    assert [type(error) for error in raised] == [StoppedError]
+    eventually(lambda: not our_threads(), our_threads)
+    assert gate.calls == [2]
