@@ -21,9 +21,9 @@ from fastloader import _extension
 from fastloader._augmentation import EpochDraws
 from fastloader._autotune import DepthRule, ThreadTuner, memory_budget, own_threads
 from fastloader._engine_iterator import Epoch
+from fastloader._iterator import BatchIterator
 from fastloader._lowering import Lowered
 from fastloader._normalization import Normalization
-from fastloader._progress import Progress
 from fastloader._randomness import mixed
 from fastloader._repair import Repair
 from fastloader._statistics import TIMED, LeftOut, Statistics
@@ -222,7 +222,7 @@ class Failed:
     place: Any | None
 
 
-class ImageIterator(Iterator[Any]):
+class ImageIterator(BatchIterator):
     """[images, labels] as default_collate makes them from (image, class) samples.
 
     Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
@@ -237,10 +237,6 @@ class ImageIterator(Iterator[Any]):
     With an ``epoch`` the pictures are decoded straight into its slots, and a batch is only for that
     epoch's `put_batch`, before the next one is asked for.
     """
-
-    progress: Progress | None = None  # set on the iterator that the user gets
-    _closed = False
-    _took = True
 
     def __init__(
         self,
@@ -382,14 +378,6 @@ class ImageIterator(Iterator[Any]):
             self.seeds.popitem(last=False)
         return submitted
 
-    def __next__(self) -> Any:
-        while True:
-            try:
-                return self._take()
-            except LeftOut:
-                if self.progress is None:  # who takes the batch further counts
-                    raise
-
     def _take(self) -> Any:
         if self._pid != os.getpid():
             raise RuntimeError(
@@ -490,9 +478,6 @@ class ImageIterator(Iterator[Any]):
 
     def __len__(self) -> int:
         return self._length()
-
-    def __reduce__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
 
     def replay(self, index: int) -> dict[str, Any]:
         """The box and flips of a sample that was submitted in this epoch."""

@@ -12,13 +12,29 @@ from fastloader._progress import Progress
 from fastloader._statistics import LeftOut
 
 
-class DeliveryIterator(Iterator[Any]):
-    """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
-    that frameworks look at, such as ``_workers``, are the source's."""
+class BatchIterator(Iterator[Any]):
+    """What its class has to give is `_take`."""
 
     progress: Progress | None = None  # set on the iterator that the user gets
     _closed = False
     _took = True
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                return self._take()
+            except LeftOut:
+                if self.progress is None:  # who takes the batch further counts
+                    raise
+
+    def _take(self) -> Any:
+        """The next batch. Raises LeftOut in the place of one that is not to be delivered."""
+        raise NotImplementedError
+
+
+class DeliveryIterator(BatchIterator):
+    """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
+    that frameworks look at, such as ``_workers``, are the source's."""
 
     def __init__(self, source: Iterator[Any]) -> None:
         self._source: Iterator[Any] | None = source
@@ -28,17 +44,6 @@ class DeliveryIterator(Iterator[Any]):
         if getattr(source, "_dataset_kind", None) == _DatasetKind.Iterable:
             self._promised = source._IterableDataset_len_called  # type: ignore[attr-defined]
             source._IterableDataset_len_called = None  # type: ignore[attr-defined]
-
-    def __next__(self) -> Any:
-        while True:
-            try:
-                return self._take()
-            except LeftOut:
-                continue
-
-    def _take(self) -> Any:
-        """The next batch. Raises LeftOut in the place of one that is not to be delivered."""
-        raise NotImplementedError
 
     def _count(self) -> None:
         """One more batch is delivered."""
@@ -88,6 +93,3 @@ class DeliveryIterator(Iterator[Any]):
         if self._source is None:
             raise TypeError("this iterator was closed and knows no length any more")
         return len(self._source)  # type: ignore[arg-type]
-
-    def __reduce__(self) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
