@@ -651,6 +651,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             # Of persistent workers, which serve the process that forked this one.
             abandon(self._iterator)
             self._iterator = None
+        if getattr(self._iterator, "_shutdown", False):  # its close(), with persistent workers
+            self._iterator = None
+            self._runtime.forget_seed()
         engine = self._runtime.delivery.path == "engine"
         ring_is_pinned = engine and _torch.accelerator_type() is not None
         if not ring_is_pinned or not self.pin_memory:

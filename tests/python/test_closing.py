@@ -1,7 +1,10 @@
 """``close()``, from this thread and from another, on every way to run: a ``next()`` afterwards raises
 StopIteration, and one that is under way raises one Error that says so."""
 
+import multiprocessing
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -17,14 +20,30 @@ from support import MEAN, STD, Pictures, children, eventually, nothing_left_runn
 IN_ORDER = [[2 * i, 2 * i + 1] for i in range(6)]
 
 
+class Flag:
+    """As an Event, for all processes. Whoever sets one of multiprocessing's waits for those that it
+    wakes, and waits for ever if one of them was terminated."""
+
+    def __init__(self):
+        self.value = multiprocessing.RawValue("b", 0)
+
+    def set(self):
+        self.value.value = 1
+
+    def wait(self, seconds):
+        deadline = time.monotonic() + seconds
+        while not self.value.value and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return bool(self.value.value)
+
+
 class Gated(Pictures):
     """Waits at one index until told to go on, in whatever thread or process."""
 
     def __init__(self, at):
         super().__init__(12)
         self.at = at
-        self.reached = torch.multiprocessing.get_context("fork").Event()
-        self.go = torch.multiprocessing.get_context("fork").Event()
+        self.reached, self.go = Flag(), Flag()
 
     def __getitem__(self, index):
         if index == self.at:
@@ -134,6 +153,12 @@ def test_nothing_comes_after_a_device_prefetcher_was_closed(enter_way, name):
     ends(loader, iterators)
 
 
+@pytest.fixture(params=["loader", "iterator"])
+def close(request):
+    """Whose close() ends the epoch."""
+    return lambda loader, iterator: (loader if request.param == "loader" else iterator).close()
+
+
 class Consumer(threading.Thread):
     """Iterates on a thread of its own, and keeps what it got and what ended it."""
 
@@ -154,6 +179,13 @@ class Consumer(threading.Thread):
     def got_at_least(self, count):
         return lambda: len(self.got) >= count
 
+    def waits_for_the_third(self):
+        """It is in that call of next(), which gives nothing until it is closed."""
+        frame = sys._current_frames().get(self.ident) if len(self.got) == 2 else None
+        while frame is not None and frame.f_code.co_name != "__next__":
+            frame = frame.f_back
+        return frame is not None
+
     def ended_by_close(self):
         self.join(30)
         assert not self.is_alive(), "next() still waits"
@@ -162,7 +194,7 @@ class Consumer(threading.Thread):
 
 
 @pytest.mark.parametrize("name", PYTHON_WAYS)
-def test_close_while_another_thread_waits(enter_way, name, workers):
+def test_close_while_another_thread_waits(enter_way, name, workers, close):
     """For a sample that does not come until the loader was closed, where anybody but the data set can
     end the wait."""
     before = running()
@@ -170,9 +202,10 @@ def test_close_while_another_thread_waits(enter_way, name, workers):
     loader = FastLoader(data, batch_size=2, **workers, **delivery(enter_way, name))
     consumer = Consumer(iter(loader))
     assert data.reached.wait(60)
-    closed = threading.Thread(target=loader.close)
+    eventually(consumer.waits_for_the_third, lambda: "two batches and no more")
+    closed = threading.Thread(target=close, args=[loader, consumer.iterator])
     if workers["num_workers"] == 0:
-        loader.close()  # the thread is in the data set
+        close(loader, consumer.iterator)  # the thread is in the data set
         data.go.set()
     else:
         closed.start()
@@ -180,14 +213,14 @@ def test_close_while_another_thread_waits(enter_way, name, workers):
         data.go.set()
         closed.join(60)
     consumer.ended_by_close()
-    assert consumer.got in ([], IN_ORDER[:1], IN_ORDER[:2])
+    assert consumer.got == IN_ORDER[:2]
     ends(loader, [consumer.iterator])
     del consumer
     nothing_left_running(before)
 
 
 @pytest.mark.parametrize("name", PYTHON_WAYS)
-def test_close_from_inside_the_data_set(enter_way, name):
+def test_close_from_inside_the_data_set(enter_way, name, close):
     """On the very thread that is in next()."""
     data = Pictures(12)
 
@@ -196,13 +229,13 @@ def test_close_from_inside_the_data_set(enter_way, name):
             return 12
 
         def __getitem__(self, index):
-            if index == 5 and loaders:
-                loaders.pop().close()
+            if index == 5 and begun:
+                close(loader, begun.pop())
             return data[index]
 
     loader = FastLoader(Closing(), batch_size=2, **delivery(enter_way, name))
-    loaders = [loader]
     iterator = iter(loader)
+    begun = [iterator]
     assert [next(iterator)[1].tolist() for _ in range(2)] == IN_ORDER[:2]
     with pytest.raises(fastloader.Error, match="closed while"):
         next(iterator)
@@ -228,12 +261,12 @@ class Gate:
 
 @pytest.mark.parametrize("options", [{"num_workers": 0}, {"num_workers": 2}], ids=["0", "2"])
 @pytest.mark.parametrize("name", PYTHON_WAYS)
-def test_close_while_arrays_are_gathered(enter_way, monkeypatch, name, options):
+def test_close_while_arrays_are_gathered(enter_way, monkeypatch, name, options, close):
     loader = arrays(**options, **({} if name == "none" else enter_way(name).options))
     gate = Gate(monkeypatch, _arrays.Arrays, "collated")
     consumer = Consumer(iter(loader))
     assert gate.reached.wait(60)
-    closing = threading.Thread(target=loader.close)
+    closing = threading.Thread(target=close, args=[loader, consumer.iterator])
     closing.start()
     eventually(lambda: getattr(consumer.iterator, "_closed", True), lambda: "closed")
     gate.go.set()
@@ -244,14 +277,14 @@ def test_close_while_arrays_are_gathered(enter_way, monkeypatch, name, options):
 
 @pytest.mark.parametrize("where", ["_submit", "_next"])
 @pytest.mark.parametrize("name", PYTHON_WAYS)
-def test_close_while_pictures_are_decoded(enter_way, monkeypatch, pictures, name, where):
+def test_close_while_pictures_are_decoded(enter_way, monkeypatch, pictures, name, where, close):
     loader = native_images(pictures, **delivery(enter_way, name))
     list(loader)
     iterator = iter(loader)
     gate = Gate(monkeypatch, _images.ImageIterator, where)
     consumer = Consumer(iterator)
     assert gate.reached.wait(60)
-    closing = threading.Thread(target=loader.close)
+    closing = threading.Thread(target=close, args=[loader, consumer.iterator])
     closing.start()
     eventually(lambda: consumer.iterator._closed, lambda: "closed")
     gate.go.set()
@@ -261,14 +294,14 @@ def test_close_while_pictures_are_decoded(enter_way, monkeypatch, pictures, name
 
 
 @pytest.mark.parametrize("name", PYTHON_WAYS)
-def test_close_at_any_moment(enter_way, name, workers):
+def test_close_at_any_moment(enter_way, name, workers, close):
     """Without a gate: whatever the other thread is at, it ends in one of three ways."""
     loader = FastLoader(Pictures(12), batch_size=2, **workers, **delivery(enter_way, name))
     for number in range(12):
         consumer = Consumer(iter(loader))
         wanted = number % 5
         eventually(consumer.got_at_least(wanted), lambda: "some batches came")
-        loader.close()
+        close(loader, consumer.iterator)
         consumer.join(30)
         assert not consumer.is_alive()
         assert consumer.got == IN_ORDER[: len(consumer.got)]
@@ -284,7 +317,7 @@ def test_a_new_epoch_tells_the_thread_that_is_in_the_old_one(twin):
     )
     consumer = Consumer(iter(loader))
     assert data.reached.wait(60)
-    eventually(lambda: len(consumer.got) == 2, lambda: f"two batches, {consumer.got}")
+    eventually(consumer.waits_for_the_third, lambda: f"{consumer.got} and no more")
     again = []
     second = threading.Thread(target=lambda: again.extend(b[1].tolist() for b in loader))
     second.start()
