@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import math
 import os
@@ -131,6 +132,7 @@ class ArrayIterator(_BaseDataLoaderIter):
         self.base_seed = self._base_seed = sampler.current.take_seed(base_seed)
         self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
         self._flight: collections.deque[Flight | BaseException] = collections.deque()
+        self._finishing = False  # next() is at the first of them, which is not ahead any more
         self._top_up()
 
     def _note_attributes(self, loader: Any) -> None:
@@ -160,14 +162,18 @@ class ArrayIterator(_BaseDataLoaderIter):
                 self._index_batches = None
             except Exception as error:  # of the sampler: takes its batch's place
                 self._waiting.append(error)
-        while self._waiting and len(self._flight) < IN_FLIGHT:
-            waiting = self._waiting.popleft()
+        while self._waiting and len(self._flight) < IN_FLIGHT + self._finishing:
+            waiting = self._waiting[
+                0
+            ]  # it stays until its batch is begun: Ctrl-C may come in between
             if not isinstance(waiting, BaseException):
                 waiting = self._begin(waiting, self.threads)
             self._flight.append(waiting)
+            with contextlib.suppress(IndexError):  # closed meanwhile
+                self._waiting.popleft()
 
     def _outstanding(self) -> int:
-        return len(self._waiting) + len(self._flight)
+        return len(self._waiting) + len(self._flight) - self._finishing
 
     def __next__(self) -> Any:
         if self._ahead and self._pid != os.getpid():
@@ -182,9 +188,21 @@ class ArrayIterator(_BaseDataLoaderIter):
         return delivered
 
     def _next_now(self) -> Any:
-        if self._index_batches is None:
-            raise StopIteration
-        batch = next(self._index_batches)
+        """What was drawn stays until it is delivered, or an error in its place: Ctrl-C may come in
+        between."""
+        if not self._waiting:
+            if self._index_batches is None:
+                raise StopIteration
+            self._waiting.append(next(self._index_batches))
+        try:
+            delivered = self._deliver_now(self._waiting[0])
+        except Exception:
+            self._waiting.clear()
+            raise
+        self._waiting.clear()
+        return delivered
+
+    def _deliver_now(self, batch: Any) -> Any:
         if type(batch) is torch.Tensor and 0 < batch.numel() <= self._few:
             begun = time.perf_counter()
             outputs = self._arrays.selected(batch)
@@ -200,15 +218,25 @@ class ArrayIterator(_BaseDataLoaderIter):
             raise StopIteration
         first = self._flight[0]
         if isinstance(first, Flight) and first.job is not None:
-            first.job.wait()  # Ctrl-C leaves the batch where it is
-        self._flight.popleft()
+            first.job.wait()
+        # Ctrl-C leaves the batch where it is.
+        self._finishing = True
         self._top_up()
-        if isinstance(first, BaseException):
-            try:
+        try:
+            if isinstance(first, BaseException):
                 raise first
-            finally:
-                del first  # or this frame and the error would hold each other
-        return self._finish(first)
+            delivered = self._finish(first)
+        except Exception:
+            self._settle()
+            del first  # or this frame and the error would hold each other
+            raise
+        self._settle()
+        return delivered
+
+    def _settle(self) -> None:
+        self._finishing = False
+        with contextlib.suppress(IndexError):  # closed meanwhile
+            self._flight.popleft()
 
     def _begin(self, batch: Any, threads: int) -> Flight:
         """Offers the batch to ``threads``; 0 is for those that help when there is much to do."""

@@ -284,7 +284,7 @@ class EpochDraws:
     def __init__(self, augmentation: Augmentation, seed: int, epoch: int) -> None:
         self.augmentation = augmentation
         self._key = np.array([seed, epoch], dtype=np.uint64)
-        self._batch = 0
+        self.batch = 0  # of the next one; set back by who draws once more for the same batch
 
     def next(self, image: Image) -> Records:
         """The records of the next batch. Raises ValueError for an odd one where images are mixed."""
@@ -300,9 +300,9 @@ class EpochDraws:
                 f"a batch of {batch} images cannot be mixed: image i is mixed with image -1-i, so "
                 "the number must be even; use drop_last=True"
             )
-        counter = np.array([0, 0, self._batch, 0], dtype=np.uint64)
+        counter = np.array([0, 0, self.batch, 0], dtype=np.uint64)
         random = np.random.Generator(np.random.Philox(key=self._key, counter=counter))
-        self._batch += 1
+        self.batch += 1
         n = augmentation.out_batch(batch)
         key = int(random.integers(0, 2**64, dtype=np.uint64))
         mix = np.zeros(n, dtype=_MIX)

@@ -140,19 +140,32 @@ class CpuIterator(DeliveryIterator):
         super().__init__(source)
         self._delivery = delivery
         self._draws = draws
+        self._given: list[
+            Any
+        ] = []  # by the source, and not delivered yet: Ctrl-C may come in between
 
     def _take(self) -> Any:
         statistics = self._delivery.statistics
         with statistics.waiting(self):
             source: Any = self._source  # None: closed meanwhile, which `waiting` says
-            try:
-                batch = next(source)
-            except Exception:
-                self._took = getattr(source, "_took", True)
-                raise
+            if not self._given:
+                try:
+                    self._given.append(next(source))
+                except Exception:
+                    self._took = getattr(source, "_took", True)
+                    raise
             self._took = True
             begun = time.perf_counter()
-            delivered = self._delivery.deliver(batch, self._draws)
+            drawn = 0 if self._draws is None else self._draws.batch
+            try:
+                delivered = self._delivery.deliver(self._given[0], self._draws)
+            except BaseException as error:
+                if self._draws is not None:  # they are the next batch's, or this one's once more
+                    self._draws.batch = drawn
+                if isinstance(error, Exception):
+                    self._given.clear()  # it takes the batch's place
+                raise
+            self._given.clear()
             now = time.perf_counter()
             statistics.spend("normalise", now - begun)
             _trace.add("normalise", begun, now)

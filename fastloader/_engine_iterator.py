@@ -83,6 +83,7 @@ class Epoch:
         self.place = None
         if prefetcher is None:
             return False
+        drawn = 0 if self.draws is None else self.draws.batch
         try:
             template, plan, sources = self.engine.pack(batch, self.draws)
             addresses = [source.data_ptr() for source in sources]
@@ -98,6 +99,8 @@ class Epoch:
             self.fill_seq = prefetcher.progress()[1]
             if self.fill_seq == seq:
                 self.place = place  # the error's, now
+                if self.draws is not None:
+                    self.draws.batch = drawn
                 self.pending.pop(seq, None)
             raise
         return bool(put)
@@ -283,11 +286,6 @@ class EngineIterator(DeliveryIterator):
             self._given.clear()
             self._took = True
             raise
-        except BaseException:
-            if self._epoch.fill_seq != self._epoch.next_seq:
-                self._given.clear()
-            raise
-        self._given.clear()
 
     def _arrive(self, seq: int) -> tuple[Pending, Credit | None]:
         """Waits for batch ``seq``, and makes the current stream wait for it. (entry, memory); no memory
@@ -336,6 +334,7 @@ class EngineIterator(DeliveryIterator):
         epoch.next_seq = seq + 1
         self._took = True
         self._unsettled = False
+        self._given.clear()
         epoch.pending.pop(seq, None)
         epoch.credits.pop(seq, None)
 

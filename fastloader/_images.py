@@ -310,32 +310,30 @@ class ImageIterator(BatchIterator):
         except Exception as error:
             self._drawn.append(error)
 
-    def _next_keys(self, index_batches: Iterator[Any]) -> Any:
-        if not self._drawn:
-            return next(index_batches)
-        keys = self._drawn.popleft()
-        if keys is StopIteration or isinstance(keys, Exception):
-            raise keys
-        return keys
-
     def _top_up(self) -> None:
         ahead = self.ahead + self._finishing
         while self._index_batches is not None and len(self._flight) < ahead:
-            if self._draws_in_step and not self._drawn:
-                break
+            if not self._drawn:
+                if self._draws_in_step:
+                    break
+                self._draw(self._index_batches)
+            # It stays until its batch is begun: Ctrl-C may come in between.
             try:
-                self._flight.append(self._begin_batch(self._index_batches))
+                self._flight.append(self._begin_batch(self._drawn[0]))
+                self._drawn.popleft()
             except (StopIteration, _EpochIsOver):
                 self._index_batches = None
             if self._epoch is not None and self._epoch.over:
                 self.close()  # it may have been ended before there was this batch to stop
 
-    def _begin_batch(self, index_batches: Iterator[Any]) -> Submitted | Failed:
+    def _begin_batch(self, drawn: Any) -> Submitted | Failed:
         # A call of its own for each batch: the traceback of an error holds this frame, and whoever
         # keeps the error must not keep the slot of another batch.
         place = None
         try:
-            keys = self._checked([operator.index(key) for key in self._next_keys(index_batches)])
+            if drawn is StopIteration or isinstance(drawn, Exception):
+                raise drawn
+            keys = self._checked([operator.index(key) for key in drawn])
             draws = None if self._epoch is None else self._epoch.draws
             place = self._reserve(self._source.slot_bytes(len(keys), draws))
             return self._submit(keys, place)
@@ -367,8 +365,8 @@ class ImageIterator(BatchIterator):
             seeds = [mixed(self.base_seed, start + i) for i in range(len(keys))]
         else:
             seeds = [self.base_seed]
-        self._position += len(keys)
         submitted = Submitted(self._source, keys, seeds, place)
+        self._position += len(keys)
         if self._source.files.packed:
             self._ready.spend("locate", submitted.locate_s)
         for i, key in enumerate(keys):

@@ -219,7 +219,8 @@ class StreamIterator(DeliveryIterator):
         self._in_step = put_in_step(source) if ahead else None
         self._pid = os.getpid()
         self._flight: list[Flight | Failed] = []
-        self._load: Load | None = None  # came from the source, and is not in flight yet
+        self._given: list[Any] = []  # by the source, until it is the load
+        self._load: Load | None = None  # not in flight yet
         self._number = 0  # of the batch that the loop gets next
         weakref.finalize(self, _abandon, self._flight, delivery, self._pid)
 
@@ -276,17 +277,25 @@ class StreamIterator(DeliveryIterator):
         source: Any = self._source  # None: closed meanwhile, which `waiting` says
         took = True
         try:
-            if self._load is None:
+            if self._load is None and not self._given:
                 try:
                     in_step = None if required else self._in_step
-                    batch = next(source) if in_step is None else in_step.next_if_there()
+                    self._given.append(next(source) if in_step is None else in_step.next_if_there())
                 except StopIteration:
                     self._delivery.sources.wait()  # a loop that goes on to something else holds nothing
                     raise
                 except Exception:
                     took = getattr(source, "_took", True)
                     raise
-                self._load = self._delivery.load(batch, self._draws)
+            if self._load is None:
+                drawn = 0 if self._draws is None else self._draws.batch
+                try:
+                    self._load = self._delivery.load(self._given[0], self._draws)
+                except BaseException:  # the draws are the next batch's, or this one's once more
+                    if self._draws is not None:
+                        self._draws.batch = drawn
+                    raise
+            self._given.clear()
             begun = time.perf_counter()
             self._flight.append(self._delivery.issue(self._load))
             self._load = None
@@ -307,6 +316,7 @@ class StreamIterator(DeliveryIterator):
                 )
                 return
             self._load = None
+            self._given.clear()
             self._flight.append(Failed(error, took))
 
     def close(self) -> None:
@@ -317,6 +327,7 @@ class StreamIterator(DeliveryIterator):
             self._in_step.leave()
         self._in_step = None
         self._load = None
+        self._given = []
         _abandon(self._flight, self._delivery, self._pid)
 
 

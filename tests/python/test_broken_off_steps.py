@@ -1,0 +1,109 @@
+"""Ctrl-C in each step of a ``next()``: the next call has the batch, with the
+same pixels, and none comes twice."""
+
+import pytest
+import torch
+from pictures import plain_folder
+from torch.utils.data import TensorDataset
+
+import fastloader
+from fastloader import FastLoader, _array_iterator, _arrays, _cpu, _images, _streams
+from fastloader import transforms as T
+from fastloader._augmentation import Augmentation, EpochDraws, RandomErasing
+from fastloader.datasets import ImageFolder
+from support import MEAN, STD, Pictures
+
+needs_native = pytest.mark.skipif(
+    fastloader._extension.load() is None, reason="needs the native module"
+)
+DELIVERED = {"mean": MEAN, "std": STD, "device": "cpu"}
+
+
+def of_pictures(_root, **options):
+    return FastLoader(Pictures(12), batch_size=2, **DELIVERED, **options)
+
+
+def erased(_root):
+    loader = of_pictures(_root)
+    loader._runtime.delivery.augment(Augmentation(RandomErasing(0.9, max_count=3), None))
+    return loader
+
+
+def of_arrays(_root, **options):
+    images = torch.arange(60, dtype=torch.uint8).reshape(12, 5)
+    return FastLoader(TensorDataset(images, torch.arange(12)), batch_size=2, **options)
+
+
+def of_files(root):
+    root.mkdir(exist_ok=True)
+    if not any(root.iterdir()):
+        plain_folder(root, 12, classes=12)
+    return FastLoader(ImageFolder(str(root), T.Resize((24, 20))), batch_size=2, num_workers=2)
+
+
+def gathered_ahead(root):
+    return of_arrays(root, num_workers=2)
+
+
+STEPS = [
+    ("cpu", of_pictures, _cpu.CpuDelivery, "deliver"),
+    ("cpu", erased, EpochDraws, "next"),
+    ("streams", of_pictures, _streams.StreamDelivery, "load"),
+    ("streams", of_pictures, _streams.StreamDelivery, "issue"),
+    ("streams", erased, EpochDraws, "next"),
+    ("twin", erased, EpochDraws, "next"),
+    ("cpu", of_arrays, _arrays.Arrays, "collated"),
+    ("cpu", gathered_ahead, _array_iterator.ArrayIterator, "_begin"),
+    ("cpu", gathered_ahead, _array_iterator.ArrayIterator, "_finish"),
+    ("cpu", of_files, _images.Submitted, "__init__"),
+    ("cpu", of_files, _images.ImageIterator, "_finished"),
+]
+
+
+def interrupt(monkeypatch, kind, name, when):
+    """Ctrl-C at a call of ``kind.name``, for each item that is put into what this returns."""
+    real = getattr(kind, name)
+    due = []
+
+    def call(*args, **named):
+        if when == "before" and due:
+            raise KeyboardInterrupt(due.pop())
+        result = real(*args, **named)
+        if when == "behind" and due:
+            raise KeyboardInterrupt(due.pop())
+        return result
+
+    monkeypatch.setattr(kind, name, call)
+    return due
+
+
+@needs_native
+@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step[0]}-{step[1].__name__}-{step[3]}")
+def test_ctrl_c_in_a_step(tmp_path, enter_way, monkeypatch, step, when):
+    way, make, *call = step
+    enter_way(way)
+    torch.manual_seed(3)
+    wanted = list(make(tmp_path / "f"))
+    due = interrupt(monkeypatch, *call, when)
+    hits = 0
+    for at in range(len(wanted)):
+        torch.manual_seed(3)
+        loader = make(tmp_path / "f")
+        iterator = iter(loader)
+        seen = [next(iterator) for _ in range(at)]
+        due.extend(range(2))
+        while True:
+            try:
+                seen.append(next(iterator))
+            except KeyboardInterrupt:
+                hits += 1
+            except StopIteration:
+                break
+            assert loader.state_dict()["batches"] == len(seen)
+        due.clear()
+        assert len(seen) == len(wanted)
+        for got, right in zip(seen, wanted):
+            assert torch.equal(got[0], right[0])
+            assert torch.equal(got[1], right[1])
+    assert hits >= 4
