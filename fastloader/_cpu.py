@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils.data._utils import pin_memory
 
 from fastloader import _extension, _trace
 from fastloader._augment_torch import apply
@@ -31,8 +32,10 @@ class CpuDelivery:
         # spec is cheap to make again.
         self._specs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = {}
 
-    def iterate(self, source: Iterator[Any], draws: EpochDraws | None) -> Iterator[Any]:
-        return CpuIterator(source, self, draws)
+    def iterate(
+        self, source: Iterator[Any], draws: EpochDraws | None, pin: bool = False
+    ) -> Iterator[Any]:
+        return CpuIterator(source, self, draws, pin)
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
         if draws is not None:
@@ -132,12 +135,18 @@ def make_augment_spec(
 
 
 class CpuIterator(DeliveryIterator):
-    """Owns no thread and no look-ahead: whatever runs ahead is torch's workers."""
+    """Owns no thread and no look-ahead: whatever runs ahead is torch's workers. ``pin`` puts what is
+    delivered into torch's pinned memory, as DataLoader's pin_memory does."""
 
     def __init__(
-        self, source: Iterator[Any], delivery: CpuDelivery, draws: EpochDraws | None
+        self,
+        source: Iterator[Any],
+        delivery: CpuDelivery,
+        draws: EpochDraws | None,
+        pin: bool,
     ) -> None:
         super().__init__(source)
+        self._pin = pin
         self._delivery = delivery
         self._draws = draws
         self._given: list[
@@ -159,6 +168,8 @@ class CpuIterator(DeliveryIterator):
             drawn = 0 if self._draws is None else self._draws.batch
             try:
                 delivered = self._delivery.deliver(self._given[0], self._draws)
+                if self._pin:
+                    delivered = pin_memory.pin_memory(delivered)
             except BaseException as error:
                 if self._draws is not None:  # they are the next batch's, or this one's once more
                     self._draws.batch = drawn

@@ -137,16 +137,18 @@ class Delivery:
         later, so that every path sees the same state."""
         return None if self.augmentation is None else self.augmentation.begin()
 
-    def iterate(self, make_source: Callable[[], Iterator[Any]], ahead: bool) -> Iterator[Any]:
+    def iterate(
+        self, make_source: Callable[[], Iterator[Any]], ahead: bool, pin: bool = False
+    ) -> Iterator[Any]:
         """An iterator over delivered batches. ``ahead`` allows the source to be advanced before a batch
-        is asked for."""
+        is asked for. ``pin``: where they are made on the CPU, in torch's pinned memory."""
         self._begin_in_this_process()
         draws = self._draws()
         # The source first: worker processes are forked before native threads start.
         source = make_source()
         if self.path == "torch":
             return source
-        iterator = self._wrap(source, ahead, self.normalization, draws)
+        iterator = self._wrap(source, ahead, self.normalization, draws, pin)
         self._iterators.add(iterator)
         return iterator
 
@@ -160,6 +162,7 @@ class Delivery:
         self,
         make_source: Callable[[Epoch | None], ImageIterator],
         normalization: Normalization | None,
+        pin: bool,
     ) -> Iterator[Any]:
         """The same for pictures. On the engine path ``make_source`` gets the epoch in whose slots it
         makes its batches, otherwise None. On the CPU the source's batches are what is delivered,
@@ -179,7 +182,7 @@ class Delivery:
         else:
             iterator = make_source(None)
             if self.path == "streams" or draws is not None:
-                iterator = self._wrap(iterator, True, normalization, draws)
+                iterator = self._wrap(iterator, True, normalization, draws, pin)
         self._iterators.add(iterator)
         return iterator
 
@@ -189,12 +192,13 @@ class Delivery:
         ahead: bool,
         normalization: Normalization | None,
         draws: EpochDraws | None,
+        pin: bool,
     ) -> Iterator[Any]:
         if self.path == "cpu":
             assert self.normalization is not None
             if self._cpu is None:
                 self._cpu = CpuDelivery(self.normalization, self.statistics)
-            return self._cpu.iterate(source, draws)
+            return self._cpu.iterate(source, draws, pin)
         assert self.device is not None
         if self.path == "streams":
             if self._streams is None or self._streams.normalization != normalization:

@@ -450,7 +450,13 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             if self._iterator is not None:
                 self._runtime.position.supersede()
             self._runtime.delivery.end_iterators()
-        return self._runtime.delivery.iterate(self._torch_iterator, ahead=self.num_workers > 0)
+        return self._runtime.delivery.iterate(
+            self._torch_iterator, ahead=self.num_workers > 0, pin=self._pins()
+        )
+
+    def _pins(self) -> bool:
+        """As torch: only where there is an accelerator to pin memory for."""
+        return self.pin_memory and _torch.can_pin()
 
     def _lower(self) -> Lowered | Arrays:
         if not self.native:
@@ -518,21 +524,19 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 statistics=Statistics(shown=False) if raw else self._runtime.delivery.statistics,
                 ready=self._runtime.delivery.statistics,
                 # Not what is written into the ring, or rewritten on the CPU.
-                pin=self.pin_memory
-                and (not raw or self._runtime.delivery.path == "streams")
-                and _torch.can_pin(),
+                pin=self._pins() and (not raw or self._runtime.delivery.path == "streams"),
                 epoch=epoch,
                 drawn_ahead=drawn if in_step else None,
                 depth=rule or self._runtime.delivery.depth or AHEAD,
             )
             return self._runtime.images
 
-        return self._runtime.delivery.iterate_images(begin, normalization)
+        return self._runtime.delivery.iterate_images(begin, normalization, self._pins())
 
     def _iterate_arrays(self, arrays: Arrays) -> Any:
         last = self._runtime.arrays
         path = self._runtime.delivery.path
-        pinned = self.pin_memory and _torch.can_pin()
+        pinned = self._pins()
         if self.pin_memory and not pinned:
             warn_unpinned()
 
@@ -543,7 +547,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 self._runtime.array_memory,
                 # Else the delivery counts what it delivers.
                 self._runtime.delivery.statistics if path == "torch" else Statistics(shown=False),
-                pin=pinned and path != "engine",  # its ring is pinned
+                pin=pinned
+                and path in ("torch", "streams"),  # a ring is, and what is made anew will be
                 # torch's persistent iterator draws its base seed once.
                 # An iterator of length 0 is falsy.
                 base_seed=last.base_seed if self.persistent_workers and last is not None else None,
@@ -552,7 +557,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         if path == "torch":
             return self._runtime.delivery.adopt(begin())
-        return self._runtime.delivery.iterate(begin, ahead=self.num_workers > 0)
+        return self._runtime.delivery.iterate(begin, ahead=self.num_workers > 0, pin=pinned)
 
     def _may_repeat(self) -> bool:
         """Whether the sampler may visit an index twice in an epoch, as far as we can know."""
@@ -654,12 +659,13 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         if getattr(self._iterator, "_shutdown", False):  # its close(), with persistent workers
             self._iterator = None
             self._runtime.forget_seed()
-        engine = self._runtime.delivery.path == "engine"
-        ring_is_pinned = engine and _torch.accelerator_type() is not None
-        if not ring_is_pinned or not self.pin_memory:
+        path = self._runtime.delivery.path
+        ring_is_pinned = path == "engine" and _torch.accelerator_type() is not None
+        if (not ring_is_pinned and not (path == "cpu" and self._pins())) or not self.pin_memory:
             return super().__iter__()
-        # The ring is pinned already: torch's pin thread would copy every batch once more and take
-        # the GIL from the training loop. Its iterator reads the flag once, when it is made.
+        # The ring is pinned already, or what is normalised will be: torch's pin thread would copy every
+        # batch once more and take the GIL from the training loop. Its iterator reads the flag once,
+        # when it is made.
         self.pin_memory = False
         try:
             return super().__iter__()

@@ -6,14 +6,16 @@ import collections
 import pytest
 import torch
 from pictures import plain_folder
+from torch.utils.data import TensorDataset
 
 from exact import normalised, same_bits
 from fastloader import DevicePrefetcher, FastLoader, _torch
+from fastloader._augmentation import Augmentation, RandomErasing
 from fastloader._batch import take_apart
 from fastloader._containers import Movable
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
-from support import MEAN, STD, random_images, same
+from support import MEAN, STD, Pictures, random_images, same
 
 
 class Encoding(collections.UserDict):
@@ -139,6 +141,33 @@ def test_native_pictures_are_pinned_for_torchs_streams(
     assert "native images" in loader.plan()
     assert len(list(loader)) == 3
     assert len(pinned) == 2 * batches
+
+
+@pytest.mark.parametrize("kind", ["python", "workers", "arrays", "pictures", "erased"])
+def test_what_is_normalised_on_the_cpu_is_pinned(tmp_path, enter_way, monkeypatch, kind):
+    """Not the bytes that it is made of."""
+    enter_way("cpu")
+    pinned = []
+
+    def pin(tensor):
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(_torch, "accelerator_type", lambda: "xpu")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    data = Pictures(12)
+    if kind == "arrays":
+        data = TensorDataset(data.images, torch.arange(12))
+    elif kind in ("pictures", "erased"):
+        data = ImageFolder(plain_folder(tmp_path, count=12), Compose([Resize((8, 8))]))
+    loader = FastLoader(
+        data, 4, pin_memory=True, mean=MEAN, std=STD, num_workers=2 * (kind == "workers")
+    )
+    if kind == "erased":
+        loader._runtime.delivery.augment(Augmentation(RandomErasing(0.9), None))
+    batches = list(loader)
+    assert len(batches) == 3
+    assert {id(tensor) for batch in batches for tensor in batch} == {id(each) for each in pinned}
 
 
 class Layers(collections.ChainMap):
