@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import functools
 import itertools
 import operator
@@ -244,7 +245,7 @@ def plain(key: Any) -> Any:
     """A key that JSON can hold and that compares equal in another process; None for any other. Of a
     tensor of keys, the last one."""
     if isinstance(key, str):
-        return key
+        return str.__str__(key)  # an enum's text, without the enum
     if type(key) is torch.Tensor and key.dim() == 1 and len(key):
         key = key[-1]
     with contextlib.suppress(TypeError):
@@ -253,8 +254,14 @@ def plain(key: Any) -> Any:
 
 
 def as_given(keys: Any) -> Any:
-    """Keys to hold in a state: plain ones where they are whole numbers, else as they are."""
-    if isinstance(keys, list | tuple):
-        return [as_given(key) for key in keys]
-    found = plain(keys)
-    return keys if found is None else found
+    """A copy of keys, to hold in a state: of the same types and values, since a dataset may tell a tensor
+    from a number or a tuple from a list. Of a tensor it has the part that is the key: ``copy.deepcopy``
+    would take all of the tensor that it is a view of."""
+    kind = type(keys)
+    if kind in (int, str):
+        return keys
+    if kind in (list, tuple):
+        return kind(as_given(key) for key in keys)
+    if kind is torch.Tensor:
+        return keys.clone()
+    return copy.deepcopy(keys)

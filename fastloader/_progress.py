@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Iterator
 from typing import Any
 
+from fastloader._indices import as_given
 from fastloader._randomness import Randomness
 from fastloader.errors import Error
 
@@ -131,7 +132,7 @@ class Progress:
                 counted["sampler_state"] = self.sampler_states[-1]
         counted["batches"] += len(self.missing)
         if missing:
-            counted["missing"] = missing
+            counted["missing"] = as_given(missing)
         return counted
 
     def _forget_oldest(self) -> int:

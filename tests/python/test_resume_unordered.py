@@ -1,13 +1,16 @@
 """in_order=False: what was received is not the beginning of the epoch, and comes once all the same."""
 
+import enum
+import io
 import itertools
 import json
 import os
 import time
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from fastloader import FastLoader
 
@@ -89,3 +92,142 @@ def test_iterables_and_shares_are_refused():
     next(iter(loader))
     with pytest.raises(ValueError, match="in_order=True"):
         loader.state_dict()
+
+
+# --- keys of any kind -----------------------------------------------------------------------------
+
+
+class Part(enum.IntEnum):
+    LEFT = 0
+    RIGHT = 1
+
+
+class Named(str, enum.Enum):
+    ODD = "odd"
+
+
+TABLE = torch.arange(1 << 16)
+KEYS = {
+    "numbers": (lambda n: n, True),
+    "texts": (str, True),
+    "none, real, true": (lambda n: None if n == 0 else [n / 2, n % 4 < 2][n % 2], True),
+    "tensors": (lambda n: TABLE[n], True),
+    "tensors of several": (lambda n: TABLE[n : n + 3], True),
+    "tuples": (lambda n: (n, "left", (TABLE[n], None)), True),
+    "dicts": (lambda n: {"file": "a", "at": n}, True),
+    "numpy": (lambda n: np.int32(n), False),
+    "numpy arrays": (lambda n: np.arange(n, n + 2, dtype=np.uint8), False),
+    "enums": (lambda n: [Part.RIGHT, Named.ODD][n % 2] if n else Part.LEFT, False),
+}
+# How a sampler may group them.
+GROUPS = {
+    "list": list,
+    "tuple": tuple,
+    "tensor": lambda keys: torch.stack(list(keys)),
+    "array": np.array,
+    "one": None,
+}
+
+
+def shown(key):
+    """Value and type, of what it contains as well."""
+    if isinstance(key, torch.Tensor | np.ndarray | np.generic):
+        return type(key), str(key.dtype), key.tolist()
+    if isinstance(key, list | tuple):
+        return type(key), [shown(each) for each in key]
+    if isinstance(key, dict):
+        return type(key), [(name, shown(each)) for name, each in key.items()]
+    return type(key), key
+
+
+class Shown(Dataset):
+    """What it was asked for; the batch that begins with the first key waits for the gate."""
+
+    def __init__(self, gate, first):
+        self.gate, self.first = gate, first
+
+    def __getitem__(self, key):
+        until = time.monotonic() + 30
+        while shown(key) == self.first and not os.path.exists(self.gate):
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        return shown(key)
+
+
+class Given(Sampler):
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+    def __len__(self):
+        return len(self.batches)
+
+
+@pytest.mark.parametrize(
+    ("kind", "group"),
+    [
+        *[(kind, group) for kind in KEYS for group in ("list", "one")],
+        ("texts", "tuple"),
+        ("tensors", "tensor"),
+        ("numpy", "array"),
+    ],
+)
+def test_keys_come_back_as_they_were_given(kind, group, tmp_path):
+    make_key, trusted = KEYS[kind]
+    keys = [make_key(n) for n in range(24)]
+    if group == "one":
+        batches, options = keys, lambda: {"sampler": Given(keys), "batch_size": None}
+        first = shown(keys[0])
+    else:
+        batches = [GROUPS[group](keys[at : at + 2]) for at in range(0, len(keys), 2)]
+        options = lambda: {"batch_sampler": Given(batches)}  # noqa: E731
+        first = shown(next(iter(batches[0])))
+
+    def make(gate, **workers):
+        dataset = Shown(str(gate), first)
+        return FastLoader(dataset, collate_fn=list, **options(), **workers)
+
+    def asked(loader):
+        return sorted(map(repr, loader))
+
+    (tmp_path / "open").touch()
+    straight = asked(make(tmp_path / "open"))
+    loader = make(tmp_path / "gate", num_workers=2, in_order=False)
+    iterator = iter(loader)
+    received = list(itertools.islice(iterator, 4))
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    assert len(file.getvalue()) < 8192  # of tensors, the key and not the table that it is a part of
+    file.seek(0)
+    state = torch.load(file, weights_only=trusted)
+    assert state["missing"] and {repr(shown(each)) for each in state["missing"]} <= {
+        repr(shown(each)) for each in batches
+    }
+    (tmp_path / "gate").touch()
+    assert sorted(map(repr, [*received, *iterator])) == straight
+    for workers in ({}, {"num_workers": 2, "in_order": False}):
+        fresh = make(tmp_path / "gate", **workers)
+        fresh.load_state_dict(state)
+        assert sorted([*map(repr, received), *asked(fresh)]) == straight
+
+
+def test_a_state_is_of_its_moment(tmp_path):
+    """Whatever is done to it, or to the keys that the sampler gave."""
+    batches = [[n, n + 1] for n in range(0, 16, 2)]
+    loader = FastLoader(
+        Held(str(tmp_path / "gate")), batch_sampler=Given(batches), num_workers=2, in_order=False
+    )
+    iterator = iter(loader)
+    next(iterator)
+    first = loader.state_dict()
+    wanted = json.dumps(first)
+    first["missing"][0].clear()
+    second = loader.state_dict()
+    assert json.dumps(second) == wanted
+    for batch in batches:
+        batch[:] = [9]
+    assert json.dumps(second) == wanted == json.dumps(loader.state_dict())
+    (tmp_path / "gate").touch()
+    assert len(list(iterator)) == 7
