@@ -20,17 +20,24 @@ if TYPE_CHECKING:
 
 # Under both names that the package is installed by.
 _FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
+_EVALUATION_LOOPS = (
+    "lightning.pytorch.loops.evaluation_loop",
+    "pytorch_lightning.loops.evaluation_loop",
+)
 
 
 def counted_as_over() -> bool:
-    """Whether Lightning's fit loop, going on from a checkpoint, is what calls, and the epoch of that
+    """Whether a loop of Lightning's, going on from a checkpoint, is what calls, and the epoch of that
     checkpoint was over by its own count. The callers are looked at, because a loader is told nothing
-    about the trainer: to be asked only where a state was loaded."""
-    frame = next(callers_in(_FIT_LOOPS), None)
+    about the trainer: to be asked only where a state was loaded. The nearest loop counts: validation
+    runs inside the fit loop, which knows nothing of the validation loader's batches."""
+    frame = next(callers_in(_FIT_LOOPS + _EVALUATION_LOOPS), None)
     if frame is None:
         return False
     loop: Any = frame.f_locals.get("self")
     try:
+        if frame.f_globals["__name__"] in _EVALUATION_LOOPS:
+            return _evaluates_anew(loop)
         resumed = loop.restarting or getattr(loop, "_loaded_from_state_dict", False)
         return bool(resumed and loop.epoch_loop.batch_progress.is_last_batch)
     except AttributeError as error:
@@ -39,6 +46,15 @@ def counted_as_over() -> bool:
             "loader cannot tell which epoch a state that was loaded goes on with: load no state into "
             "the loader, or use Lightning 2"
         ) from error
+
+
+def _evaluates_anew(loop: Any) -> bool:
+    """A validation or test begins with the first batch, whatever its loader gave before the checkpoint,
+    unless that was written in the middle of one. Without a checkpoint a state that somebody loaded is
+    taken at its word."""
+    progress = loop.batch_progress
+    goes_on = loop.restarting and progress.current.ready > 0 and not progress.is_last_batch
+    return loop.trainer.ckpt_path is not None and not goes_on
 
 
 # Of Fabric, likewise.

@@ -218,3 +218,85 @@ def test_a_lightning_that_counts_elsewhere(monkeypatch):
     with pytest.raises(Error, match="epoch_loop"):
         scope["Loop"]().setup_data(_trainers.counted_as_over)
     assert not _trainers.counted_as_over()
+
+
+# --- Lightning's validation -----------------------------------------------------------------------
+
+
+def validated(lightning, folder, checkpoint=None, only_validate=False):
+    """The batches of a run, of both kinds. Both loaders' states lie in the DataModule."""
+    seen = []
+
+    class Data(lightning.LightningDataModule):
+        def __init__(self):
+            super().__init__()
+            self.loaders = {
+                "fit": LOADERS["generator"](),
+                "val": FastLoader(numbers(), 4, shuffle=True, generator=generator(8)),
+            }
+
+        def train_dataloader(self):
+            return self.loaders["fit"]
+
+        def val_dataloader(self):
+            return self.loaders["val"]
+
+        def state_dict(self):
+            return {name: loader.state_dict() for name, loader in self.loaders.items()}
+
+        def load_state_dict(self, state):
+            for name, loader in self.loaders.items():
+                loader.load_state_dict(state[name])
+
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch, _):
+            seen.append(("fit", self.current_epoch, rows(batch)))
+            return self.layer(batch[0]).sum()
+
+        def validation_step(self, batch, _):
+            seen.append(("val", self.current_epoch, rows(batch)))
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 1e-6)
+
+    trainer = lightning.Trainer(
+        max_epochs=EPOCHS,
+        accelerator="cpu",
+        callbacks=[
+            lightning.callbacks.ModelCheckpoint(
+                folder, filename="{step}", save_top_k=-1, every_n_train_steps=1
+            )
+        ],
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        val_check_interval=3,  # of four batches
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = trainer.validate if only_validate else trainer.fit
+        run(Model(), datamodule=Data(), ckpt_path=checkpoint, weights_only=False)
+    return seen
+
+
+@pytest.mark.parametrize("done", [1, 2, 4, 5, 6, 8, 9])
+def test_lightning_validates_on_all_after_a_checkpoint(lightning, done, tmp_path):
+    """What a validation loader has given says nothing about the training epoch that goes on."""
+    straight = validated(lightning, tmp_path)
+    resumed = validated(lightning, tmp_path / "again", tmp_path / f"step={done}.ckpt")
+    steps = [at for at, (what, *_) in enumerate(straight) if what == "fit"]
+    assert len(steps) == 12 and len(straight) == 12 + 3 * 3
+    assert resumed == straight[steps[done] :]
+
+
+def test_lightning_that_only_validates_takes_all(lightning, tmp_path):
+    straight = validated(lightning, tmp_path)
+    wanted = straight[-4:-1]  # behind which there is one step
+    again = validated(lightning, tmp_path / "again", tmp_path / "step=12.ckpt", only_validate=True)
+    assert len(again) == len(wanted) == 3
+    assert sorted(sum((batch for *_, batch in again), [])) == list(range(COUNT))
