@@ -257,6 +257,7 @@ class Position:
             "base_seed": saved["base_seed"] if lives_on else None,
             "workers": saved["workers"] if lives_on else {},
             "iterator_state": None,
+            "ended": False,
             "read_again": False,
             "missing": [],
         }
@@ -466,6 +467,9 @@ class Position:
             state["first"] = state["last"] = None  # they are this rank's
         if self.shard is not None:
             state["base_seed"] = None  # so are the seeds of its workers
+        if progress.fetcher is not None:
+            # The last batch, a smaller one, has run into the dataset's end.
+            state["ended"] = progress.fetcher.ended
         if progress.dataset_iterator is not None:
             state["iterator_state"] = state_of(progress.dataset_iterator, progress.batches > 0)
 

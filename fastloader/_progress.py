@@ -63,7 +63,8 @@ class Progress:
         self.next_worker: int = saved["next_worker"] if saved else 0
         # The last states of workers whose dataset has ended.
         self.ended: dict[str, bytes | None] = {}
-        # The iterator of an iterable dataset in this process, if it has a state.
+        # Of an iterable dataset in this process: torch's fetcher, and the iterator if it has a state.
+        self.fetcher: Any = None
         self.dataset_iterator: Any = None
 
     def take_seed(self, drawn: int) -> int:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader, get_worker_info
 
 from fastloader import _default_device, _torch, _trace
@@ -172,6 +173,9 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
         if self._restoring:
             position.users_generator = torch.get_rng_state()
         iterator = self._dataset_fetcher.dataset_iter
+        self._pass.fetcher = self._dataset_fetcher
+        if saved is not None and saved.get("ended"):
+            self._dataset_fetcher.ended = True
         if is_stateful(iterator):
             self._pass.dataset_iterator = iterator
             if saved is not None and saved["iterator_state"] is not None:
@@ -267,6 +271,8 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
             self._pass.reports.append((None, None))
             return data
         self._pass.reports.append((data.worker, data.state))
+        if type(data.batch) is ExceptionWrapper:
+            data.batch.reraise()
         return data.batch
 
     def close(self) -> None:

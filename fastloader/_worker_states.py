@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import pickle
 from collections.abc import Callable
 from typing import Any
 
+from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -35,7 +37,8 @@ class Ended(_STOP):
 
 @dataclasses.dataclass
 class Reported:
-    """A batch, and the state, if it was wanted, that its worker's dataset was in behind it."""
+    """A batch, or the error in its place as torch wraps it, and the state, if it was wanted, that its
+    worker's dataset was in behind it."""
 
     batch: Any
     worker: int
@@ -71,7 +74,7 @@ class StatefulWorker:
     def _create_fetcher(
         self, worker: int, create: Callable[..., Any], kind: Any, dataset: Any, *rest: Any
     ) -> Any:
-        saved = self._states.pop(str(worker), {"dataset": None, "iterator": None})
+        saved = self._states.pop(str(worker), {"dataset": None, "iterator": None, "ended": False})
         if not self._resuming and saved["dataset"] is None and is_stateful(dataset):
             # The end of an epoch of a dataset that is its own iterator.
             saved = {"dataset": saved["iterator"], "iterator": None}
@@ -81,47 +84,79 @@ class StatefulWorker:
         iterator: Any = getattr(fetcher, "dataset_iter", None)
         if self._resuming and saved["iterator"] is not None:
             iterator.load_state_dict(saved["iterator"])
+        # The last batch, a smaller one, had run into the end, which some datasets then forget.
+        if self._resuming and saved.get("ended"):
+            fetcher.ended = True
         self._resuming = False
         own = iterator is dataset
         reporter = _Reporter(
             worker,
-            fetcher.fetch,
+            fetcher,
             dataset if is_stateful(dataset) and not own else None,
             iterator if is_stateful(iterator) else None,
         )
-        fetcher.fetch = reporter.fetch
+        if reporter.has_state:
+            fetcher.fetch = reporter.fetch
         worker_module.__dict__[_STOP.__name__] = reporter.ended if reporter.has_state else _STOP
         return fetcher
 
 
 class _Reporter:
-    """Fetches an epoch's batches in a worker."""
+    """Fetches an epoch's batches in a worker, and takes the state behind each, behind an error in the
+    place of one, and at the end."""
 
-    def __init__(
-        self, worker: int, fetch: Callable[[Any], Any], dataset: Any, iterator: Any
-    ) -> None:
+    def __init__(self, worker: int, fetcher: Any, dataset: Any, iterator: Any) -> None:
         self._worker = worker
-        self._fetch = fetch
+        self._fetcher = fetcher
+        self._fetch: Callable[[Any], Any] = fetcher.fetch
         self._parts = {"dataset": dataset, "iterator": iterator}
         self.has_state = dataset is not None or iterator is not None
-        self._wanted = False  # of the batch that was asked for last
+        self._over = False
+        self._last: bytes | None = None  # the state at the end
 
     def fetch(self, index: Any) -> Any:
-        self._wanted = type(index) is AskingForState
-        batch = self._fetch(index.index if self._wanted else index)
-        return Reported(batch, self._worker, self._state()) if self.has_state else batch
+        wanted = type(index) is AskingForState
+        if self._over:
+            raise StopIteration
+        try:
+            batch = self._fetch(index.index if wanted else index)
+        except StopIteration:
+            self._over = True
+            if wanted:
+                # Here, where what fails is an error in a batch's place. torch asks for `ended` where
+                # nobody would catch one, and the worker would die of it.
+                self._last = self._state("at the end of its data")
+            raise
+        except Exception:
+            return self._failed(wanted)
+        return Reported(batch, self._worker, self._state("behind a batch") if wanted else None)
+
+    def _failed(self, wanted: bool) -> Reported:
+        """The dataset is past what failed, and so is who goes on from here."""
+        # As torch's worker loop, which would not send a state along.
+        error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
+        state = None
+        if wanted:
+            # The first error is the one to tell. Without a state the dataset is read again up to here.
+            with contextlib.suppress(Exception):
+                state = self._state("behind an error")
+        return Reported(error, self._worker, state)
 
     def ended(self, worker: int) -> Any:
-        return Ended(worker, self._state())
+        return Ended(worker, self._last)
 
-    def _state(self) -> bytes | None:
-        if not self._wanted:
-            return None
+    def _state(self, when: str) -> bytes:
         # At once and by value: the queue pickles later, when the dataset has gone on changing what it
         # gave, and would put its tensors into memory that both processes share.
-        state = {
-            name: None if part is None else part.state_dict() for name, part in self._parts.items()
-        }
+        state: dict[str, Any] = {"ended": getattr(self._fetcher, "ended", False)}
+        for name, part in self._parts.items():
+            try:
+                state[name] = None if part is None else part.state_dict()
+            except Exception as error:
+                raise Error(
+                    f"state_dict() of the {_PARTS[name]} in worker {self._worker} failed {when}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
         try:
             return pickle.dumps(state)
         except Exception as error:
@@ -129,3 +164,6 @@ class _Reporter:
                 f"the state of the dataset in worker {self._worker} cannot be pickled, so that "
                 f"state_dict() could not save it: {type(error).__name__}: {error}"
             ) from error
+
+
+_PARTS = {"dataset": "dataset", "iterator": "dataset's iterator"}
