@@ -95,8 +95,7 @@ class StatefulWorker:
             dataset if is_stateful(dataset) and not own else None,
             iterator if is_stateful(iterator) else None,
         )
-        if reporter.has_state:
-            fetcher.fetch = reporter.fetch
+        fetcher.fetch = reporter.fetch
         worker_module.__dict__[_STOP.__name__] = reporter.ended if reporter.has_state else _STOP
         return fetcher
 
@@ -116,10 +115,14 @@ class _Reporter:
 
     def fetch(self, index: Any) -> Any:
         wanted = type(index) is AskingForState
+        if wanted:
+            index = index.index
+        if not self.has_state:
+            return self._fetch(index)
         if self._over:
             raise StopIteration
         try:
-            batch = self._fetch(index.index if wanted else index)
+            batch = self._fetch(index)
         except StopIteration:
             self._over = True
             if wanted:
