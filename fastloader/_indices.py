@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.data import BatchSampler
 
 from fastloader import _default_device, _distributed, _randomness
 from fastloader._randomness import Randomness
@@ -66,7 +67,8 @@ class Indices(Iterator[Any]):
         note = progress.drawn.append
         assert self._inner is not None
         try:
-            if self._position.batching is None:
+            # With batch_size=None a BatchSampler may stand in the sampler's place.
+            if type(self._position.sampler) is not BatchSampler:
                 for key in self._inner:
                     note((1, key))
                     yield key
@@ -133,6 +135,7 @@ class Indices(Iterator[Any]):
         position, progress = self._position, self._progress
         randomness = _randomness.from_json(saved["randomness"])
         progress.randomness = randomness
+        self._inner = iter(())  # if what follows raises
         progress.order_epoch = saved.get("order_epoch")
         if randomness.at_next is None:
             return self._begin_again(saved, randomness)
@@ -144,7 +147,6 @@ class Indices(Iterator[Any]):
             _randomness.put_back(self._generators, randomness.at_next)
             if position.batching is not None:  # which begins its sampler with the first batch
                 source = self._restarted(saved, randomness)
-            self._inner = iter(())  # if what follows raises
             if not (
                 position.stateful
                 or position.shared
@@ -254,9 +256,9 @@ def plain(key: Any) -> Any:
 
 
 def as_given(keys: Any) -> Any:
-    """A copy of keys, to hold in a state: of the same types and values, since a dataset may tell a tensor
-    from a number or a tuple from a list. Of a tensor it has the part that is the key: ``copy.deepcopy``
-    would take all of the tensor that it is a view of."""
+    """A copy of keys, to hold in a state: of the same types and values, since a dataset may tell a
+    tensor from a number or a tuple from a list. Of a tensor it has the part that is the key:
+    ``copy.deepcopy`` would take all of the tensor that it is a view of."""
     kind = type(keys)
     if kind in (int, str):
         return keys

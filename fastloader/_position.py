@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
 import warnings
 import weakref
@@ -31,8 +30,10 @@ from torch.utils.data import (
 from fastloader import _default_device, _distributed, _randomness
 from fastloader._distributed import ShardSampler
 from fastloader._indices import Indices, plain
-from fastloader._progress import Progress
+from fastloader._process_lock import ProcessLock
+from fastloader._progress import MissingFirst, Progress
 from fastloader._stateful import is_stateful, state_of
+from fastloader.errors import Error
 
 VERSION = 1
 # torch's samplers whose iterators have ended when they have raised.
@@ -51,11 +52,10 @@ class Position:
     torch's iterators hold it, and a persistent one belongs to the loader."""
 
     def __init__(self, loader: Any) -> None:
-        # Guards everything here while an epoch begins: a second thread that calls iter() meanwhile
-        # waits, or it would be given the indices of the first one's epoch. Reentrant, because samplers
-        # and datasets, which are called then, may ask the loader for its state.
-        self._lock = threading.RLock()
-        self._pid = os.getpid()
+        # Guards everything here while an epoch begins: a second thread that calls iter() meanwhile, or
+        # loads a state, waits, or it would be given the indices of the first one's epoch. Reentrant,
+        # because samplers and datasets, which are called then, may ask the loader for its state.
+        self._lock = ProcessLock()
         self.dataset = loader.dataset
         self.iterable = loader._dataset_kind != 0
         self.follow(loader)
@@ -72,6 +72,7 @@ class Position:
         self.asked = False  # for a state, or one was loaded: workers are to send theirs
         self.read_here = False  # the dataset, in this process
         self.beginning = False  # iter() is making the epoch's iterator
+        self._wished: int | None = None  # the number of the next epoch, if that was set meanwhile
         # The global one's state as iter() is to leave it, while it goes on in the middle of an epoch.
         self.users_generator: torch.Tensor | None = None
         self.sampler_reloaded = False  # for the epoch that begins
@@ -82,9 +83,7 @@ class Position:
 
     @property
     def lock(self) -> threading.RLock:
-        if self._pid != os.getpid():  # in a forked child: a thread of the parent's may have held it
-            self._lock, self._pid = threading.RLock(), os.getpid()
-        return self._lock
+        return self._lock.lock
 
     def follow(self, loader: Any) -> None:
         """Takes the loader's samplers as they are now: subclasses replace them after construction (timm,
@@ -122,13 +121,38 @@ class Position:
         indices = Indices(self, self.current, self._generators, draw)
         quick = self.stateful is None and type(self.sampler) in _ENDED_BY_ERRORS
         drawn = indices.quickly() if quick else indices
-        return self.current.missing_first(drawn) if self.current.missing else drawn
+        return MissingFirst(self.current, drawn) if self.current.missing else drawn
 
     # --- an epoch ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def begin(self, loader: Any) -> Iterator[None]:
         """Around the making of an epoch's iterator."""
+        if self.beginning:
+            raise _within_iter("iter()")
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._reset_beginning)
+            before = self.current, self.last_seed
+            try:
+                self._prepare(loader, stack)
+                yield
+            except BaseException:
+                # The epoch has not begun: a state is still of the one before.
+                self.current, self.last_seed = before
+                raise
+            self._saved = None
+            self._count_epoch(self.epoch + 1)
+
+    def _reset_beginning(self) -> None:
+        self.beginning = False
+        self._undrawn = []
+        self.sampler_reloaded = False
+        wished, self._wished = self._wished, None
+        if wished is not None:
+            self.set_epoch(wished)
+
+    def _prepare(self, loader: Any, stack: contextlib.ExitStack) -> None:
+        """``stack`` is left when the iterator is made, or has failed to be."""
         self.follow(loader)
         untouched = self.current.untouched() if self.current is not None else None
         if self._saved is None and untouched is not None:
@@ -160,18 +184,11 @@ class Position:
             self.dataset.load_state_dict(saved["dataset_state"])
         if self.announces and hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
-        with contextlib.ExitStack() as stack:
-            if saved is not None and saved["begun"]:
-                # The epoch's seed is known: drawing one must not show in the user's generator.
-                self.users_generator = torch.get_rng_state()
-                stack.callback(self._put_users_generator_back)
-            self.beginning = True
-            stack.callback(setattr, self, "beginning", False)
-            yield
-        self._saved = None
-        self._undrawn = []
-        self.sampler_reloaded = False
-        self._count_epoch(self.epoch + 1)
+        if saved is not None and saved["begun"]:
+            # The epoch's seed is known: drawing one must not show in the user's generator.
+            self.users_generator = torch.get_rng_state()
+            stack.callback(self._put_users_generator_back)
+        self.beginning = True
 
     def _put_users_generator_back(self) -> None:
         assert self.users_generator is not None
@@ -256,6 +273,7 @@ class Position:
             "begun": False,
             "base_seed": saved["base_seed"] if lives_on else None,
             "workers": saved["workers"] if lives_on else {},
+            "order_epoch": None,
             "iterator_state": None,
             "ended": False,
             "read_again": False,
@@ -286,6 +304,9 @@ class Position:
 
     def set_epoch(self, epoch: int) -> None:
         """By the user's wish: samplers and dataset that have a ``set_epoch`` are told as well."""
+        if self.beginning:  # by the sampler, say: it is the next epoch that is meant
+            self._wished = epoch
+            return
         self._count_epoch(epoch)
         self.announces = True
         for each in {id(each): each for each in (self.sampler, self.inner)}.values():
@@ -478,6 +499,8 @@ class Position:
             raise TypeError(f"a state is a dict, got {type(state).__name__}")
         if not state:
             return
+        if self.beginning:
+            raise _within_iter("load_state_dict()")
         self.follow(loader)
         self._check(loader, state)
         self.asked = True
@@ -547,3 +570,10 @@ class Position:
                         "read the dataset themselves it must be the same"
                         + (f"; give num_workers={state[name]} here" if automatic else "")
                     )
+
+
+def _within_iter(what: str) -> Error:
+    return Error(
+        f"{what} was called on a loader by its own sampler or dataset, while its iter() was beginning "
+        "an epoch: call it before or after that"
+    )

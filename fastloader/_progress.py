@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import copy
-import itertools
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -82,6 +81,8 @@ class Progress:
         self.drawn.append((0, self.last))
         if self.sampler_states:
             self.sampler_states.append(self.sampler_states[-1])
+        elif self.sampler_state is not None:
+            self.sampler_states.append(self.sampler_state)
 
     def check(self) -> None:
         if self.stale:
@@ -94,24 +95,6 @@ class Progress:
     def read_again(self) -> None:
         """A batch was made once more that had been received when the state was saved."""
         self._forget_oldest()
-
-    def missing_first(self, indices: Iterator[Any]) -> Iterator[Any]:
-        """``indices`` behind those that were missing. The first of them is drawn before, which notes
-        what the order came from."""
-        rest = list(itertools.islice(indices, 1))
-        drawn = [self.drawn.pop() for _ in rest]
-        states = [self.sampler_states.pop() for _ in rest if self.sampler_states]
-        for keys in [*self.missing]:
-            if not self.in_order:
-                self.missing.popleft()
-            self.drawn.append((0, self.last))  # the sampler is past it
-            if states:
-                self.sampler_states.append(self.sampler_state)
-            yield keys
-        self.drawn.extend(drawn)
-        self.sampler_states.extend(states)
-        yield from rest
-        yield from indices
 
     def received(self) -> dict[str, Any]:
         """Of a state: how much of the order is behind it, and which index batches are not."""
@@ -174,3 +157,53 @@ class Progress:
         if self.finished:
             for worker, report in self.ended.items():
                 self._told(worker, report)
+
+
+class MissingFirst(Iterator[Any]):
+    """``indices`` behind those that a state's epoch had drawn and not received. The first one is drawn
+    before, which notes what the order came from; an error that this raises keeps its place as well."""
+
+    def __init__(self, progress: Progress, indices: Iterator[Any]) -> None:
+        self._progress = progress
+        self._indices = indices
+        self._missing = collections.deque(progress.missing)
+        self._begun = False
+        self._first: list[Any] = []
+        self._error: Exception | None = None
+        # What was noted of the first draw.
+        self._drawn: list[tuple[int, Any]] = []
+        self._states: list[Any] = []
+
+    def __next__(self) -> Any:
+        if not self._begun:
+            self._begun = True
+            self._draw_first()
+        progress = self._progress
+        if self._missing:
+            if not progress.in_order:
+                progress.missing.popleft()
+            progress.drawn.append((0, progress.last))  # the sampler is past it
+            if self._states:
+                progress.sampler_states.append(progress.sampler_state)
+            return self._missing.popleft()
+        progress.drawn.extend(self._drawn)
+        progress.sampler_states.extend(self._states)
+        self._drawn, self._states = [], []
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return self._first.pop() if self._first else next(self._indices)
+
+    def _draw_first(self) -> None:
+        progress = self._progress
+        drawn, states = progress.drawn, progress.sampler_states
+        try:
+            self._first = [next(self._indices)]
+        except StopIteration:
+            pass
+        except Exception as error:
+            self._error = error
+        # Nothing was drawn before in this pass.
+        self._drawn, self._states = list(drawn), list(states)
+        drawn.clear()
+        states.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any
 
@@ -13,6 +12,7 @@ from fastloader._distributed import AutoSharding
 from fastloader._headspace import Measured
 from fastloader._images import ErrorPolicy, ImageIterator, ImageSource
 from fastloader._position import Position
+from fastloader._process_lock import ProcessLock
 from fastloader._torch_iterator import CountingIterator
 from fastloader._worker_ring import WorkerRings
 
@@ -32,7 +32,9 @@ class Runtime:
         self._loader = weakref.ref(loader)
         self._position: Position | None = None
         self._carried: dict[str, Any] | None = None  # from the loader that this one is a copy of
-        self._making = threading.Lock()  # guards that there is one position, whoever asks first
+        # Guards that there is one position, whoever asks first. Reentrant: a subclass's samplers, which
+        # it looks at, and signal handlers may ask for it while it is made.
+        self._making = ProcessLock()
         self.sharding = sharding  # with distributed="auto"
         self.delivery = delivery
         self.policy = policy
@@ -50,12 +52,13 @@ class Runtime:
     def position(self) -> Position:
         """Made when it is first asked for, since it looks at the loader's samplers."""
         if self._position is None:
-            with self._making:
+            with self._making.lock:
                 if self._position is None:
                     made = Position(self._loader())
                     if self._carried is not None:
                         made.carry_on(self._carried)
-                    self._position = made
+                    if self._position is None:  # nor made meanwhile by who asked for it in there
+                        self._position = made
         return self._position
 
     def carried(self) -> dict[str, Any] | None:

@@ -29,11 +29,12 @@ def _takes(method: Callable[..., Any], *arguments: Any) -> bool:
 
 def state_of(thing: Any, was_read: bool) -> Any:
     """Its state as of now, whatever it goes on to change. None stands for its beginning: many make their
-    fields when they are first read, and cannot say before that where they are."""
+    fields when they are first read, and cannot say before that where they are. So an AttributeError
+    says, but only of a field of theirs, or of something stateful that they consist of."""
     try:
         state = thing.state_dict()
-    except AttributeError:
-        if was_read:
+    except AttributeError as error:
+        if was_read or not is_stateful(error.obj):
             raise
         return None
     return copy.deepcopy(state)

@@ -162,8 +162,6 @@ class ThreadIterator(PolledIterator, CountingIterator):
 
     def __init__(self, loader: Any) -> None:
         self._pid = os.getpid()
-        # Until it has begun there is nothing to shut down.
-        self._shutdown = True
         _worker_identity.teach()
         seen: Any = loader
         if loader._runtime.tuner is not None:  # num_workers="auto"
@@ -182,7 +180,9 @@ class ThreadIterator(PolledIterator, CountingIterator):
                 "the loader to get one here"
             )
         count_ready(self)
-        return super()._next_data()
+        data = super()._next_data()
+        self._position.read_here = True
+        return data
 
     def close(self) -> None:
         """Ends the epoch and the threads, from any thread, waiting for what each of them is at; further

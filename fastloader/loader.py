@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -764,7 +765,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         """Numbers the epoch that the next ``iter()`` begins; the ones after it count on from there.
         Samplers and datasets with a ``set_epoch`` are told, also those in persistent workers. With
         ``distributed`` there is no need to: the loader counts from 0."""
-        self._runtime.position.set_epoch(epoch)
+        position = self._runtime.position
+        with position.lock:
+            position.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop stands in the epoch begun last: what it has received, not what was read
@@ -774,7 +777,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         Raises ValueError with ``in_order=False`` in the middle of an epoch of worker threads, of an
         iterable dataset, or with a distributed sampler.
         """
-        return self._runtime.position.state_dict(self)
+        position = self._runtime.position
+        with position.lock:
+            return position.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next ``iter()`` gives the batches that would have followed `state_dict`, and, where loader
@@ -789,14 +794,16 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``iter()`` or the first ``next()``: ValueError if `set_epoch` names another epoch, Error if the
         sampler gives another order.
         """
-        self._runtime.position.load_state_dict(self, state)
-        if state and self._iterator is not None:
-            # Persistent workers began before the state.
-            self._runtime.delivery.end_iterators()
-            self._iterator = None
-        if state:
-            # Nor do their persistent workers, which torch would have, live on.
-            self._runtime.arrays = None
+        position = self._runtime.position
+        with position.lock:
+            position.load_state_dict(self, state)
+            if state and self._iterator is not None:
+                # Persistent workers began before the state.
+                self._runtime.delivery.end_iterators()
+                self._iterator = None
+            if state:
+                # Nor do their persistent workers, which torch would have, live on.
+                self._runtime.arrays = None
 
     def close(self) -> None:
         """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
@@ -830,7 +837,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             delivery.augmentation,
             self._runtime.tuner is not None,
             self._runtime.said,
-            self._runtime.sharding,
+            # Its own: the decision is about one loader's sampler.
+            copy.copy(self._runtime.sharding),
             self._runtime.carried(),
         )
         return state
