@@ -256,6 +256,73 @@ def test_a_state_dict_that_is_broken_says_so():
         loader.state_dict()
 
 
+class Reader:
+    position = 0
+
+
+class Around(Dataset):
+    """A dataset around others: its state is theirs."""
+
+    def __init__(self, inner):
+        self.inner, self.reader = inner, Reader()
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return index
+
+    def load_state_dict(self, state):
+        self.inner.load_state_dict(state)
+
+
+class AroundOne(Around):
+    def state_dict(self):
+        return self.inner.state_dict()
+
+
+class AroundAReader(Around):
+    def state_dict(self):
+        return {"at": self.reader.positoin}
+
+
+class AroundNothing(Around):
+    def state_dict(self):
+        return {"at": None.position}
+
+
+class Explicit(Around):
+    def state_dict(self):
+        raise AttributeError("this dataset has no state today")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(AroundAReader, "positoin"), (AroundNothing, "NoneType"), (Explicit, "no state today")],
+)
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_state_dict_that_fails_is_not_one_that_has_not_begun(kind, words, begun):
+    loader = FastLoader(kind(None), 2)
+    iterator = iter(loader) if begun else None
+    with pytest.raises(AttributeError, match=words):
+        loader.state_dict()
+    del iterator
+
+
+def test_the_fields_of_what_a_dataset_consists_of():
+    loader = FastLoader(AroundOne(MadeInIter()), 2)
+    assert loader.state_dict()["dataset_state"] is None
+
+
+def test_worker_threads_read_the_dataset_here():
+    """Behind their epoch a state that cannot be had is no beginning."""
+    loader = FastLoader(AroundOne(MadeInIter()), 2, num_workers=1, worker_backend="thread")
+    assert loader.state_dict()["dataset_state"] is None
+    list(loader)
+    with pytest.raises(AttributeError, match="next"):
+        loader.state_dict()
+
+
 # --- what is restored stays -----------------------------------------------------------------------
 
 

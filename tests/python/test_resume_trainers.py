@@ -210,6 +210,28 @@ def test_an_epoch_that_has_not_begun(monkeypatch):
     assert len(list(loader)) == len(loader)
 
 
+def test_a_rest_that_is_left_out_says_nothing_of_the_next_order(monkeypatch):
+    """The state of an epoch's end has no number for the user's DistributedSampler, whoever loads it."""
+    make = LOADERS["distributed sampler"]
+    loader = make()
+    loader.sampler.set_epoch(4)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    list(iterator)
+    between = loader.state_dict()
+    fresh = make()
+    fresh.load_state_dict(state)
+    monkeypatch.setattr(_trainers, "counted_as_over", lambda: True)
+    iter(fresh)
+    left = fresh.state_dict()
+    last = make()
+    last.sampler.set_epoch(5)
+    for each in (between, left):
+        last.load_state_dict(each)
+        assert last.sampler.epoch == 5
+
+
 def test_a_lightning_that_counts_elsewhere(monkeypatch):
     """It is told, rather than an epoch lost."""
     scope = {"__name__": "lightning.pytorch.loops.fit_loop"}

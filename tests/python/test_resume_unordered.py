@@ -231,3 +231,68 @@ def test_a_state_is_of_its_moment(tmp_path):
     assert json.dumps(second) == wanted == json.dumps(loader.state_dict())
     (tmp_path / "gate").touch()
     assert len(list(iterator)) == 7
+
+
+# --- a sampler that fails -------------------------------------------------------------------------
+
+
+class Failing(Given):
+    """Raises in the place of the batches named, and goes on behind them; or ends there."""
+
+    def __init__(self, batches, fails=(), ends=False):
+        super().__init__(batches)
+        self.fails, self.ends = fails, ends
+
+    def __iter__(self):
+        def draw(number):
+            if number in self.fails:
+                raise OSError(f"batch {number}")
+            return self.batches[number]
+
+        numbers = range(len(self.batches))
+        return (draw(number) for number in numbers) if self.ends else map(draw, numbers)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("stateful", [True, False])
+def test_a_sampler_that_fails_when_it_goes_on(ends, stateful, tmp_path):
+    """The batches that were missing come first, then its error, then what it still gives."""
+    batches = [[n, n + 1] for n in range(0, COUNT, 2)]
+
+    class Remembering(Failing):
+        at = 0
+
+        def __iter__(self):
+            for batch in itertools.islice(super().__iter__(), self.at, None):
+                self.at += 1
+                yield batch
+
+        def state_dict(self):
+            return {"at": self.at}
+
+        def load_state_dict(self, state):
+            self.at = state["at"]
+
+    kind = Remembering if stateful else Failing
+    gate = tmp_path / "gate"
+    loader = FastLoader(
+        Held(str(gate)), batch_sampler=kind(batches), num_workers=2, in_order=False
+    )
+    iterator = iter(loader)
+    received = list(itertools.islice(iterator, 4))
+    state = json.loads(json.dumps(loader.state_dict()))
+    gate.touch()
+    list(iterator)
+    drawn = len(received) + len(state["missing"])
+    # By then the first that is drawn after the state cannot be.
+    fresh = FastLoader(Held(str(gate)), batch_sampler=kind(batches, fails=[drawn], ends=ends))
+    fresh.load_state_dict(state)
+    rest = iter(fresh)
+    missing = [next(rest)[1].tolist() for _ in state["missing"]]
+    assert missing == state["missing"]
+    # As long as the error has not come, a state is one of before it.
+    assert fresh.state_dict()["batches"] == drawn and "missing" not in fresh.state_dict()
+    with pytest.raises(OSError, match=f"batch {drawn}"):
+        next(rest)
+    behind = [] if ends or stateful else batches[drawn + 1 :]
+    assert [batch[1].tolist() for batch in rest] == behind
