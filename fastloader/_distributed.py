@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.utils.data import Dataset, DistributedSampler, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, Dataset, DistributedSampler, IterableDataset, Sampler
 
 from fastloader._callers import callers
 from fastloader.errors import Error
@@ -90,6 +91,17 @@ def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[
         return places.tolist()
     generator = torch.Generator().manual_seed(sampler.seed + epoch)
     return torch.randperm(length, generator=generator, device="cpu")[places].tolist()
+
+
+def give_own_share(attributes: dict[str, Any]) -> None:
+    """To the copy of a loader that has these: its epochs are its own, and so is what counts them, which
+    ``copy.copy`` shares."""
+    shared, batches = attributes["sampler"], attributes["batch_sampler"]
+    if type(shared) is not ShardSampler:
+        return
+    attributes["sampler"] = own = copy.copy(shared)
+    if type(batches) is BatchSampler and batches.sampler is shared:
+        attributes["batch_sampler"] = BatchSampler(own, batches.batch_size, batches.drop_last)
 
 
 def initialised() -> bool:

@@ -852,6 +852,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         tuner = ThreadTuner(state["num_workers"]) if automatic else None
         runtime = Runtime(self, delivery, policy, tuner, sharding)
         runtime.said = said
+        _distributed.give_own_share(state)
         self.__dict__.update(state, _runtime=runtime)
         runtime.carry_on(carried)
 

@@ -19,6 +19,7 @@ LOOKS = {
     "len": len,
     "iter": lambda loader: list(loader),
     "state_dict": lambda loader: loader.state_dict(),
+    "set_epoch": lambda loader: loader.set_epoch(0),
 }
 
 
@@ -62,6 +63,60 @@ def test_a_group_that_comes_after_the_loader(group, look, size):
         ]
         assert flat == list(reference)
         assert vars(each)["sampler"] is each.sampler
+
+
+COPIES = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda each: pickle.loads(pickle.dumps(each)),
+}
+
+
+@pytest.mark.parametrize("copied", COPIES)
+@pytest.mark.parametrize("first", ["loader", "copy"])
+def test_a_copy_of_an_undecided_loader_decides_as_well(group, copied, first):
+    """Each for itself, whoever is the first to be looked at."""
+    loader = FastLoader(Pictures(7), 2, shuffle=True, distributed="auto")
+    twin = COPIES[copied](loader)
+    group()
+    both = [loader, twin] if first == "loader" else [twin, loader]
+    for each in both:
+        assert type(each.sampler) is ShardSampler
+        assert each.batch_sampler.sampler is each.sampler
+    assert loader.sampler is not twin.sampler
+    # And so does a copy that was made before, of one that had decided for the whole dataset.
+    torch.distributed.destroy_process_group()
+    loader = FastLoader(Pictures(7), 2, distributed="auto")
+    twin = COPIES[copied](loader)
+    len(loader)
+    group()
+    assert type(twin.sampler) is ShardSampler
+    with pytest.raises(Error, match="was decided before torch"):
+        iter(loader)
+
+
+@pytest.mark.parametrize("copied", COPIES)
+@pytest.mark.parametrize("policy", ["auto", "pad", "exact"])
+@pytest.mark.parametrize("size", [2, None])
+def test_a_copy_counts_its_epochs_by_itself(group, copied, policy, size):
+    group()
+    loader = FastLoader(Pictures(7), size, shuffle=True, distributed=policy)
+
+    def order(each):
+        return [label for _, labels in each for label in torch.atleast_1d(torch.tensor(labels))]
+
+    epochs = [list(DistributedSampler(range(7), 1, 0)) for _ in range(3)]
+    for epoch in range(3):
+        reference = DistributedSampler(range(7), 1, 0)
+        reference.set_epoch(epoch)
+        epochs[epoch] = list(reference)
+    assert order(loader) == epochs[0]
+    twin = COPIES[copied](loader)
+    assert [order(loader), order(loader)] == epochs[1:]
+    assert [order(twin), order(twin)] == epochs[1:]
+    twin.set_epoch(0)
+    loader.set_epoch(2)
+    assert (order(twin), order(loader)) == (epochs[0], epochs[2])
 
 
 @pytest.mark.parametrize("look", LOOKS)
