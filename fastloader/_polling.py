@@ -28,8 +28,8 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     # Written by whoever ends the epoch or the workers, on any thread, and read without a lock, which the
     # GIL allows: nothing else has to be seen together with it.
     _left = False
-    # torch's finalizer looks at it, also where the sampler's iter() has raised before torch sets it: until
-    # it has begun there is nothing to shut down.
+    # torch's finalizer looks at it, also where the sampler's iter() has raised before torch sets it:
+    # until it has begun there is nothing to shut down.
     _shutdown = True
     _pid: int  # of the process that made it
     _took: bool  # whether what next() raised last was there in a batch's place

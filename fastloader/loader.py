@@ -131,10 +131,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         distributed: None (default): as DataLoader, the sampler is yours. ``"auto"``: where
             torch.distributed is initialised and neither sampler nor batch_sampler is given, each rank
             takes its share as with DistributedSampler (seed: the generator's, or 0), and the loader
-            counts the epochs; otherwise as None. That is decided at the first ``iter()``, ``len()`` or
-            look at the loader's sampler, and a process group that appears after it is an Error from the
-            next ``iter()``. The uneven end: ``"pad"`` repeats a few samples (as
-            "auto" does), ``"drop"`` leaves a few out, ``"exact"`` gives each once, for evaluation: some
+            counts the epochs; otherwise as None. That is decided at the first ``iter()``, ``len()``,
+            ``state_dict()``, ``load_state_dict()``, ``set_epoch()`` or look at the loader's sampler, and
+            a process group that appears after it is an Error from the next ``iter()``. The uneven end:
+            ``"pad"`` repeats a few samples (as "auto" does), ``"drop"`` leaves a few out, ``"exact"`` gives each once, for evaluation: some
             ranks then get one more. Ranks that disagree get an Error at their first ``iter()``. See
             docs/distributed.md.
         depth: batches in the pinned ring and, at the same time, on the device; for known image folders
@@ -771,8 +771,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loop stands in the epoch begun last: what it has received, not what was read
-        ahead. Small, picklable and JSON-able, unless a sampler or dataset has a state that is not. With
-        ``distributed`` it is the same on every rank. See docs/resume.md.
+        ahead. Small, picklable and JSON-able, unless a sampler or dataset has a state that is not, or,
+        with ``in_order=False``, a sampler gives keys that are not. With ``distributed`` it says the same
+        about the epoch on every rank that has received as many batches; where an epoch of "exact" ends
+        unevenly, some have received more (docs/distributed.md). See docs/resume.md.
 
         Raises ValueError with ``in_order=False`` in the middle of an epoch of worker threads, of an
         iterable dataset, or with a distributed sampler.
@@ -790,9 +792,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         with ``distributed``, or torch's DistributedSampler, also whatever the number of ranks. Iterators
         that live raise RuntimeError from then on.
 
-        Raises ValueError if the state is of another version, length of dataset, or sampler. From
-        ``iter()`` or the first ``next()``: ValueError if `set_epoch` names another epoch, Error if the
-        sampler gives another order.
+        Raises ValueError if the state is of another version, length of dataset, or sampler; Error if the
+        loader's own sampler or dataset calls it while ``iter()`` begins. From ``iter()`` or the first
+        ``next()``, behind batches that were in flight with ``in_order=False``: ValueError if `set_epoch`
+        names another epoch, Error if the sampler gives another order.
         """
         position = self._runtime.position
         with position.lock:

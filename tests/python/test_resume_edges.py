@@ -2,6 +2,8 @@
 without a batch, copies of a loader."""
 
 import copy
+import io
+import json
 import pickle
 import threading
 import zlib
@@ -175,3 +177,26 @@ def test_a_generators_state_is_encoded_once_an_epoch(workers, monkeypatch):
     loader.load_state_dict(states[20])
     assert labels(fresh) == labels(loader)
     assert len(labels(fresh)) == 60
+
+
+# --- how large ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("received", [None, 0, 3])
+def test_the_size_of_a_state(received):
+    """As docs/resume.md has it."""
+
+    def size(**options):
+        loader = FastLoader(range(1_281_167), 256, shuffle=True, **options)
+        iterator = None if received is None else iter(loader)
+        for _ in range(received or 0):
+            next(iterator)
+        file = io.BytesIO()
+        torch.save(loader.state_dict(), file)
+        file.seek(0)
+        assert torch.load(file, weights_only=True) == loader.state_dict()
+        return len(json.dumps(loader.state_dict()))
+
+    assert size() < 1000
+    states = 2 if received else 1
+    assert 4000 * states < size(generator=generator(3)) < 1000 + 5000 * states

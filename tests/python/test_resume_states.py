@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from fastloader import FastLoader
+from fastloader._torch_iterator import CountingIterator
 from support import same
 
 COUNT = 36
@@ -135,6 +136,28 @@ def test_the_first_state_that_is_asked_for(asked_before, way_to_shuffle):
     once_more = make()
     once_more.load_state_dict(state)
     assert numbers(once_more) == numbers(rest)
+
+
+def test_nothing_is_read_again_that_was_asked_before(monkeypatch):
+    """Persistent workers begin with the dataset as it was made, too."""
+    again = []
+    monkeypatch.setattr(CountingIterator, "_fast_forward", again.append)
+    options = {"num_workers": 2, "persistent_workers": True}
+    loader = FastLoader(Counter(), 6, **options)
+    loader.state_dict()
+    for _ in range(2):
+        iterator = iter(loader)
+        states = [
+            loader.state_dict(),
+            *(loader.state_dict() for _ in iterator),
+            loader.state_dict(),
+        ]
+        for state, left in zip(states, [6, 5, 4, 3, 2, 1, 0, 6], strict=True):
+            with FastLoader(Counter(), 6, **options) as fresh:
+                fresh.load_state_dict(state)
+                assert len(list(fresh)) == left
+    assert again == []
+    loader.close()
 
 
 def test_workers_that_lived_through_epochs_unasked():

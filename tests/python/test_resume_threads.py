@@ -1,6 +1,7 @@
 """States while an epoch begins: on another thread, in what iter() calls, in a forked child; and when
 iter() fails."""
 
+import itertools
 import os
 import signal
 import threading
@@ -240,7 +241,7 @@ def test_a_state_after_a_failed_iter_is_of_the_epoch_before():
     rest = labels(iterator)
     fresh = FastLoader(Rows(), 4, sampler=Refusing())
     fresh.load_state_dict(state)
-    assert labels(fresh) == rest and sorted(sum(received + rest, [])) == list(range(COUNT))
+    assert labels(fresh) == rest and sorted(itertools.chain(*received, *rest)) == list(range(COUNT))
 
 
 # --- a sampler of batches in the sampler's place --------------------------------------------------

@@ -321,4 +321,4 @@ def test_lightning_that_only_validates_takes_all(lightning, tmp_path):
     wanted = straight[-4:-1]  # behind which there is one step
     again = validated(lightning, tmp_path / "again", tmp_path / "step=12.ckpt", only_validate=True)
     assert len(again) == len(wanted) == 3
-    assert sorted(sum((batch for *_, batch in again), [])) == list(range(COUNT))
+    assert sorted(itertools.chain.from_iterable(batch for *_, batch in again)) == list(range(COUNT))

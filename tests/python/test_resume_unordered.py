@@ -275,9 +275,7 @@ def test_a_sampler_that_fails_when_it_goes_on(ends, stateful, tmp_path):
 
     kind = Remembering if stateful else Failing
     gate = tmp_path / "gate"
-    loader = FastLoader(
-        Held(str(gate)), batch_sampler=kind(batches), num_workers=2, in_order=False
-    )
+    loader = FastLoader(Held(str(gate)), batch_sampler=kind(batches), num_workers=2, in_order=False)
     iterator = iter(loader)
     received = list(itertools.islice(iterator, 4))
     state = json.loads(json.dumps(loader.state_dict()))
