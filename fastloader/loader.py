@@ -134,9 +134,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             counts the epochs; otherwise as None. That is decided at the first ``iter()``, ``len()``,
             ``state_dict()``, ``load_state_dict()``, ``set_epoch()`` or look at the loader's sampler, and
             a process group that appears after it is an Error from the next ``iter()``. The uneven end:
-            ``"pad"`` repeats a few samples (as "auto" does), ``"drop"`` leaves a few out, ``"exact"`` gives each once, for evaluation: some
-            ranks then get one more. Ranks that disagree get an Error at their first ``iter()``. See
-            docs/distributed.md.
+            ``"pad"`` repeats a few samples (as "auto" does), ``"drop"`` leaves a few out, ``"exact"``
+            gives each once, for evaluation: some ranks then get one more. Ranks that disagree get an
+            Error at their first ``iter()``. See docs/distributed.md.
         depth: batches in the pinned ring and, at the same time, on the device; for known image folders
             on the CPU, batches that are ready or being decoded. More smooths over uneven batches and
             costs memory. None (default): 3, or 2 with ``num_workers=0``. ``"auto"``: 3 at first, and
