@@ -163,9 +163,8 @@ class ArrayIterator(_BaseDataLoaderIter):
             except Exception as error:  # of the sampler: takes its batch's place
                 self._waiting.append(error)
         while self._waiting and len(self._flight) < IN_FLIGHT + self._finishing:
-            waiting = self._waiting[
-                0
-            ]  # it stays until its batch is begun: Ctrl-C may come in between
+            # It stays until its batch is begun: Ctrl-C may come in between.
+            waiting = self._waiting[0]
             if not isinstance(waiting, BaseException):
                 waiting = self._begin(waiting, self.threads)
             self._flight.append(waiting)

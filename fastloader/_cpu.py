@@ -149,9 +149,8 @@ class CpuIterator(DeliveryIterator):
         self._pin = pin
         self._delivery = delivery
         self._draws = draws
-        self._given: list[
-            Any
-        ] = []  # by the source, and not delivered yet: Ctrl-C may come in between
+        # By the source, and not delivered yet: Ctrl-C may come in between.
+        self._given: list[Any] = []
 
     def _take(self) -> Any:
         statistics = self._delivery.statistics

@@ -436,9 +436,7 @@ class ImageIterator(BatchIterator):
             raise StopIteration from None
         except Exception:  # also LeftOut: in the batch's place
             self._settle(first)
-            del (
-                first
-            )  # or this frame, which the traceback holds, and the error would hold each other
+            del first  # or this frame and the error would hold each other
             raise
         self._settle(first)
         return delivered
