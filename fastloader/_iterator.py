@@ -31,6 +31,9 @@ class BatchIterator(Iterator[Any]):
         """The next batch. Raises LeftOut in the place of one that is not to be delivered."""
         raise NotImplementedError
 
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
 
 class DeliveryIterator(BatchIterator):
     """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
