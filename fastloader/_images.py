@@ -494,7 +494,7 @@ class ImageIterator(BatchIterator):
             )
         return found
 
-    def end_decoding(self) -> None:
+    def leave(self) -> None:
         """Of a source that another iterator closes."""
         self.close()
 

@@ -73,10 +73,10 @@ class DeliveryIterator(BatchIterator):
         that is under way raises Error."""
         self._closed = True
         source, self._source = self._source, None
-        # Another thread may be in its next(), and decode threads at its pictures.
-        end_decoding = getattr(type(source), "end_decoding", None)
-        if end_decoding is not None:
-            end_decoding(source)
+        # Another thread may be in its next(), waiting for a worker, and decode threads at its pictures.
+        leave = getattr(type(source), "leave", None)
+        if leave is not None:
+            leave(source)
 
     def _shutdown_workers(self) -> None:
         """Of torch's worker iterator: ends the epoch, and the workers with it."""

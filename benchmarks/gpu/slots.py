@@ -110,7 +110,8 @@ class MemoryLoader:
             made.append(SlotSource(epoch, self.contents, count))
             return made[0]
 
-        return self._delivery.iterate_images(make, self._delivery.normalization), made[0]
+        iterator = self._delivery.iterate_images(make, self._delivery.normalization, pin=False)
+        return iterator, made[0]
 
     def ring(self) -> dict[str, Any]:
         return self._delivery.ring_stats()

@@ -209,9 +209,11 @@ def test_close_while_another_thread_waits(enter_way, name, workers, close):
         data.go.set()
     else:
         closed.start()
-        consumer.join(30)  # no sample is needed
+        consumer.join(30)
+        ended = not consumer.is_alive()
         data.go.set()
         closed.join(60)
+        assert ended, "next() waited for the sample"
     consumer.ended_by_close()
     assert consumer.got == IN_ORDER[:2]
     ends(loader, [consumer.iterator])
