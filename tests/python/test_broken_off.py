@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+from interrupts import interrupts
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from exact import normalised, same_bits
@@ -153,24 +154,6 @@ def test_a_timeout_consumes_no_batch(enter_way, name, backend):
     resumed = make_one()
     resumed.load_state_dict(state)
     assert [batch[1].tolist() for batch in resumed] == IN_ORDER[2:]
-
-
-def interrupts(monkeypatch, kind, name, when):
-    """Ctrl-C right "before" or right "behind" a call of ``kind.name``: one for each item that is put
-    into what this returns."""
-    real = getattr(kind, name)
-    due = []
-
-    def call(*args, **named):
-        if when == "before" and due:
-            raise KeyboardInterrupt(due.pop())
-        result = real(*args, **named)
-        if when == "behind" and due:
-            raise KeyboardInterrupt(due.pop())
-        return result
-
-    monkeypatch.setattr(kind, name, call)
-    return due
 
 
 class Prefetcher:

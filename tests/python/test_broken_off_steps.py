@@ -3,6 +3,7 @@ same pixels, and none comes twice."""
 
 import pytest
 import torch
+from interrupts import interrupts
 from pictures import plain_folder
 from torch.utils.data import TensorDataset
 
@@ -60,23 +61,6 @@ STEPS = [
 ]
 
 
-def interrupt(monkeypatch, kind, name, when):
-    """Ctrl-C at a call of ``kind.name``, for each item that is put into what this returns."""
-    real = getattr(kind, name)
-    due = []
-
-    def call(*args, **named):
-        if when == "before" and due:
-            raise KeyboardInterrupt(due.pop())
-        result = real(*args, **named)
-        if when == "behind" and due:
-            raise KeyboardInterrupt(due.pop())
-        return result
-
-    monkeypatch.setattr(kind, name, call)
-    return due
-
-
 @needs_native
 @pytest.mark.parametrize("when", ["before", "behind"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step[0]}-{step[1].__name__}-{step[3]}")
@@ -85,7 +69,7 @@ def test_ctrl_c_in_a_step(tmp_path, enter_way, monkeypatch, step, when):
     enter_way(way)
     torch.manual_seed(3)
     wanted = list(make(tmp_path / "f"))
-    due = interrupt(monkeypatch, *call, when)
+    due = interrupts(monkeypatch, *call, when)
     hits = 0
     for at in range(len(wanted)):
         torch.manual_seed(3)
