@@ -323,8 +323,6 @@ class StreamIterator(DeliveryIterator):
         """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
         that is under way raises Error."""
         super().close()
-        if self._in_step is not None:
-            self._in_step.leave()
         self._in_step = None
         self._load = None
         self._given = []
