@@ -124,12 +124,13 @@ class Indices(Iterator[Any]):
             return self._draw_anew()
         finally:
             (drawn,) = _randomness.changed(before[:1], [torch.get_rng_state()])
-            # The others are kept in any case: the epochs that follow are drawn from them.
-            progress.randomness.at_next = [drawn, *before[1:]]
+            seed = None
             if drawn is not None and position.stateful is None:
-                progress.randomness.seed = _randomness.seed_drawn(position.inner, drawn)
-                if progress.randomness.seed is not None:
-                    progress.randomness.at_next[0] = None
+                seed = _randomness.seed_drawn(position.inner, drawn)
+            # The others are kept in any case: the epochs that follow are drawn from them.
+            progress.randomness.first_drawn(
+                [None if seed is not None else drawn, *before[1:]], seed
+            )
 
     def _draw_again(self, saved: dict[str, Any]) -> Any:
         position, progress = self._position, self._progress
@@ -246,6 +247,8 @@ def ends(keys: Any) -> tuple[int, Any, Any]:
 def plain(key: Any) -> Any:
     """A key that JSON can hold and that compares equal in another process; None for any other. Of a
     tensor of keys, the last one."""
+    if type(key) is int:
+        return key
     if isinstance(key, str):
         return str.__str__(key)  # an enum's text, without the enum
     if type(key) is torch.Tensor and key.dim() == 1 and len(key):

@@ -94,6 +94,8 @@ class Position:
         grouping = self.sampler is loader.batch_sampler and type(self.sampler) is BatchSampler
         self.batching = self.sampler if grouping else None
         self.inner: Any = self.sampler if self.batching is None else self.batching.sampler
+        names = [type(self.sampler).__qualname__, type(self.inner).__qualname__]
+        self._sampler_name = names[0] if self.inner is self.sampler else f"{names[0]} of {names[1]}"
         # Whose shares can be computed for any world size, and whose epochs we count ourselves.
         self.shared = type(self.inner) in (ShardSampler, DistributedSampler)
         self.shard = self.inner if type(self.inner) is ShardSampler else None
@@ -333,7 +335,7 @@ class Position:
 
     def _all_generators(self, loader: Any) -> list[torch.Generator]:
         owners = (loader, self.sampler, self.inner)
-        return _randomness.distinct(*(getattr(owner, "generator", None) for owner in owners))
+        return _randomness.distinct(*[getattr(owner, "generator", None) for owner in owners])
 
     # --- the sampler -------------------------------------------------------------------------------
 
@@ -364,20 +366,22 @@ class Position:
 
     def _identity(self, loader: Any) -> dict[str, Any]:
         """What a state and the loader it is loaded into must have in common."""
-        names = [type(self.sampler).__qualname__, type(self.inner).__qualname__]
-        identity: dict[str, Any] = {
-            "sampler": names[0] if self.inner is self.sampler else f"{names[0]} of {names[1]}"
-        }
+        identity: dict[str, Any] = {"sampler": self._sampler_name}
         if self.iterable:
             return identity
-        with contextlib.suppress(TypeError):
+        # Not contextlib.suppress, which takes longer than the rest: a state is made at every batch.
+        try:
             identity["dataset_length"] = len(self.dataset)
+        except TypeError:
+            pass
         if self.shared:
             identity["sampler_seed"] = self.inner.seed
             identity["shuffle"] = self.inner.shuffle
         else:
-            with contextlib.suppress(TypeError):
+            try:
                 identity["sampler_length"] = len(self.inner)
+            except TypeError:
+                pass
         return identity
 
     def state_dict(self, loader: Any) -> dict[str, Any]:
@@ -464,7 +468,7 @@ class Position:
             "first": progress.first if behind["batches"] else None,
             "last": plain(behind["last"]),
             "base_seed": progress.base_seed,
-            "randomness": None if randomness is None else randomness.to_json(),
+            "randomness": None if randomness is None else randomness.to_json(self._texts),
             "workers": self._worker_states(progress),
             "next_worker": progress.next_worker,
         }

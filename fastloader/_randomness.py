@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import ctypes
 import dataclasses
 import zlib
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,10 @@ def distinct(*generators: Any) -> list[torch.Generator]:
     """torch's global generator, then every other generator among the arguments, each once."""
     found = [torch.default_generator]
     for generator in generators:
-        if isinstance(generator, torch.Generator) and generator not in found:
+        # Most have none, and torch's class is slow to tell what its instances are.
+        if generator is None or not isinstance(generator, torch.Generator):
+            continue
+        if generator not in found:
             found.append(generator)
     return found
 
@@ -54,14 +58,24 @@ class Randomness:
     at_iter: States
     at_next: States | None = None  # None as a whole: no index was drawn yet
     seed: int | None = None
-    texts: Texts = dataclasses.field(default_factory=lambda: Texts())
+    # The two as texts, and the `at_next` that the second is of: another thread may draw the first index
+    # while a state is made.
+    _texts: tuple[list[str | None], list[str | None] | None, States | None] | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def first_drawn(self, at_next: States, seed: int | None) -> None:
+        self.seed = seed
+        self.at_next = at_next  # at last, since it says that there is something to say
+
+    def to_json(self, texts: Texts) -> dict[str, Any]:
         """A generator's state takes about 4 kB."""
+        at_next, known = self.at_next, self._texts
+        if known is None or known[2] is not at_next:
+            of_next = None if at_next is None else texts.of_states(at_next)
+            known = self._texts = texts.of_states(self.at_iter), of_next, at_next
         return {
-            "at_iter": self.texts.of_states(self.at_iter),
-            "at_next": None if self.at_next is None else self.texts.of_states(self.at_next),
-            "seed": self.seed,
+            "at_iter": [*known[0]],
+            "at_next": None if known[1] is None else [*known[1]],
+            "seed": None if at_next is None else self.seed,
         }
 
 
@@ -102,22 +116,29 @@ class Texts:
     those of a generator before an epoch, and behind the one draw that torch's samplers make for it."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, str] = {}
+        # The last one found comes first. Not a dict, since to hash 5 kB takes longer than to compare
+        # them with a few others, most of which differ in the first bytes.
+        self._known: list[tuple[bytes, str]] = []
 
     def of_states(self, states: Sequence[torch.Tensor | None]) -> list[str | None]:
-        raw = [None if state is None else state.numpy().tobytes() for state in states]
-        return [None if one is None else self._of(one) for one in raw]
+        return [None if state is None else self._of(_bytes(state)) for state in states]
 
     def _of(self, state: bytes) -> str:
-        text = self._known.get(state)
-        if text is None:
-            if len(self._known) >= _FEW:  # a sampler that draws at every batch
-                self._known.clear()
-            text = self._known[state] = _encode(state)
+        for known, text in self._known:
+            if known == state:
+                return text
+        text = _encode(state)
+        # A list of its own, which nobody changes while another thread is in the loop above.
+        self._known = [(state, text), *self._known[: _FEW - 1]]
         return text
 
 
 _FEW = 16  # more than are in one state, and 80 kB
+
+
+def _bytes(state: torch.Tensor) -> bytes:
+    # Cheaper than numpy(), and than torch.equal, for a tensor that is new, as this one always is.
+    return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
 def decoded(texts: Sequence[str | None]) -> States:

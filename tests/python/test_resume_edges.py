@@ -10,9 +10,11 @@ import zlib
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
 from fastloader import Error, FastLoader
+from fastloader._randomness import decoded
 from support import MEAN, STD, Pictures, labels
 
 COUNT = 11
@@ -177,6 +179,40 @@ def test_a_generators_state_is_encoded_once_an_epoch(workers, monkeypatch):
     loader.load_state_dict(states[20])
     assert labels(fresh) == labels(loader)
     assert len(labels(fresh)) == 60
+
+
+class TensorsAsked(TorchFunctionMode):
+    """Of which tensors something is asked inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_function__(self, function, _types, arguments=(), options=None):
+        self.found += [each for each in arguments if isinstance(each, torch.Tensor)]
+        return function(*arguments, **(options or {}))
+
+
+def test_a_state_reads_no_more_than_the_generator_as_it_is():
+    """What the order came from does not change; the generator is the user's, and may."""
+    own = generator(3)
+    dataset = range(60)
+    loader = FastLoader(dataset, 1, sampler=RandomSampler(dataset, generator=own))
+    iterator = iter(loader)
+    next(iterator)
+    first = loader.state_dict()
+    wanted = json.dumps(first["randomness"])
+    first["randomness"]["at_next"].clear()  # it is the caller's
+    first["randomness"]["at_iter"].clear()
+    for _ in range(3):
+        next(iterator)
+        with TensorsAsked() as asked:
+            state = loader.state_dict()
+        assert len({id(each) for each in asked.found}) == 1
+        assert json.dumps(state["randomness"]) == wanted
+        torch.randperm(4, generator=own)  # at any time
+        assert not torch.equal(decoded(state["generators"])[0], own.get_state())
+        assert torch.equal(decoded(loader.state_dict()["generators"])[0], own.get_state())
 
 
 # --- how large ------------------------------------------------------------------------------------
