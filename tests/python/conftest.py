@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from support import MEAN, STD, nothing_left_running, running
+from support import HANG, MEAN, STD, nothing_left_running, running
 
 # FASTLOADER_TEST_WITHOUT=torchvision,timm: as if these were not installed, to see on a machine that has
 # them what happens on one that has not. The tests are imported after this file.
@@ -18,8 +18,7 @@ for _name in filter(None, os.environ.get("FASTLOADER_TEST_WITHOUT", "").split(",
         None  # import and find_spec() then answer as for a package that is not there
     )
 
-# Less than the time a whole run may take, more than any single test needs.
-HANG_SECONDS = 100
+TEST_HANGS = HANG + 60  # seconds; a program that it waits for is ended first, and says more
 
 # What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
 # which look at batches on the CPU, see them brought back.
@@ -164,7 +163,7 @@ def _quick_shutdown(monkeypatch):
 @pytest.fixture(autouse=True)
 def _hang_guard():
     """A hang prints every thread's stack and ends the run."""
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=_uncaptured)
+    faulthandler.dump_traceback_later(TEST_HANGS, exit=True, file=_uncaptured)
     yield
     faulthandler.cancel_dump_traceback_later()
 

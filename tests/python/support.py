@@ -177,7 +177,12 @@ def resident_bytes():
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def run_script(source, *arguments, env=None, timeout=60, check=True):
+# Seconds until a program that a test has started counts as hanging: what ends at all on a busy machine
+# has ended by then.
+HANG = 300
+
+
+def run_script(source, *arguments, env=None, timeout=HANG, check=True):
     """Runs Python source in a process of its own. Returns the CompletedProcess, with text."""
     variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
     paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), variables.get("PYTHONPATH", "")]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support import HANG
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools" / "check_gil.py"
 
@@ -18,7 +20,7 @@ check_gil = importlib.import_module("check_gil")
 
 def test_the_bindings_keep_the_rule():
     done = subprocess.run(
-        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=HANG, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from support import HANG
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools" / "check_includes.py"
 
@@ -27,7 +29,7 @@ def tree(root, files):
 
 def test_this_tree_keeps_the_rule():
     done = subprocess.run(
-        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=HANG, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -216,7 +218,7 @@ def test_the_command_exits_with_1(tmp_path):
         [sys.executable, str(SCRIPT), str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 1

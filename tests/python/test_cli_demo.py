@@ -16,7 +16,7 @@ from PIL import Image
 from fastloader.cli import demo, pictures, table, training
 from fastloader.cli.__main__ import main
 from fastloader.cli.process_memory import PeakMemory, held_by
-from support import PACKAGE_ROOT, eventually, run_script
+from support import HANG, PACKAGE_ROOT, eventually, run_script
 
 RUN = """
     import sys
@@ -27,7 +27,7 @@ RUN = """
 
 
 def run_demo(*arguments):
-    return run_script(RUN, "demo", "--device", "cpu", *arguments, timeout=180)
+    return run_script(RUN, "demo", "--device", "cpu", *arguments, timeout=HANG)
 
 
 def figures(text, label):
@@ -126,7 +126,7 @@ def test_unreadable_picture_is_named(tmp_path):
     (tmp_path / "data" / "a" / "1.jpg").write_bytes(b"\xff\xd8 no picture")
     done = run_script(
         RUN, "demo", "--device", "cpu", "--size", 16, "--steps", 3, "--workers", 1,
-        "--data", tmp_path / "data", "--out", tmp_path / "out", check=False, timeout=90,
+        "--data", tmp_path / "data", "--out", tmp_path / "out", check=False, timeout=HANG,
     )  # fmt: skip
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "fastloader demo: cannot identify image file" in done.stderr

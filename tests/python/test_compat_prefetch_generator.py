@@ -19,7 +19,7 @@ from fastloader.compat.prefetch_generator import (
     background,
     prefetch,
 )
-from support import MEAN, STD, Pictures, same
+from support import HANG, MEAN, STD, Pictures, same
 
 try:
     import prefetch_generator as original
@@ -370,7 +370,7 @@ except KeyboardInterrupt:
     pass
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], timeout=60, capture_output=True, text=True
+        [sys.executable, "-c", program], timeout=HANG, capture_output=True, text=True
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
 
@@ -424,4 +424,4 @@ def test_import_needs_no_torch():
         "import sys; import fastloader.compat.prefetch_generator as p; "
         "assert list(p.BackgroundGenerator([1])) == [1]; assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", program], timeout=HANG, check=True)

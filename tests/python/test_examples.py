@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from support import PACKAGE_ROOT
+from support import HANG, PACKAGE_ROOT
 
 EXAMPLES = sorted((PACKAGE_ROOT / "examples").glob("*.py"))
 
@@ -18,7 +18,7 @@ def test_example(example, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout, "it prints what it did"

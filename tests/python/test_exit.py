@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support import PACKAGE_ROOT, children, eventually, run_script
+from support import HANG, PACKAGE_ROOT, children, eventually, run_script
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
@@ -63,7 +63,7 @@ def test_endings(way, name, workers):
     if name == "persistent" and not workers:
         pytest.skip("needs workers")
     source = textwrap.dedent(START) + body
-    done = run_script(source, workers, env=way.env, check=False, timeout=60)
+    done = run_script(source, workers, env=way.env, check=False, timeout=HANG)
     assert done.returncode == status, done.stderr
     if last is None:  # whatever it says, it must end
         return

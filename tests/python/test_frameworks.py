@@ -20,7 +20,7 @@ from fastloader import Error, FastLoader, _autotune, _delivery, _torch, _trainer
 from fastloader._distributed import ShardSampler
 from fastloader.compat.timm import ImageDataset, create_loader
 from fastloader.datasets import ImageFolder
-from support import MEAN, STD, Pictures, labels, same
+from support import HANG, MEAN, STD, Pictures, labels, same
 
 
 def framework(name):
@@ -351,6 +351,6 @@ def test_nothing_of_a_framework_is_imported():
     packages = ("lightning", "accelerate", "transformers")
     source = f"import sys, fastloader; print([name for name in {packages} if name in sys.modules])"
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=90
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=HANG
     )
     assert done.stdout.strip() == "[]"

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fastloader import _extension
-from support import PACKAGE_ROOT
+from support import HANG, PACKAGE_ROOT
 
 FOLDER = PACKAGE_ROOT / "benchmarks" / "gpu"
 if not FOLDER.is_dir():
@@ -29,7 +29,7 @@ def run(*arguments):
         [sys.executable, str(FOLDER / "run.py"), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=95,
+        timeout=HANG,
         env=environment,
         check=False,
     )

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from support import PACKAGE_ROOT
+from support import HANG, PACKAGE_ROOT
 
 TOOL = PACKAGE_ROOT / "tools" / "gpu_proof.py"
 
@@ -25,7 +25,7 @@ def proof():
     del sys.modules[spec.name]
 
 
-def run(*arguments, env=None, timeout=60):
+def run(*arguments, env=None, timeout=HANG):
     return subprocess.run(
         [sys.executable, TOOL, *map(str, arguments)],
         capture_output=True,
@@ -137,7 +137,7 @@ def test_required_gpu_tests_fail_in_a_sentence_without_one():
         cwd=PACKAGE_ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
         env={**os.environ, "FASTLOADER_REQUIRE_CUDA": "1"},
         check=False,
     )
@@ -158,7 +158,7 @@ def test_the_gpu_tests_are_right_over_the_twin():
         cwd=PACKAGE_ROOT,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG,
         env={**os.environ, "FASTLOADER_GPU_TESTS": "twin", "FASTLOADER_SOAK_SECONDS": "0.3"},
         check=False,
     )

@@ -18,6 +18,7 @@ import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder, _jpeg_work, _pillow
+from support import HANG
 
 SMALL = progressive(16, 16, 400)
 HIDDEN = {
@@ -250,7 +251,7 @@ def test_without_the_native_module_it_is_counted_too(tmp_path):
     """
     environment = {**os.environ, "FASTLOADER_NATIVE": "0"}
     command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
-    subprocess.run(command, check=True, env=environment, timeout=120)
+    subprocess.run(command, check=True, env=environment, timeout=HANG)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
+from support import HANG
 
 COUNT, BATCH, BAD = 12, 3, 4  # sample 4 is the bad one, in the second of four batches
 CHAIN = T.Resize((24, 20))
@@ -397,7 +398,7 @@ def test_pipes_and_devices_are_bad_samples(root):
                 print(dataset.path(index) in str(error))
         """,
         root,
-        timeout=60,
+        timeout=HANG,
     )
     assert done.stdout.split("\n")[:3] == ["[3, 1, 3, 3] 2", "True", "True"]
 

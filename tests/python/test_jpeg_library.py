@@ -12,6 +12,7 @@ import PIL
 import pytest
 
 from fastloader import _extension
+from support import HANG
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or _extension.load() is None, reason="LD_PRELOAD before a native module"
@@ -114,7 +115,7 @@ def decoded_with(library, what):
         env={**os.environ, "LD_PRELOAD": str(library)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
     *found, last = done.stdout.splitlines()

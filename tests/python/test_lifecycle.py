@@ -12,6 +12,7 @@ import torch
 from exact import normalised, same_bits
 from fastloader import FastLoader
 from support import (
+    HANG,
     MEAN,
     STD,
     Pictures,
@@ -318,7 +319,7 @@ COLLECTED = """
 
 
 def test_collection_in_the_middle_of_close(twin):
-    assert run_script(COLLECTED, env=twin.env, timeout=60).stdout == "done\n"
+    assert run_script(COLLECTED, env=twin.env, timeout=HANG).stdout == "done\n"
 
 
 FORK = """

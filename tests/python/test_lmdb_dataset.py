@@ -23,7 +23,7 @@ from fastloader import transforms as T
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.datasets._lmdb_file import META, VERSION, DamagedError, key_of
-from support import same
+from support import HANG, same
 
 lmdb = pytest.importorskip("lmdb")
 
@@ -191,7 +191,7 @@ def test_without_lmdb(packed):
         "except ImportError as error: print(error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG, check=True
     )
     assert "pip install lmdb" in done.stdout
 

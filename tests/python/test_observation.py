@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fastloader import _extension
-from support import PACKAGE_ROOT, run_script
+from support import HANG, PACKAGE_ROOT, run_script
 
 BENCHMARK = PACKAGE_ROOT / "benchmarks" / "observation.py"
 pytestmark = pytest.mark.skipif(_extension.load() is None, reason="the native module is not in use")
@@ -25,7 +25,7 @@ def test_runs(tmp_path):
         [*command, "--out", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG,
         env=env,
         check=False,
     )

@@ -17,6 +17,7 @@ from PIL import Image
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.datasets._lmdb_file import HEADER_BYTES, META, key_of
+from support import HANG
 
 lmdb = pytest.importorskip("lmdb")
 
@@ -326,7 +327,7 @@ def test_kill_keeps_what_was_written_and_a_rerun_goes_on(folder, tmp_path, capsy
     child = begin_gated(folder, path, reads=9)  # and two are written at a time
     wait_for_records(path, 8)
     child.send_signal(signal.SIGKILL)
-    child.communicate(timeout=60)
+    child.communicate(timeout=HANG)
     with pytest.warns(RuntimeWarning, match="interrupted after 8"):
         assert contents(path) == folder_contents(folder)[:8]
     assert pack("--check", path) == 2
@@ -339,7 +340,7 @@ def test_kill_before_anything_was_written(folder, tmp_path, capsys):
     path = tmp_path / "set.lmdb"
     child = begin_gated(folder, path, reads=0)
     child.send_signal(signal.SIGKILL)
-    child.communicate(timeout=60)
+    child.communicate(timeout=HANG)
     with pytest.warns(RuntimeWarning, match="interrupted after 0"):
         assert contents(path) == []
     assert pack("--check", path) == 2
@@ -352,7 +353,7 @@ def test_ctrl_c_keeps_everything_that_was_read(folder, tmp_path):
     child = begin_gated(folder, path, reads=9)
     wait_for_records(path, 8)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate("\n" * 20, timeout=60)
+    _, said = child.communicate("\n" * 20, timeout=HANG)
     assert child.returncode == 130 and "goes on from there" in said and "Traceback" not in said
     with pytest.warns(RuntimeWarning, match="interrupted"):
         written = contents(path)
@@ -379,7 +380,7 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
     assert done.returncode == 1 and "can be read" in done.stderr, done.stderr
     assert "the disk is full: 96 bytes are left" in done.stderr
@@ -401,7 +402,7 @@ def test_two_writers(folder, tmp_path, capsys):
             LMDBDataset(path)
     finally:
         child.kill()
-        child.communicate(timeout=60)
+        child.communicate(timeout=HANG)
 
 
 def test_going_on_from_something_else_is_refused(folder, tmp_path, capsys):
@@ -477,7 +478,7 @@ def test_a_file_that_was_cut_off(folder, tmp_path, capsys):
     assert pack("--check", path) == 1
     assert "Traceback" not in capsys.readouterr().err
     with pack_in_process(folder, path) as going_on:  # in this process it would be a SIGBUS
-        _, said = going_on.communicate(timeout=60)
+        _, said = going_on.communicate(timeout=HANG)
     assert going_on.returncode == 1 and "is cut off" in said
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from support import PACKAGE_ROOT, run_script
+from support import HANG, PACKAGE_ROOT, run_script
 
 
 @pytest.mark.parametrize("way", ["none", "cpu", "twin", "streams"])
@@ -15,7 +15,7 @@ def test_early_breaks_and_epochs_keep_the_figures_flat(way):
         [sys.executable, PACKAGE_ROOT / "benchmarks" / "soak.py", "--ways", way, *options],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=HANG,
         check=False,
     )
     print(done.stdout)

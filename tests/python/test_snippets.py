@@ -15,7 +15,7 @@ from pictures import pixels
 from PIL import Image
 
 from fastloader.cli.__main__ import make_parser
-from support import PACKAGE_ROOT, run_script
+from support import HANG, PACKAGE_ROOT, run_script
 
 DOCS = PACKAGE_ROOT / "docs"
 if not DOCS.is_dir():
@@ -124,7 +124,7 @@ def test_python_runs_as_printed(page, tmp_path):
             Image.fromarray(pixels(rng, 90, 70)).save(tmp_path / folder / f"{number}.jpg")
     (tmp_path / "photos").symlink_to(tmp_path)
     begin = f"import os\nos.chdir({str(tmp_path)!r})\n" + BEFORE.get(page.stem, "")
-    run_script("\n".join([begin, *runnable(page)]), timeout=95)
+    run_script("\n".join([begin, *runnable(page)]), timeout=HANG)
 
 
 def extras():

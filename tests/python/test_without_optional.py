@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from support import PACKAGE_ROOT
+from support import HANG, PACKAGE_ROOT
 
 # What the extra test-core leaves out, and what needs none of the others.
 OPTIONAL = [
@@ -30,7 +30,7 @@ def run_without(names, *arguments, monkeypatch):
         cwd=PACKAGE_ROOT,
         capture_output=True,
         text=True,
-        timeout=95,
+        timeout=HANG,
         check=False,
     )
 

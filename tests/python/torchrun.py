@@ -7,7 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from support import PACKAGE_ROOT
+from support import HANG, PACKAGE_ROOT
 
 PRELUDE = """
     import itertools, json, os, sys, time
@@ -46,6 +46,8 @@ def torchrun(tmp_path, world, source, argument=None, options=(), group=True, **v
     # A store on a free port of this machine.
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
     command += [*options, str(script), str(out), json.dumps(argument)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=env, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=HANG, env=env, check=False
+    )
     assert done.returncode == 0, done.stderr[:3000] + "..." + done.stderr[-6000:]
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
