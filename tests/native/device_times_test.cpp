@@ -1,6 +1,8 @@
 // What the ring and the device have cost, and what the consumer found.
 
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include "prefetcher_test.h"
 
@@ -35,6 +37,28 @@ TEST(a_slow_bus_is_time_of_the_device) {
   // It came after each push, and found that one; coming again with a credit does not count.
   EXPECT_EQ(stats.asked, uint64_t{6});
   EXPECT_EQ(stats.found, uint64_t{6});
+}
+
+TEST(waiting_for_the_consumers_stream_is_no_work_of_the_device) {
+  HostBackend backend;
+  const auto stream = backend.create_stream(0);
+  Prefetcher prefetcher(backend, 0, 1, t::kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const t::Batch batch = t::plain_batch({100}, 1);
+  const t::Memory memory(backend, *batch.plan);
+  t::Gate gate;
+  gate.close(*stream);
+  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), t::kNow) == t::Wait::kOk);
+  Ticket ticket;
+  EXPECT(prefetcher.ring().wait_arrival(t::kForever, &ticket) == t::Arrival::kBatch);
+  // It has been issued by now, so that from now on the side stream waits.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  gate.open();
+  prefetcher.deliver(ticket, 0);
+  prefetcher.close();
+  EXPECT(prefetcher.ring().stats().device_wait_s >= 0.05);
+  EXPECT_EQ(memory.wrong(batch), -1);
 }
 
 }  // namespace

@@ -13,9 +13,10 @@ namespace fastloader::testing {
 /// Calls of a HookedBackend's streams that are on the calling thread's stack.
 inline thread_local int t_calls_into_backend = 0;
 
-/// The twin, with a hook on the thread that calls: `before` runs ahead of every call of a stream
-/// that the backend made itself (so of the prefetcher's side stream, not of the consumer's, which
-/// are wrapped). It may block, to stop the prefetch thread in the middle of a batch, or throw.
+/// The twin, with hooks on the thread that calls. `before` runs ahead of every call of a stream
+/// that the backend made itself, so of the prefetcher's side stream; `before_wrapped` ahead of
+/// every call of a wrapped one, so of the consumer's. A hook may block, to stop its thread in the
+/// middle of a batch or of a credit, or throw.
 class HookedBackend final : public Backend {
  public:
   using Hook = std::function<void(const char* call)>;
@@ -24,17 +25,31 @@ class HookedBackend final : public Backend {
 
   /// Before any prefetcher exists.
   void set_before(Hook before) { *before_ = std::move(before); }
+  /// While no wrapped stream is being called.
+  void set_before_wrapped(Hook before) { *before_wrapped_ = std::move(before); }
+
+  /// Made so far.
+  int events() const { return events_; }
+  /// The handle of the stream made last, so of the only prefetcher's side stream.
+  uintptr_t newest_stream() const { return newest_stream_; }
+  /// Its streams have no hooks, and serve gates.
+  HostBackend& twin() { return twin_; }
 
   const char* name() const override { return twin_.name(); }
   int device_count() const override { return twin_.device_count(); }
   void attach_thread(int device) override { twin_.attach_thread(device); }
   std::unique_ptr<Stream> create_stream(int device) override {
-    return std::make_unique<HookedStream>(twin_.create_stream(device), before_);
+    auto stream = twin_.create_stream(device);
+    newest_stream_ = stream->handle();
+    return std::make_unique<HookedStream>(std::move(stream), before_);
   }
   std::unique_ptr<Stream> wrap_external(int device, uintptr_t handle) override {
-    return twin_.wrap_external(device, handle);
+    return std::make_unique<HookedStream>(twin_.wrap_external(device, handle), before_wrapped_);
   }
-  std::unique_ptr<Event> create_event(int device) override { return twin_.create_event(device); }
+  std::unique_ptr<Event> create_event(int device) override {
+    ++events_;
+    return twin_.create_event(device);
+  }
   std::unique_ptr<HostBlock> allocate_host(int device, size_t bytes) override {
     return twin_.allocate_host(device, bytes);
   }
@@ -105,7 +120,10 @@ class HookedBackend final : public Backend {
   };
 
   HostBackend twin_;
+  std::atomic<int> events_{0};
+  std::atomic<uintptr_t> newest_stream_{0};
   const std::shared_ptr<Hook> before_ = std::make_shared<Hook>();
+  const std::shared_ptr<Hook> before_wrapped_ = std::make_shared<Hook>();
 };
 
 }  // namespace fastloader::testing

@@ -1,12 +1,17 @@
 // Failures of the device, and the end of a prefetcher: close, destruction, fork. Nobody hangs, and
 // no bad batch passes for a good one.
 
+#include <pthread.h>
+
 #include "child_process.h"
 #include "hooked_backend.h"
 #include "prefetcher_test.h"
 
 namespace fastloader::testing {
 namespace {
+
+/// For what would otherwise never be told.
+Ring::Clock::time_point within_a_minute() { return Ring::Clock::now() + std::chrono::minutes(1); }
 
 /// Six batches from another thread; the number of those that came, all of them right, before the
 /// failure, which is in `*failure`.
@@ -92,9 +97,14 @@ TEST(any_call_of_the_prefetch_thread_may_throw) {
 TEST(a_thread_that_cannot_attach_fails_the_ring) {
   class Unattachable final : public Backend {
    public:
+    explicit Unattachable(const char* thread) : refused(thread) {}
     const char* name() const override { return twin.name(); }
     int device_count() const override { return 1; }
-    void attach_thread(int) override { throw BackendError("no such context"); }
+    void attach_thread(int) override {
+      char mine[16] = {};
+      pthread_getname_np(pthread_self(), mine, sizeof mine);
+      if (std::strcmp(mine, refused) == 0) throw BackendError("no such context");
+    }
     std::unique_ptr<Stream> create_stream(int d) override { return twin.create_stream(d); }
     std::unique_ptr<Stream> wrap_external(int d, uintptr_t handle) override {
       return twin.wrap_external(d, handle);
@@ -106,12 +116,16 @@ TEST(a_thread_that_cannot_attach_fails_the_ring) {
     std::unique_ptr<DeviceBlock> allocate_device(int d, size_t bytes) override {
       return twin.allocate_device(d, bytes);
     }
+    const char* const refused;
     HostBackend twin;
   };
-  Unattachable backend;
-  Prefetcher prefetcher(backend, 0, 2, kLimit);
-  Ticket ticket;
-  EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "context");
+  for (const char* thread : {"fl-prefetch", "fl-reaper"}) {
+    Unattachable backend(thread);
+    Prefetcher prefetcher(backend, 0, 2, kLimit);
+    Ticket ticket;
+    EXPECT_THROW(prefetcher.ring().wait_arrival(within_a_minute(), &ticket), BackendError,
+                 "context");
+  }
 }
 
 TEST(work_queued_before_a_failure_is_waited_for) {
@@ -141,6 +155,58 @@ TEST(work_queued_before_a_failure_is_waited_for) {
   stream->synchronize();
   prefetcher.close();
   EXPECT(memory.untouched());
+}
+
+TEST(a_failure_behind_a_delivery_wakes_a_consumer_that_waits) {
+  // When the batch is delivered its copy has not begun; when the copy fails, nothing else is on its
+  // way that could tell.
+  HostBackendOptions options;
+  options.fail_on_call = 1;
+  HostBackend backend(options);
+  const auto stream = backend.create_stream(0);
+  Prefetcher prefetcher(backend, 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const Batch batch = plain_batch({64}, 1);
+  const Memory memory(backend, *batch.plan);
+  Gate gate;
+  gate.close(*stream);
+  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  Ticket ticket;
+  EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
+  prefetcher.deliver(ticket, stream->handle());
+  gate.open();
+  EXPECT_THROW(prefetcher.ring().wait_arrival(within_a_minute(), &ticket), BackendError, "call 1");
+}
+
+TEST(close_waits_for_work_that_no_ticket_tells_of) {
+  // Nobody can wait for a batch whose record was refused: only the stream knows of its copy.
+  HookedBackend backend;
+  const Batch batch = plain_batch({64}, 1);
+  const Memory memory(backend, *batch.plan);
+  std::unique_ptr<Prefetcher> prefetcher;
+  Gate gate;            // of the side stream, so it has to go first
+  bool copied = false;  // the hook's own
+  backend.set_before([&](const char* call) {
+    if (std::strcmp(call, "copy_h2d") == 0) {
+      gate.close(*backend.twin().wrap_external(0, backend.newest_stream()));
+      copied = true;
+    } else if (std::strcmp(call, "record") == 0 && copied) {
+      throw BackendError("record was refused");
+    }
+  });
+  prefetcher = std::make_unique<Prefetcher>(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher->ring().open_epoch().number;
+  prefetcher->give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
+  EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  Ticket ticket;
+  EXPECT_THROW(prefetcher->ring().wait_arrival(kForever, &ticket), BackendError, "was refused");
+  Actor closer([&] { prefetcher->close(); }, [&] { gate.open(); });
+  closer.wait_until_asleep();
+  EXPECT(memory.untouched());
+  gate.open();
+  closer.join();
+  EXPECT_EQ(memory.wrong(batch), -1);
 }
 
 TEST(a_third_thread_may_close) {

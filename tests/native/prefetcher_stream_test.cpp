@@ -1,5 +1,6 @@
 // Whose stream waits for whom. Consumer streams are real ones of the twin, held by gates.
 
+#include "hooked_backend.h"
 #include "prefetcher_test.h"
 
 namespace fastloader::testing {
@@ -155,6 +156,68 @@ TEST(a_replaced_credit_is_not_waited_for) {
   prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, fast->handle());
   prefetcher.deliver(push_and_wait(prefetcher, epoch, batch), fast->handle());
   fast->synchronize();
+  EXPECT_EQ(memory.wrong(batch), -1);
+  EXPECT(replaced.untouched());
+}
+
+TEST(an_event_is_recorded_again_on_its_own_stream_or_when_it_is_done) {
+  HookedBackend backend;
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 4; ++i) streams.push_back(backend.twin().create_stream(0));
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  prefetcher.ring().open_epoch();
+  const Batch batch = plain_batch({50}, 1);
+  const Memory memory(backend, *batch.plan);
+  const int made = backend.events();
+  // Every time in place of the credit before, which nobody has used.
+  const auto events_after_a_credit_on = [&](size_t stream) {
+    prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, streams[stream]->handle());
+    return backend.events() - made;
+  };
+  EXPECT_EQ(events_after_a_credit_on(0), 0);
+  streams[0]->synchronize();
+  EXPECT_EQ(events_after_a_credit_on(1), 0);  // the one on stream 0 is done
+  streams[1]->synchronize();
+  {
+    Gate gates[3];
+    for (size_t i = 0; i < 3; ++i) gates[i].close(*streams[i]);
+    EXPECT_EQ(events_after_a_credit_on(0), 0);
+    EXPECT_EQ(events_after_a_credit_on(0), 0);
+    EXPECT_EQ(events_after_a_credit_on(1), 1);
+    EXPECT_EQ(events_after_a_credit_on(2), 2);  // both others are outstanding
+    for (const size_t stream : {0, 1, 2, 1, 0}) EXPECT_EQ(events_after_a_credit_on(stream), 2);
+  }
+  for (size_t i = 0; i < 3; ++i) streams[i]->synchronize();
+  Gate gate;
+  gate.close(*streams[0]);
+  EXPECT_EQ(events_after_a_credit_on(0), 2);
+  EXPECT_EQ(events_after_a_credit_on(3), 2);  // one that is done, though of another stream
+}
+
+TEST(no_batch_takes_a_credit_while_it_is_being_replaced) {
+  // The batch that the first credit would suit comes while the event of that credit is about to be
+  // recorded for the second one. Nobody sleeps: the ring either lacks a credit or issues the batch,
+  // and says which.
+  HookedBackend backend;
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const Batch batch = plain_batch({50}, 1);
+  const Memory replaced(backend, *batch.plan);
+  const Memory memory(backend, *batch.plan);
+  prefetcher.give_credit(0, batch.plan, replaced.outputs(), nullptr, 0);
+  int records = 0;
+  backend.set_before_wrapped([&](const char* call) {
+    if (std::strcmp(call, "record") != 0) return;
+    ++records;
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+    Ticket ticket;
+    EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kNeedsCredit);
+  });
+  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
+  EXPECT_EQ(records, 1);
+  Ticket ticket;
+  EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
+  prefetcher.deliver(ticket, 0);
   EXPECT_EQ(memory.wrong(batch), -1);
   EXPECT(replaced.untouched());
 }

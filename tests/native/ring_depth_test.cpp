@@ -134,6 +134,45 @@ TEST(a_late_producer_keeps_its_memory_while_others_are_handed_over) {
   bench.ring.abandon(behind);
 }
 
+TEST(a_slot_whose_memory_is_being_made_counts_as_holding_some) {
+  // The late producer's slot has no memory at the moment that the new epoch looks, and will.
+  RingBench bench(3, 1 << 20, 4);
+  bench.ring.open_epoch();
+  std::vector<Ring::Filling> first(2);
+  for (Ring::Filling& each : first) {
+    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), Wait::kOk);
+  }
+  Door reached, go;
+  bench.before_allocation = [&](size_t bytes) {
+    if (bytes > 100) throw std::bad_alloc();
+    if (bytes < 100) return;
+    reached.open();
+    go.pass();
+  };
+  Actor late(
+      [&] {
+        Ring::Filling mine;
+        EXPECT_EQ(bench.ring.begin_fill(1, 100, kForever, &mine), Wait::kOver);
+      },
+      [&] { go.open(); });
+  reached.pass();
+  for (const Ring::Filling& each : first) bench.ring.abandon(each);
+  const uint64_t epoch = bench.ring.open_epoch().number;
+  bench.ring.lower(2);
+  // The first slot loses its memory. The second one's, and what is being made, are the two there
+  // may be: so it is handed over.
+  Ring::Filling next;
+  EXPECT_THROW(bench.ring.begin_fill(epoch, 160, kNow, &next), std::bad_alloc, "alloc");
+  EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{64});
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &next), Wait::kOk);
+  EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{64});
+  EXPECT(next.data == first[1].data);
+  go.open();
+  late.join();
+  EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{64 + 100});
+  bench.ring.abandon(next);
+}
+
 TEST(slots_of_cancelled_epochs_are_counted_once) {
   RingBench bench(2, 1 << 20, 6);
   const SharedPlan plan = plan_of(64);

@@ -276,6 +276,24 @@ TEST(credits_stay_in_the_window) {
   EXPECT_THROW(bench.credit(3, plan), InvalidArgument, "batch 3");
 }
 
+TEST(a_credit_serves_no_batch_behind_the_window) {
+  // Batch 1 has the place and the plan of batch 0, whose memory nobody has taken yet.
+  RingBench bench(1);
+  const SharedPlan plan = plan_of(16);
+  const uint64_t epoch = bench.ring.open_epoch().number;
+  EXPECT_EQ(bench.fill(epoch, plan, 1), Wait::kOk);
+  bench.credit(0, plan);
+  EXPECT_EQ(bench.issue(), 1);
+  bench.reap();
+  EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kOk);
+  Actor prefetch([&] { EXPECT_EQ(bench.issue(), 2); }, bench.closer());
+  prefetch.wait_until_asleep();
+  EXPECT_EQ(bench.arrival(), Arrival::kBatch);
+  bench.ring.delivered();
+  bench.credit(1, plan);
+  prefetch.join();
+}
+
 TEST(credits_must_suit_their_plan) {
   RingBench bench(2);
   bench.ring.open_epoch();
