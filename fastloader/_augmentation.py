@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -265,10 +266,14 @@ class Augmentation:
         weights = [] if self.mixing is None else [self.out_batch(in_batch) * 8]
         return [*weights, self.record_bytes(in_batch)]
 
-    def begin(self) -> EpochDraws:
-        """The draws of one epoch. The seed is read off the state of torch's global generator, which
-        stays as it is: to draw from it would change the order of samples that DataLoader gives. So
-        the number of the epoch joins the key."""
+    def begin(self, saved: Mapping[str, Any] | None = None) -> EpochDraws:
+        """The draws of one epoch, or of the rest of the one that `state` told of. The seed is read off
+        the state of torch's global generator, which stays as it is: to draw from it would change the
+        order of samples that DataLoader gives. So the number of the epoch joins the key."""
+        if saved is not None:
+            self._epochs = saved["epoch"]
+            if saved["seed"] is not None:
+                return EpochDraws(self, saved["seed"], saved["epoch"], saved["batch"])
         generator = torch.Generator()
         generator.set_state(torch.get_rng_state())
         seed = int(
@@ -277,14 +282,31 @@ class Augmentation:
         self._epochs += 1
         return EpochDraws(self, seed, self._epochs)
 
+    def state(self) -> dict[str, Any]:
+        """For `begin` of the next epoch."""
+        return {"epoch": self._epochs, "seed": None, "batch": 0}
+
 
 class EpochDraws:
     """Batch number i is a function of (seed, epoch, i)."""
 
-    def __init__(self, augmentation: Augmentation, seed: int, epoch: int) -> None:
+    def __init__(self, augmentation: Augmentation, seed: int, epoch: int, batch: int = 0) -> None:
         self.augmentation = augmentation
+        self.seed = seed
+        self.epoch = epoch
         self._key = np.array([seed, epoch], dtype=np.uint64)
-        self.batch = 0  # of the next one; set back by who draws once more for the same batch
+        self.batch = batch  # of the next one; set back by who draws once more for the same batch
+        # Of the one that the loop gets next, which may be behind: set on the loop's thread by who
+        # delivers, before the batch, or what is raised in its place, is counted as received.
+        self.delivered = batch
+
+    def state(self, batch: int) -> dict[str, Any]:
+        """For `Augmentation.begin` of the rest of the epoch, from number ``batch`` on."""
+        return {"epoch": self.epoch, "seed": self.seed, "batch": batch}
+
+    def state_of_any(self) -> dict[str, Any]:
+        """The same without what is this process's own: the rest of the epoch gets another seed."""
+        return {"epoch": self.epoch - 1, "seed": None, "batch": 0}
 
     def next(self, image: Image) -> Records:
         """The records of the next batch. Raises ValueError for an odd one where images are mixed."""

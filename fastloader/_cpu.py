@@ -176,6 +176,8 @@ class CpuIterator(DeliveryIterator):
                     self._given.clear()  # it takes the batch's place
                 raise
             self._given.clear()
+            if self._draws is not None:
+                self._draws.delivered = self._draws.batch
             now = time.perf_counter()
             statistics.spend("normalise", now - begun)
             _trace.add("normalise", begun, now)

@@ -28,6 +28,9 @@ from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
 
+# What says with which draws an epoch's erasing and mixing begins.
+BeginDraws = Callable[[Augmentation], EpochDraws]
+
 _MAX_DEPTH = 64
 
 # Seconds: how long a pump may take to leave its source. torch's iterators take a tenth of one.
@@ -132,18 +135,22 @@ class Delivery:
             )
         self.augmentation = augmentation
 
-    def _draws(self) -> EpochDraws | None:
+    def _draws(self, begin: BeginDraws) -> EpochDraws | None:
         """To be called before the source is made, which may draw from the same generator sooner or
         later, so that every path sees the same state."""
-        return None if self.augmentation is None else self.augmentation.begin()
+        return None if self.augmentation is None else begin(self.augmentation)
 
     def iterate(
-        self, make_source: Callable[[], Iterator[Any]], ahead: bool, pin: bool = False
+        self,
+        make_source: Callable[[], Iterator[Any]],
+        ahead: bool,
+        pin: bool = False,
+        begin_draws: BeginDraws = Augmentation.begin,
     ) -> Iterator[Any]:
         """An iterator over delivered batches. ``ahead`` allows the source to be advanced before a batch
         is asked for. ``pin``: where they are made on the CPU, in torch's pinned memory."""
         self._begin_in_this_process()
-        draws = self._draws()
+        draws = self._draws(begin_draws)
         # The source first: worker processes are forked before native threads start.
         source = make_source()
         if self.path == "torch":
@@ -163,12 +170,13 @@ class Delivery:
         make_source: Callable[[Epoch | None], ImageIterator],
         normalization: Normalization | None,
         pin: bool,
+        begin_draws: BeginDraws,
     ) -> Iterator[Any]:
         """The same for pictures. On the engine path ``make_source`` gets the epoch in whose slots it
         makes its batches, otherwise None. On the CPU the source's batches are what is delivered,
         unless they are to be augmented."""
         self._begin_in_this_process()
-        draws = self._draws()
+        draws = self._draws(begin_draws)
         iterator: Iterator[Any]
         if self.path == "engine":
             epoch = self._begin_epoch(True, normalization, draws)

@@ -35,6 +35,7 @@ class Pending:
     plan: Plan | None = None
     error: BaseException | None = None
     took: bool = True  # whether an error is there in a batch's place
+    drawn: int = 0  # the number of the draws that come behind its own
 
 
 class Epoch:
@@ -83,12 +84,12 @@ class Epoch:
         self.place = None
         if prefetcher is None:
             return False
-        drawn = 0 if self.draws is None else self.draws.batch
+        drawn = self._drawn()
         try:
             template, plan, sources = self.engine.pack(batch, self.draws)
             addresses = [source.data_ptr() for source in sources]
             self.engine.last_plan = plan
-            self.pending[seq] = Pending(template, plan)
+            self.pending[seq] = Pending(template, plan, drawn=self._drawn())
             if place is None:
                 put = prefetcher.push(self.number, plan.native, addresses)
             else:
@@ -111,10 +112,13 @@ class Epoch:
         self.place = None
         if prefetcher is None:
             return False
-        self.pending[seq] = Pending(error=error, took=took)
+        self.pending[seq] = Pending(error=error, took=took, drawn=self._drawn())
         put = prefetcher.put_error(self.number) if place is None else place.commit_error()
         self.fill_seq = seq + 1
         return bool(put)
+
+    def _drawn(self) -> int:
+        return 0 if self.draws is None else self.draws.batch
 
     def put_end(self) -> None:
         prefetcher = self.prefetcher
@@ -335,8 +339,10 @@ class EngineIterator(DeliveryIterator):
         self._took = True
         self._unsettled = False
         self._given.clear()
-        epoch.pending.pop(seq, None)
+        settled = epoch.pending.pop(seq, None)
         epoch.credits.pop(seq, None)
+        if epoch.draws is not None and settled is not None:
+            epoch.draws.delivered = settled.drawn
 
     def _top_up(self, first: int, required: bool) -> None:
         """Offers memory for every batch of the window, from ``first`` on, that lacks it: of the right

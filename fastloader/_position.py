@@ -14,7 +14,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import (
@@ -34,6 +34,9 @@ from fastloader._process_lock import ProcessLock
 from fastloader._progress import MissingFirst, Progress
 from fastloader._stateful import is_stateful, state_of
 from fastloader.errors import Error
+
+if TYPE_CHECKING:
+    from fastloader._augmentation import Augmentation, EpochDraws
 
 VERSION = 1
 # torch's samplers whose iterators have ended when they have raised.
@@ -77,6 +80,7 @@ class Position:
         self.users_generator: torch.Tensor | None = None
         self.sampler_reloaded = False  # for the epoch that begins
         self._generators: list[torch.Generator] = []
+        self._draws: EpochDraws | None = None  # of erasing and mixing, for the epoch that begins
         self._undrawn: list[
             torch.Tensor | None
         ] = []  # their states before a seed was drawn in vain
@@ -117,6 +121,7 @@ class Position:
         saved = self._saved
         mid_epoch = saved if saved is not None and saved["begun"] else None
         self.current = Progress(self.epoch, mid_epoch, self.iterable)
+        self.current.augment(self._draws)
         if saved is not None:
             self.current.base_seed = saved["base_seed"]
         self._passes.add(self.current)
@@ -148,6 +153,7 @@ class Position:
     def _reset_beginning(self) -> None:
         self.beginning = False
         self._undrawn = []
+        self._draws = None
         self.sampler_reloaded = False
         wished, self._wished = self._wished, None
         if wished is not None:
@@ -250,6 +256,21 @@ class Position:
         assert self.run_seed is not None
         return _randomness.mixed(self.run_seed, self.epoch)
 
+    def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
+        """Of the epoch that begins. A state of an older version does not know of them."""
+        saved = self._saved
+        self._draws = augmentation.begin(None if saved is None else saved.get("augmentation"))
+        return self._draws
+
+    def _draws_state(self, loader: Any, progress: Progress | None) -> dict[str, Any] | None:
+        """``progress``: of the epoch that is to go on; None between epochs."""
+        draws = None if progress is None else progress.draws
+        if progress is not None and draws is not None:
+            # With a ShardSampler the state is every rank's.
+            return draws.state(progress.next_draw) if self.shard is None else draws.state_of_any()
+        augmentation = loader._runtime.delivery.augmentation
+        return None if augmentation is None else augmentation.state()
+
     @property
     def resumes_mid_epoch(self) -> bool:
         """Whether the next iter() goes on in the middle of an epoch."""
@@ -269,8 +290,10 @@ class Position:
     def _at_end(self, saved: dict[str, Any], loader: Any) -> dict[str, Any]:
         """The state that would have been saved, had the epoch of this one ended there."""
         lives_on = loader.persistent_workers
+        augmentation = saved.get("augmentation")
         return {
             **saved,
+            "augmentation": augmentation and {**augmentation, "seed": None, "batch": 0},
             "epoch": saved["epoch"] + 1,
             "begun": False,
             "base_seed": saved["base_seed"] if lives_on else None,
@@ -415,6 +438,7 @@ class Position:
             "sampler_state": None,
             "dataset_state": None,
             "iterator_state": None,  # of the dataset's
+            "augmentation": self._draws_state(loader, progress if begun else None),
         }
         if progress is not None and begun:
             self._save_pass(progress, state)

@@ -6,11 +6,14 @@ import collections
 import copy
 import pickle
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastloader._indices import as_given
 from fastloader._randomness import Randomness
 from fastloader.errors import Error
+
+if TYPE_CHECKING:
+    from fastloader._augmentation import EpochDraws
 
 
 class Progress:
@@ -53,6 +56,9 @@ class Progress:
         self.finished = False
         self.stale = ""  # why its iterator must not go on
         self.counted = True  # by the iterator that the user has
+        # Of erasing and mixing, and the number of theirs that the loop gets next.
+        self.draws: EpochDraws | None = None
+        self.next_draw = 0
         # (worker, its dataset's state) of batches that are not yet received. A state is pickled when it
         # is taken; None: it was not asked for.
         self.reports: collections.deque[tuple[int | None, bytes | None]] = collections.deque()
@@ -65,6 +71,10 @@ class Progress:
         # Of an iterable dataset in this process: torch's fetcher, and the iterator if it has a state.
         self.fetcher: Any = None
         self.dataset_iterator: Any = None
+
+    def augment(self, draws: EpochDraws | None) -> None:
+        if draws is not None:
+            self.draws, self.next_draw = draws, draws.delivered
 
     def take_seed(self, drawn: int) -> int:
         """The epoch's base seed: the one just drawn, or that of the state."""
@@ -91,6 +101,8 @@ class Progress:
     def handed(self) -> None:
         self.batches += 1
         self.samples += self._forget_oldest()
+        if self.draws is not None:
+            self.next_draw = self.draws.delivered
 
     def read_again(self) -> None:
         """A batch was made once more that had been received when the state was saved."""

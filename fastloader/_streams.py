@@ -188,6 +188,7 @@ class Failed:
 
     error: Exception
     took: bool
+    drawn: int  # as in Flight
 
 
 @dataclasses.dataclass
@@ -198,6 +199,7 @@ class Flight:
     consumer: Any
     memory: list[torch.Tensor]
     moved: list[Any]
+    drawn: int = 0  # the number of the draws that come behind its own
 
 
 class StreamIterator(DeliveryIterator):
@@ -268,6 +270,8 @@ class StreamIterator(DeliveryIterator):
     def _settle(self, flown: Flight | Failed) -> None:
         self._number += 1
         self._took = not isinstance(flown, Failed) or flown.took
+        if self._draws is not None:
+            self._draws.delivered = flown.drawn
         del self._flight[0]
 
     def _advance(self, required: bool) -> None:
@@ -288,7 +292,7 @@ class StreamIterator(DeliveryIterator):
                     took = getattr(source, "_took", True)
                     raise
             if self._load is None:
-                drawn = 0 if self._draws is None else self._draws.batch
+                drawn = self._drawn()
                 try:
                     self._load = self._delivery.load(self._given[0], self._draws)
                 except BaseException:  # the draws are the next batch's, or this one's once more
@@ -297,7 +301,9 @@ class StreamIterator(DeliveryIterator):
                     raise
             self._given.clear()
             begun = time.perf_counter()
-            self._flight.append(self._delivery.issue(self._load))
+            flight = self._delivery.issue(self._load)
+            flight.drawn = self._drawn()
+            self._flight.append(flight)
             self._load = None
             now = time.perf_counter()
             self._delivery.statistics.spend("copy", now - begun)
@@ -317,7 +323,10 @@ class StreamIterator(DeliveryIterator):
                 return
             self._load = None
             self._given.clear()
-            self._flight.append(Failed(error, took))
+            self._flight.append(Failed(error, took, self._drawn()))
+
+    def _drawn(self) -> int:
+        return 0 if self._draws is None else self._draws.batch
 
     def close(self) -> None:
         """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one

@@ -452,7 +452,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 self._runtime.position.supersede()
             self._runtime.delivery.end_iterators()
         return self._runtime.delivery.iterate(
-            self._torch_iterator, ahead=self.num_workers > 0, pin=self._pins()
+            self._torch_iterator,
+            ahead=self.num_workers > 0,
+            pin=self._pins(),
+            begin_draws=self._runtime.position.begin_draws,
         )
 
     def _pins(self) -> bool:
@@ -532,7 +535,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             )
             return self._runtime.images
 
-        return self._runtime.delivery.iterate_images(begin, normalization, self._pins())
+        return self._runtime.delivery.iterate_images(
+            begin, normalization, self._pins(), self._runtime.position.begin_draws
+        )
 
     def _iterate_arrays(self, arrays: Arrays) -> Any:
         last = self._runtime.arrays
@@ -558,7 +563,12 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         if path == "torch":
             return self._runtime.delivery.adopt(begin())
-        return self._runtime.delivery.iterate(begin, ahead=self.num_workers > 0, pin=pinned)
+        return self._runtime.delivery.iterate(
+            begin,
+            ahead=self.num_workers > 0,
+            pin=pinned,
+            begin_draws=self._runtime.position.begin_draws,
+        )
 
     def _may_repeat(self) -> bool:
         """Whether the sampler may visit an index twice in an epoch, as far as we can know."""
