@@ -160,8 +160,9 @@ class AugmentReference {
   const size_t pixels_;
 };
 
-/// Records of every kind: left alone, blended, cut, and (which nobody draws) both; boxes that
-/// overlap, are empty, or reach to the edge.
+/// Records of every kind: left alone, blended, cut, and (which nobody draws) both; of the image in
+/// the same place and (which nobody draws either) of any other; boxes that overlap, are empty, or
+/// reach to the edge.
 inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, Blend blend,
                                      size_t max_boxes, std::mt19937& random) {
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
@@ -186,6 +187,10 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
     MixRecord mix{};
     mix.own = static_cast<uint32_t>(n);
     mix.partner = static_cast<uint32_t>(made.spec.in_batch - 1 - n);
+    if (below(2) == 0) {
+      mix.own = static_cast<uint32_t>(below(made.spec.in_batch));
+      mix.partner = static_cast<uint32_t>(below(made.spec.in_batch));
+    }
     mix.own_weight = 1;
     const size_t kind = below(4);
     if (kind % 2 == 1) {
