@@ -111,6 +111,25 @@ TEST(files_are_read_whole_whatever_was_there_before) {
   }
 }
 
+TEST(of_a_file_that_is_not_wanted_only_the_beginning_is_read) {
+  Folder folder;
+  const std::string large = noise(5000000);
+  Files files({folder.file("small", large.substr(0, 1000)), folder.file("large", large)});
+  const auto wanted = [](const uint8_t*, size_t) { return true; };
+  const auto unwanted = [](const uint8_t*, size_t) { return false; };
+  for (const size_t index : {0, 1}) {
+    files.source->read_if(index, files.bytes, wanted);
+    EXPECT(std::string(files.bytes.begin(), files.bytes.end()) == files.read(index));
+  }
+  std::vector<uint8_t> bytes;
+  files.source->read_if(1, bytes, unwanted);
+  const std::string got(bytes.begin(), bytes.end());
+  EXPECT(!got.empty() && got == large.substr(0, got.size()));
+  EXPECT(bytes.capacity() <= size_t{256} << 10);
+  files.source->read_if(0, bytes, unwanted);
+  EXPECT(bytes.size() <= 1000);
+}
+
 TEST(the_room_for_the_largest_file_is_kept) {
   Folder folder;
   Files files({folder.file("a", noise(1000)), folder.file("b", noise(100000)),
