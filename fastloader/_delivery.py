@@ -170,7 +170,7 @@ class Delivery:
         make_source: Callable[[Epoch | None], ImageIterator],
         normalization: Normalization | None,
         pin: bool,
-        begin_draws: BeginDraws,
+        begin_draws: BeginDraws = Augmentation.begin,
     ) -> Iterator[Any]:
         """The same for pictures. On the engine path ``make_source`` gets the epoch in whose slots it
         makes its batches, otherwise None. On the CPU the source's batches are what is delivered,
