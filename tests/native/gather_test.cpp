@@ -8,6 +8,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "actor.h"
@@ -189,6 +190,27 @@ TEST(threads_copy_what_nobody_waits_for) {
   for (auto batch = batches.rbegin(); batch != batches.rend(); ++batch) {
     EXPECT(pool.wait(*(*batch)->gather, GatherPool::Clock::now() + kLong));
     EXPECT((*batch)->right());
+  }
+}
+
+TEST(one_piece_is_copied_though_nobody_waits) {
+  std::mt19937 random(std::random_device{}());
+  GatherPool pool;
+  pool.grow(2);
+  // More than once, since a thread that has not slept yet finds a piece without being woken.
+  for (int round = 0; round < 20; ++round) {
+    const Sample sample(random, 8, 0, 5);
+    const auto gather = std::make_shared<GatherBatch>(std::vector<GatherLeaf>{sample.leaf},
+                                                      std::vector<Rows>{sample.rows});
+    EXPECT_EQ(gather->pieces(), size_t{1});
+    pool.submit(gather);
+    const auto deadline = GatherPool::Clock::now() + kLong;
+    while (pool.nanoseconds(*gather) == 0 && GatherPool::Clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT(pool.nanoseconds(*gather) > 0);  // wait() would have copied it itself
+    EXPECT(pool.wait(*gather, GatherPool::Clock::now() + kLong));
+    EXPECT(sample.right(0, 5));
   }
 }
 
