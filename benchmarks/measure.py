@@ -1,4 +1,4 @@
-"""What the scripts here share: fastloader.bench's measuring, made-up photographs, the results."""
+"""What the scripts here share: fastloader.cli.bench's measuring, made-up photographs, the results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from fastloader.bench import measure
-from fastloader.bench.measure import Timing, interleaved, machine, ratio, spread
+from fastloader.cli.bench import measure
+from fastloader.cli.bench.measure import Timing, interleaved, machine, ratio, spread
 
 __all__ = [
     "RESULTS",

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import torch
 from measure import interleaved, ratio, write
 
-from fastloader import _extension
-from fastloader._batch import Image
-from fastloader._cpu import make_spec
-from fastloader._normalization import Normalization
+from fastloader._core.batch.tree import Image
+from fastloader._core.delivery.cpu import make_spec
+from fastloader._core.machine import extension
+from fastloader.transforms._normalization import Normalization
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
-    native = _extension.load()
+    native = extension.load()
     if native is None:
         raise SystemExit("this benchmark measures the native kernels, and they are not in use")
     torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from measure import interleaved, ratio
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fastloader import DevicePrefetcher, FastLoader
-from fastloader._batch import take_apart
+from fastloader._core.batch.tree import take_apart
 
 BATCH_SIZE = 2
 STEP = 0.0002  # seconds

@@ -12,16 +12,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fastloader import _extension
+from fastloader._core.machine import extension
 from fastloader.errors import BackendError, Error, PythonPathWarning
 
 if TYPE_CHECKING:
     from fastloader import compat as compat
     from fastloader import datasets as datasets
     from fastloader import transforms as transforms
-    from fastloader._build_info import build_info
+    from fastloader._core.machine.build_info import build_info
     from fastloader.loader import FastLoader
-    from fastloader.prefetch import DevicePrefetcher
+    from fastloader.prefetcher import DevicePrefetcher
 
     __version__: str
 
@@ -36,13 +36,13 @@ __all__ = [
 
 _HOME = {
     "FastLoader": "fastloader.loader",
-    "DevicePrefetcher": "fastloader.prefetch",
-    "build_info": "fastloader._build_info",
+    "DevicePrefetcher": "fastloader.prefetcher",
+    "build_info": "fastloader._core.machine.build_info",
 }
 
 _PARTS = ("compat", "datasets", "transforms")
 
-_extension.load_or_warn()
+extension.load_or_warn()
 
 if not TYPE_CHECKING:  # a type checker that sees this function takes every name for one of ours
 

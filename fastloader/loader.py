@@ -23,33 +23,40 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
-from fastloader import _distributed, _extension, _torch, _trainers
-from fastloader._array_iterator import ArrayIterator, array_threads, warn_unpinned
-from fastloader._arrays import Arrays, holds_arrays, lower_arrays
-from fastloader._autotune import MOST_DEPTH, AutoWorkers, ThreadTuner, own_threads
-from fastloader._chain import Unlowered
-from fastloader._delivery import Delivery
-from fastloader._engine_iterator import Epoch
-from fastloader._fallback import holds_pictures, warn_of_python_path
-from fastloader._headspace import Headspace
-from fastloader._images import AHEAD, ImageIterator, ImageSource, Wish, make_policy
-from fastloader._limits import available_threads
-from fastloader._lowering import Lowered, lower
-from fastloader._polling import abandon
-from fastloader._report import Report, find_choices, make_report
-from fastloader._runtime import Runtime
-from fastloader._stages import find_stages
-from fastloader._statistics import Statistics
-from fastloader._threads import ThreadIterator
-from fastloader._torch_arguments import of_torch, takes_newer
-from fastloader._torch_iterator import (
+from fastloader._core.delivery.delivery import Delivery
+from fastloader._core.delivery.engine.iterator import Epoch
+from fastloader._core.machine import devices, extension
+from fastloader._core.machine.limits import available_threads
+from fastloader._core.observation.figures import find_stages
+from fastloader._core.observation.headspace import Headspace
+from fastloader._core.observation.report import Report, find_choices, make_report
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.trace import Trace
+from fastloader._core.order import shards, trainers
+from fastloader._core.order.trainers import NextEpoch
+from fastloader._core.runtime import Runtime
+from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads, warn_unpinned
+from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
+from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
+from fastloader._core.sources.images.iterator import (
+    AHEAD,
+    ImageIterator,
+    ImageSource,
+    Wish,
+    make_policy,
+)
+from fastloader._core.sources.images.recognize.native_images import Lowered, lower
+from fastloader._core.sources.python.polling import abandon
+from fastloader._core.sources.python.threads.iterator import ThreadIterator
+from fastloader._core.sources.python.torch_arguments import of_torch, takes_newer
+from fastloader._core.sources.python.torch_iterators import (
     CountingIterator,
     MultiProcessIterator,
     SingleProcessIterator,
     is_of_another_process,
 )
-from fastloader._trace import Trace
-from fastloader._trainers import NextEpoch
+from fastloader._core.tuning.threads import MOST_DEPTH, AutoWorkers, ThreadTuner, own_threads
+from fastloader.transforms._chain_reader import Unlowered
 
 _log = logging.getLogger("fastloader")
 
@@ -299,7 +306,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             raise ValueError(
                 f"in_order=False needs torch 2.6 or later; this is {torch.__version__}"
             )
-        shard = _distributed.make_sampler(
+        shard = shards.make_sampler(
             distributed, dataset, shuffle, sampler, batch_sampler, generator
         )
         if shard is not None:
@@ -324,7 +331,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             **newer,
         )
         # From here on looking at a sampler decides.
-        self._runtime.sharding = _distributed.begin_auto(
+        self._runtime.sharding = shards.begin_auto(
             distributed, dataset, shuffle, sampler, batch_sampler
         )
 
@@ -394,7 +401,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self._runtime.sharding.check(self)
         position = self._runtime.position
         with position.lock:
-            if position.resumes_mid_epoch and _trainers.counted_as_over():
+            if position.resumes_mid_epoch and trainers.counted_as_over():
                 return NextEpoch(self, position.leave_out_rest(self))
             return self._begin_epoch()
 
@@ -402,7 +409,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         position = self._runtime.position
         with position.lock:
             self._runtime.delivery.settle()
-            position.follow_count(_trainers.fabrics_epoch(self))
+            position.follow_count(trainers.fabrics_epoch(self))
             with position.begin(self):
                 iterator = self._iterate()
             # A subclass may make an iterator of any kind, which does not count.
@@ -439,7 +446,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         if reason != self._runtime.said:  # once, not at every epoch
             self._runtime.said = reason
             _log.info("fastloader: Python path: %s", reason)
-            if self.native and _extension.load() is not None and holds_pictures(self.dataset):
+            if self.native and extension.load() is not None and holds_pictures(self.dataset):
                 warn_of_python_path(reason)
         return self._iterate_python()
 
@@ -460,7 +467,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
     def _pins(self) -> bool:
         """As torch: only where there is an accelerator to pin memory for."""
-        return self.pin_memory and _torch.can_pin()
+        return self.pin_memory and devices.can_pin()
 
     def _lower(self) -> Lowered | Arrays:
         if not self.native:
@@ -469,7 +476,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             if (self.on_error, self.truncated, self.decode) != ("raise", "error", "exact"):
                 raise Unlowered("the dataset is of arrays")
             return lower_arrays(self)
-        if _extension.load() is None:
+        if extension.load() is None:
             raise Unlowered("the native module is not in use")
         lowered = lower(self)
         if lowered.chain.floating and self._runtime.delivery.normalization is not None:
@@ -582,7 +589,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             SequentialSampler,
             SubsetRandomSampler,
             DistributedSampler,
-            _distributed.ShardSampler,
+            shards.ShardSampler,
         )
 
     def _first_position(self) -> int:
@@ -611,7 +618,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         if isinstance(lowered, Arrays):
             threads = array_threads(self.num_workers)
             when = "ahead" if self.num_workers else "when asked for"
-            how = "by torch" if _extension.load() is None else f"by {threads} threads"
+            how = "by torch" if extension.load() is None else f"by {threads} threads"
             return f"arrays: {lowered.name}, gathered {when} {how}; batches are {where}"
         decoding = f"{self.num_workers or own_threads()} decode threads"
         if self._runtime.tuner is not None:
@@ -671,7 +678,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             self._iterator = None
             self._runtime.forget_seed()
         path = self._runtime.delivery.path
-        ring_is_pinned = path == "engine" and _torch.accelerator_type() is not None
+        ring_is_pinned = path == "engine" and devices.accelerator_type() is not None
         if (not ring_is_pinned and not (path == "cpu" and self._pins())) or not self.pin_memory:
             return super().__iter__()
         # The ring is pinned already, or what is normalised will be: torch's pin thread would copy every
@@ -865,7 +872,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         tuner = ThreadTuner(state["num_workers"]) if automatic else None
         runtime = Runtime(self, delivery, policy, tuner, sharding)
         runtime.said = said
-        _distributed.give_own_share(state)
+        shards.give_own_share(state)
         self.__dict__.update(state, _runtime=runtime)
         runtime.carry_on(carried)
 

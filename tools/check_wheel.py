@@ -30,8 +30,8 @@ IMPORT = """
 import json, sys
 import fastloader
 assert "torch" not in sys.modules and "numpy" not in sys.modules, "import fastloader pulled them in"
-benchmarks = [name for name in sys.modules if name.startswith("fastloader.bench")]
-assert not benchmarks, f"import fastloader pulled {benchmarks} in"
+commands = [name for name in sys.modules if name.startswith("fastloader.cli")]
+assert not commands, f"import fastloader pulled {commands} in"
 from importlib import metadata
 report = {
     "file": fastloader.__file__,
@@ -172,7 +172,7 @@ def main() -> int:
         print("wheel    ", f"{wheel.name}, {wheel.stat().st_size / 1024:.0f} KiB")
 
         marked = "fastloader/_pure_wheel" in files
-        for name in ("__init__.py", "py.typed", "_native.pyi", "bench/scenarios/__init__.py"):
+        for name in ("__init__.py", "py.typed", "_native.pyi", "cli/bench/scenarios/__init__.py"):
             file = f"fastloader/{name}"
             problems.expect(file in files, f"{file} is missing")
         tops = {file.split("/")[0] for file in files if ".dist-info/" not in file}

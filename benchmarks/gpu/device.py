@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from fastloader import _extension, _torch
-from fastloader.bench.measure import Timing
+from fastloader._core.machine import devices, extension
+from fastloader.cli.bench.measure import Timing
 
 
 class Cuda:
@@ -51,7 +51,7 @@ class Cuda:
             said = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
             return said.stdout.split()[0]
         except (OSError, IndexError, subprocess.SubprocessError):
-            native = _extension.load()
+            native = extension.load()
             served = 0 if native is None else native.cuda_info()["driver_version"]
             return f"unknown, serves CUDA {served // 1000}.{served % 1000 // 10}"
 
@@ -64,7 +64,7 @@ class Cuda:
         torch.cuda.empty_cache()
 
     def stream(self) -> int:
-        return _torch.consumer_stream(self.torch_device)
+        return devices.consumer_stream(self.torch_device)
 
     def mark(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)

@@ -14,11 +14,11 @@ from device import Device, timed
 from plan import Plan
 from slots import MEAN, STD
 
-from fastloader import _extension
-from fastloader._batch import Image
-from fastloader._cpu import make_spec
-from fastloader._normalization import Normalization
-from fastloader.bench.measure import ratio, spread
+from fastloader._core.batch.tree import Image
+from fastloader._core.delivery.cpu import make_spec
+from fastloader._core.machine import extension
+from fastloader.cli.bench.measure import ratio, spread
+from fastloader.transforms._normalization import Normalization
 
 AT_LEAST = 0.90
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -45,7 +45,7 @@ def measure(device: Device, plan: Plan) -> Json:
 
 
 def against_copy(device: Device, plan: Plan, batch: int, dtype: str, layout: str) -> Json:
-    native = _extension.load()
+    native = extension.load()
     if native is None:
         raise RuntimeError("the native module is not in use")
     shape = (batch, 3, plan.side, plan.side)

@@ -1,4 +1,4 @@
-"""The process of one peer: fastloader.bench's, which can train besides.
+"""The process of one peer: fastloader.cli.bench's, which can train besides.
 
 To "pair" it answers {"loader", "cached"}, seconds for a step, to "trace" what the profiler shows.
 """
@@ -17,8 +17,8 @@ from device import Cuda, Twin
 from plan import PLANS
 from training import Training, endless
 
-from fastloader.bench import process
-from fastloader.bench.scenarios import Settings
+from fastloader.cli.bench import process
+from fastloader.cli.bench.scenarios import Settings
 
 
 def training(loader: Callable[[], Iterator[Any]], settings: Settings) -> process.Commands:

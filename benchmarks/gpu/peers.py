@@ -14,10 +14,10 @@ from typing import Any
 from device import Device
 from plan import Plan
 
-from fastloader.bench import suite
-from fastloader.bench.contender import Contender, Failed, Skipped
-from fastloader.bench.measure import Timing, ratio, spread
-from fastloader.bench.scenarios import Settings
+from fastloader.cli.bench import suite
+from fastloader.cli.bench.contender import Contender, Failed, Skipped
+from fastloader.cli.bench.measure import Timing, ratio, spread
+from fastloader.cli.bench.scenarios import Settings
 
 OURS = "fastloader-device"
 LEFT_OUT = {"bare-roi": "a limit of crops alone, which `fastloader bench` measures"}

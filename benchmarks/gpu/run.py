@@ -52,12 +52,12 @@ def missing(rehearsal: bool) -> str:
         import torch
         from PIL import Image  # noqa: F401
 
-        from fastloader import _extension, _torch
+        from fastloader._core.machine import devices, extension
     except ImportError as error:
         return f"needs torch, Pillow and fastloader ({error})"
-    if _extension.load() is None:
+    if extension.load() is None:
         return "needs fastloader's native module: " + (
-            _extension.problem() or "it is switched off or was left out on purpose"
+            extension.problem() or "it is switched off or was left out on purpose"
         )
     if rehearsal:
         return ""
@@ -66,7 +66,7 @@ def missing(rehearsal: bool) -> str:
             f"torch {torch.__version__} finds no CUDA device here; "
             "--rehearse runs everything without one, and measures nothing"
         )
-    problem = _torch.native_cuda_problem()
+    problem = devices.native_cuda_problem()
     return f"native CUDA cannot be used: {problem}" if problem else ""
 
 
@@ -114,8 +114,8 @@ def measure(arguments: argparse.Namespace) -> int:
     from device import Cuda, Twin, slug
     from plan import FULL, QUICK, REHEARSAL
 
-    from fastloader._limits import available_threads
-    from fastloader.bench.measure import machine
+    from fastloader._core.machine.limits import available_threads
+    from fastloader.cli.bench.measure import machine
 
     device = Twin() if arguments.rehearse else Cuda()
     plan = REHEARSAL if arguments.rehearse else QUICK if arguments.quick else FULL
@@ -199,7 +199,7 @@ class Parts:
     def settings(self) -> Any:
         import step
 
-        from fastloader.bench.scenarios import Settings
+        from fastloader.cli.bench.scenarios import Settings
 
         if self._settings is None:
             root, data, distinct = step.photographs(self._arguments.data, self._plan, self._work)

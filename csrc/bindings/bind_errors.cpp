@@ -27,7 +27,7 @@ void raise(const char* type, const char* what) {
 /// Pillow's exception, where there is Pillow.
 void raise_refused(const char* what) {
   const py::object made =
-      py::module_::import("fastloader.datasets._pillow").attr("refusal")(path_text(what));
+      py::module_::import("fastloader.transforms._pillow").attr("refusal")(path_text(what));
   PyErr_SetObject(py::type::of(made).ptr(), made.ptr());
 }
 

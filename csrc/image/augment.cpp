@@ -16,7 +16,7 @@ const int32_t kNormalTable[kNormalTableSize] = {
 };
 
 static_assert(sizeof(MixRecord) == 40 && sizeof(EraseBox) == 16,
-              "fastloader/_augmentation.py writes these");
+              "fastloader/_core/batch/augmentation/augmentation.py writes these");
 
 void validate(const AugmentSpec& spec) {
   const NormalizeSpec& normalize = spec.normalize;

@@ -8,7 +8,8 @@
 namespace fastloader {
 
 // Random erasing, Mixup and CutMix as a variant of normalise. What becomes of each image is drawn
-// elsewhere (fastloader/_augmentation.py) and crosses the bus with the batch as *records*:
+// elsewhere (fastloader/_core/batch/augmentation/augmentation.py) and crosses the bus with the
+// batch as *records*:
 //
 //   uint64 key, uint64 unused                 of the random fill
 //   MixRecord[spec.normalize.batch]           one per image that comes out

@@ -7,7 +7,10 @@ import sys
 from collections.abc import Sequence
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
-from fastloader.cli import bench, demo, doctor, pack
+from fastloader.cli.bench import command as bench
+from fastloader.cli.demo import command as demo
+from fastloader.cli.doctor import command as doctor
+from fastloader.cli.pack import command as pack
 
 
 def make_parser() -> argparse.ArgumentParser:

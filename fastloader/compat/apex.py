@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from fastloader import _torch
+from fastloader._core.machine import devices
 from fastloader.loader import FastLoader
-from fastloader.prefetch import DevicePrefetcher
+from fastloader.prefetcher import DevicePrefetcher
 
 __all__ = ["data_prefetcher"]
 
@@ -84,7 +84,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         normalization: dict[str, Any] = {"mean": mean, "std": std, "image_key": 0}
         normalization["channels_last"] = bool(first) and _is_channels_last(first[0])
         # Built for floats too: it checks the arguments.
-        place = _torch.resolve_device(device)  # at once, as it is iterated at once
+        place = devices.resolve_device(device)  # at once, as it is iterated at once
         self._delivery: DevicePrefetcher[Any] = DevicePrefetcher(source, place, **normalization)
         if self._floats:
             self._delivery = DevicePrefetcher(source, place)
@@ -137,7 +137,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
 
     @property
     def stream(self) -> Any:
-        return None if self.device.type == "cpu" else _torch.StreamSide(self.device).consumer()
+        return None if self.device.type == "cpu" else devices.StreamSide(self.device).consumer()
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastloader.datasets._lmdb_file import Environment
-from fastloader.datasets._pillow import decoded_rgb, image_module
+from fastloader.transforms._pillow import decoded_rgb, image_module
 
 # Not numpy's own constructors: their __setstate__ believes what a pickle says about the layout of
 # memory, so that a crafted dtype turns bytes into pointers. These take numbers and text only.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from fastloader.datasets._pillow import open_rgb
+from fastloader.transforms._pillow import open_rgb
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -135,7 +135,7 @@ def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``transform``, if it is a chain of ours with the end that it has in a batch: PILToTensor behind an
     image; ToTensor and Normalize in one step, rounded as the loader rounds."""
     from fastloader import transforms
-    from fastloader._chain import Unlowered, normalization_of, steps_of
+    from fastloader.transforms._chain_reader import Unlowered, normalization_of, steps_of
 
     steps = list(steps_of(transform))
     if any(type(step).__module__ != transforms.__name__ for step in steps):

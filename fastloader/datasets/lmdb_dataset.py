@@ -21,8 +21,8 @@ from fastloader.datasets._lmdb_file import (
     open_environment,
     read_meta,
 )
-from fastloader.datasets._pillow import decoded_rgb
 from fastloader.datasets.image_folder import as_tensor_chain, checked_index
+from fastloader.transforms._pillow import decoded_rgb
 
 
 class LMDBDataset(Dataset[Any]):

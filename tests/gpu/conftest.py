@@ -25,9 +25,9 @@ _FAILED = pytest.StashKey[bool]()
 def missing():
     if not torch.cuda.is_available():
         return "no CUDA device: torch finds none"
-    from fastloader import _torch
+    from fastloader._core.machine import devices
 
-    problem = _torch.native_cuda_problem()
+    problem = devices.native_cuda_problem()
     return f"no CUDA device: native CUDA cannot be used: {problem}" if problem else ""
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from exact import normalised, same_bits
-from fastloader import BackendError, DevicePrefetcher, FastLoader, _engine
+from fastloader import BackendError, DevicePrefetcher, FastLoader
+from fastloader._core.delivery.engine import engine as ring_engine
 from support import MEAN, STD, Pictures, random_images
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
@@ -115,7 +116,7 @@ def test_more_of_them_than_are_on_their_way(gpu, way, workers):
 def test_out_of_memory_while_looking_ahead_is_nobodys_error(gpu, monkeypatch, workers):
     """Every second offer fails unless the batch is being waited for."""
     data = Pictures(40)
-    make_credit = _engine.Engine.make_credit
+    make_credit = ring_engine.Engine.make_credit
     asked = []
 
     def poor(engine, plan):
@@ -126,7 +127,7 @@ def test_out_of_memory_while_looking_ahead_is_nobodys_error(gpu, monkeypatch, wo
 
     loader = make(gpu, data, workers, depth=3)
     list(loader)
-    monkeypatch.setattr(_engine.Engine, "make_credit", poor)
+    monkeypatch.setattr(ring_engine.Engine, "make_credit", poor)
     seen, errors, iterator = [], 0, iter(loader)
     while True:
         try:
@@ -169,7 +170,7 @@ def test_a_full_device(gpu, way, workers):
 def test_memory_that_the_device_refuses(gpu, monkeypatch, workers):
     """A failure on the prefetch thread: told by next(), and the next epoch has a new engine."""
     data = Pictures(24)
-    make_credit = _engine.Engine.make_credit
+    make_credit = ring_engine.Engine.make_credit
 
     class Crooked:
         def __init__(self, tensor):
@@ -186,7 +187,7 @@ def test_memory_that_the_device_refuses(gpu, monkeypatch, workers):
     loader = make(gpu, data, workers)
     for _ in range(3):
         with monkeypatch.context() as patch:
-            patch.setattr(_engine.Engine, "make_credit", crooked)
+            patch.setattr(ring_engine.Engine, "make_credit", crooked)
             iterator = iter(loader)
             with pytest.raises(BackendError, match="16"):
                 next(iterator)

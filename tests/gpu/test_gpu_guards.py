@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from exact import normalised, same_bits
-from fastloader import DevicePrefetcher, _engine
+from fastloader import DevicePrefetcher
+from fastloader._core.delivery.engine import engine as ring_engine
 from support import MEAN, STD, random_images
 
 POISON = 0xA5
@@ -16,7 +17,7 @@ def fences(gpu, monkeypatch):
     """Outputs and staging buffers lie between fences, in poisoned memory. Returns the list of
     (memory, bytes between the fences) to look at afterwards."""
     made = []
-    make_credit = _engine.Engine.make_credit
+    make_credit = ring_engine.Engine.make_credit
 
     def fenced(tensor):
         inside = tensor.numel() * tensor.element_size()
@@ -31,7 +32,7 @@ def fences(gpu, monkeypatch):
         credit.staging = None if credit.staging is None else fenced(credit.staging)
         return credit
 
-    monkeypatch.setattr(_engine.Engine, "make_credit", make_fenced_credit)
+    monkeypatch.setattr(ring_engine.Engine, "make_credit", make_fenced_credit)
     return made
 
 
@@ -75,7 +76,7 @@ def test_other_leaves(gpu, fences):
 def test_augmented_images(gpu, fences, channels_last):
     from augmenting import ERASINGS, MIXINGS, batches_of, delivered
 
-    from fastloader._augmentation import Augmentation
+    from fastloader._core.batch.augmentation.augmentation import Augmentation
 
     for size in ((33, 31), (8, 8), (1, 5)):
         augmentation = Augmentation(ERASINGS["pixel"], MIXINGS["batch"])

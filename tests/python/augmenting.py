@@ -3,7 +3,7 @@
 import torch
 
 from fastloader import DevicePrefetcher
-from fastloader._augmentation import Mixing, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Mixing, RandomErasing
 from support import MEAN, STD, random_images
 
 CLASSES = 7

@@ -77,12 +77,12 @@ def _enter(way, monkeypatch):
 
 
 def _deliver_to(device, monkeypatch):
-    from fastloader import _torch
-    from fastloader._batch import put_together, take_apart
-    from fastloader._engine_iterator import EngineIterator
-    from fastloader._streams import StreamIterator
+    from fastloader._core.batch.tree import put_together, take_apart
+    from fastloader._core.delivery.engine.iterator import EngineIterator
+    from fastloader._core.delivery.streams import StreamIterator
+    from fastloader._core.machine import devices
 
-    resolve = _torch.resolve_device
+    resolve = devices.resolve_device
     place = resolve(device)
 
     def resolve_there(asked):
@@ -94,7 +94,7 @@ def _deliver_to(device, monkeypatch):
         tensors = isinstance(value, torch.Tensor | torch.nn.utils.rnn.PackedSequence)
         return value.to("cpu") if tensors else value
 
-    monkeypatch.setattr(_torch, "resolve_device", resolve_there)
+    monkeypatch.setattr(devices, "resolve_device", resolve_there)
     for kind in (EngineIterator, StreamIterator):
 
         def bring_back(iterator, advance=kind.__next__):

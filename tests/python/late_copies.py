@@ -11,7 +11,7 @@ import ctypes
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from fastloader import _torch
+from fastloader._core.machine import devices
 
 _GARBAGE = 0xAB
 
@@ -46,16 +46,18 @@ class LateDevice:
             self._enqueue(target, tensor)
             return target
 
-        module = _torch._module
-        monkeypatch.setattr(_torch, "_module", lambda kind: self if kind == "cpu" else module(kind))
+        module = devices._module
+        monkeypatch.setattr(
+            devices, "_module", lambda kind: self if kind == "cpu" else module(kind)
+        )
         if not hasattr(self, "Stream"):
-            side = _torch.StreamSide
+            side = devices.StreamSide
 
             class Streamless(side):  # as where torch has no streams for the device
                 def __init__(self, device):
                     super().__init__(torch.device("meta"))
 
-            monkeypatch.setattr(_torch, "StreamSide", Streamless)
+            monkeypatch.setattr(devices, "StreamSide", Streamless)
         monkeypatch.setattr(torch.Tensor, "copy_", copy)
         monkeypatch.setattr(torch.Tensor, "to", moved)
 

@@ -255,7 +255,7 @@ def test_persistent_workers_draw_their_seed_once(order):
 
 
 def test_a_sequential_sampler_in_chunks(monkeypatch):
-    monkeypatch.setattr("fastloader._array_indices.CHUNK", 7)
+    monkeypatch.setattr("fastloader._core.sources.arrays.indices.CHUNK", 7)
     x = torch.arange(23)
     for size, last in ((3, False), (7, True), (10, False), (30, False)):
         loader = on_arrays(FastLoader(x, batch_size=size, drop_last=last))

@@ -11,9 +11,10 @@ from pictures import plain_folder
 from torch.utils.data import TensorDataset
 
 from exact import same_bits
-from fastloader import DevicePrefetcher, FastLoader, _augment_torch
+from fastloader import DevicePrefetcher, FastLoader
 from fastloader import transforms as T
-from fastloader._augmentation import Augmentation, Mixing, RandomErasing
+from fastloader._core.batch.augmentation import in_torch
+from fastloader._core.batch.augmentation.augmentation import Augmentation, Mixing, RandomErasing
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, random_images
 
@@ -87,14 +88,14 @@ def test_the_table_and_the_random_bits_are_the_native_ones():
     script = runpy.run_path(str(root / "tools" / "make_normal_table.py"))
     assert script["text"]() == committed
     numbers = [int(word) for word in committed.partition("\n")[2].split(",") if word.strip()]
-    table = _augment_torch._normal_table()
+    table = in_torch._normal_table()
     assert (table * 2**16).tolist() == numbers
     quantiles = 0.5 + (torch.arange(2048, dtype=torch.float64) + 0.5) / 4096
     exact = torch.special.ndtri(quantiles)
     assert (torch.from_numpy(table).double() - exact).abs().max() <= 2**-17 * 1.0001
     # Random123's kat_vectors.
     ones = np.full(1, 0xFFFFFFFF, dtype=np.uint64)
-    words = _augment_torch._philox((ones,) * 4, 2**64 - 1)
+    words = in_torch._philox((ones,) * 4, 2**64 - 1)
     assert [int(word[0]) for word in words] == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 

@@ -11,7 +11,7 @@ from augmenting import CLASSES, MIXINGS, batches_of, delivered, mixing
 from pictures import import_torchvision
 
 from exact import same_bits
-from fastloader._augmentation import Augmentation, Mixing, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation, Mixing, RandomErasing
 from support import random_images
 
 import_torchvision()

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fastloader._autotune import DepthRule, ThreadTuner
-from fastloader._statistics import Statistics
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.tuning.threads import DepthRule, ThreadTuner
 
 BATCH, AHEAD = 32, 3
 

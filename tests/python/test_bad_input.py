@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from exact import normalised, same_bits
-from fastloader import DevicePrefetcher, FastLoader, _engine
+from fastloader import DevicePrefetcher, FastLoader
+from fastloader._core.delivery.engine import engine
 from support import MEAN, STD, Pictures, running
 
 NORMALISED = {"mean": MEAN, "std": STD}
@@ -215,7 +216,7 @@ def test_image_key_that_leads_nowhere(way, workers):
 
 @WORKERS
 def test_a_batch_larger_than_the_machine_allows(twin, monkeypatch, workers):
-    monkeypatch.setattr(_engine, "max_slot_bytes", lambda depth: 4096)
+    monkeypatch.setattr(engine, "max_slot_bytes", lambda depth: 4096)
     options = {"batch_size": None, "num_workers": workers, **NORMALISED, **twin.options}
     loader = FastLoader(Mixed((torch.zeros(2, 3, 40, 50, dtype=torch.uint8), 2)), **options)
     for _ in range(2):

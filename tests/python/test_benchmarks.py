@@ -13,14 +13,14 @@ import pytest
 from pictures import pixels, save_jpeg
 from PIL import Image
 
-from fastloader import _extension
-from fastloader.bench import comparison, plots, suite, tables
-from fastloader.bench.scenarios import SCENARIOS
-from fastloader.cli import bench
+from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
+from fastloader.cli.bench import command as bench
+from fastloader.cli.bench import comparison, plots, suite, tables
+from fastloader.cli.bench.scenarios import SCENARIOS
 from support import PACKAGE_ROOT, run_script
 
-native = _extension.load()
+native = extension.load()
 pytestmark = pytest.mark.skipif(native is None, reason="the native module is not in use")
 
 PLOTS = ["throughput", "scaling", "latency", "memory"]
@@ -176,13 +176,13 @@ def test_another_interpreter_gets_this_package_and_nothing_beside_it(tmp_path, m
     """Beside it may lie a torch and a Pillow that are not that interpreter's."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
     settings = SimpleNamespace(work=str(tmp_path))
-    from fastloader.bench import contender
+    from fastloader.cli.bench import contender
 
     for foreign in (False, True):
         paths = contender._environment(settings, foreign)["PYTHONPATH"].split(":")
         assert [path.name for path in (tmp_path / "package").iterdir()] == ["fastloader"]
         assert paths == [str(tmp_path / "package")] + [str(tmp_path / "mine")] * (not foreign)
-    code = "import fastloader.bench.process; print(fastloader.__file__)"
+    code = "import fastloader.cli.bench.process; print(fastloader.__file__)"
     said = subprocess.run(
         [sys.executable, "-c", code],
         env=contender._environment(settings, True),

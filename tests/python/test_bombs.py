@@ -22,8 +22,10 @@ from torch.utils.data import DataLoader
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._files import FolderFiles
-from fastloader.datasets import ImageFolder, _jpeg_work, _pillow
+from fastloader._core.sources.images.stores.lmdb import FolderFiles
+from fastloader.datasets import ImageFolder
+from fastloader.transforms import _pillow
+from fastloader.transforms._pillow import jpeg_work
 
 CHAIN = T.Resize((24, 20))
 HUGE = progressive(8000, 8000, 5000)  # a minute
@@ -33,7 +35,7 @@ LIMIT = 2 * 89478485  # pixels
 FOR_PILLOW = progressive(8000, 8000, 5000, arithmetic=True)
 
 needs_native = pytest.mark.skipif(
-    fastloader._extension.load() is None, reason="needs the native module"
+    fastloader._core.machine.extension.load() is None, reason="needs the native module"
 )
 
 
@@ -194,13 +196,13 @@ def test_real_pictures_have_few_scans(tmp_path):
         path = tmp_path / f"{name}.jpg"
         save_jpeg(rng, path, mode=mode, **options)
         data = path.read_bytes()
-        assert _jpeg_work.excess(data, LIMIT) is None, name
+        assert jpeg_work.excess(data, LIMIT) is None, name
         # Wherever the bytes end.
         for cut in rng.sample(range(len(data)), 20):
-            assert _jpeg_work.excess(data[:cut], LIMIT) is None, name
+            assert jpeg_work.excess(data[:cut], LIMIT) is None, name
     for noise in range(50):
         data = b"\xff\xd8\xff" + random.Random(noise).randbytes(3000)
-        _jpeg_work.excess(data, LIMIT)
+        jpeg_work.excess(data, LIMIT)
 
 
 def test_what_looks_like_a_scan_in_a_segment_is_none():
@@ -209,16 +211,16 @@ def test_what_looks_like_a_scan_in_a_segment_is_none():
     picture(random.Random(1), 60, 50).save(
         buffer, "JPEG", progressive=True, comment=b"\xff\xda" * 500
     )
-    assert _jpeg_work.excess(buffer.getvalue(), LIMIT) is None
+    assert jpeg_work.excess(buffer.getvalue(), LIMIT) is None
     assert _pillow.decoded_rgb(io.BytesIO(buffer.getvalue())).size == (60, 50)
 
 
 @pytest.mark.parametrize("scans", [99, 100, 101, 400])
 def test_both_decoders_count_alike(tmp_path, scans):
     dataset = folder(tmp_path, progressive(40, 30, scans))
-    reason = _jpeg_work.excess(progressive(40, 30, scans), LIMIT)
+    reason = jpeg_work.excess(progressive(40, 30, scans), LIMIT)
     assert (reason is None) == (scans <= 100)
-    if fastloader._extension.load() is None:
+    if fastloader._core.machine.extension.load() is None:
         return
     loader = FastLoader(dataset, 5)
     if reason is None:

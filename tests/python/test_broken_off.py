@@ -9,8 +9,10 @@ from interrupts import interrupts
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from exact import normalised, same_bits
-from fastloader import FastLoader, _engine, _streams
-from fastloader._engine_iterator import EngineIterator, Epoch
+from fastloader import FastLoader
+from fastloader._core.delivery import streams
+from fastloader._core.delivery.engine import engine as ring_engine
+from fastloader._core.delivery.engine.iterator import EngineIterator, Epoch
 from support import MEAN, STD, Pictures
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
@@ -35,8 +37,8 @@ class OutOfMemory:
         self.calls = 0
         self.full = lambda: False
         kind, name = {
-            "twin": (_engine.Engine, "make_credit"),
-            "streams": (_streams.StreamDelivery, "_issue"),
+            "twin": (ring_engine.Engine, "make_credit"),
+            "streams": (streams.StreamDelivery, "_issue"),
         }[way.name]
         real = getattr(kind, name)
 
@@ -199,13 +201,13 @@ def test_ctrl_c_anywhere(twin, monkeypatch, call, when, workers):
         pytest.skip("on the pump's thread, which gets no signals")
     data = Pictures(12, seed=73)
     due = interrupts(monkeypatch, *call, when)
-    make_engine = _engine.Engine.__init__
+    make_engine = ring_engine.Engine.__init__
 
     def make_watched(engine, *args):
         make_engine(engine, *args)
         engine.prefetcher = Prefetcher(engine.prefetcher)
 
-    monkeypatch.setattr(_engine.Engine, "__init__", make_watched)
+    monkeypatch.setattr(ring_engine.Engine, "__init__", make_watched)
     for times in (1, 2):
         hits = 0
         for at in range(6):
@@ -290,7 +292,7 @@ def test_without_memory_for_a_second_batch_nothing_is_tried_ahead(device_way, mo
     held = []  # the batch that the loop has, from the moment that it is the loop's
     kind, name = {
         "twin": (EngineIterator, "_put_together"),
-        "streams": (_streams.StreamDelivery, "hand_over"),
+        "streams": (streams.StreamDelivery, "hand_over"),
     }[device_way.name]
     hand_over = getattr(kind, name)
 

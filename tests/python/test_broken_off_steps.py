@@ -8,14 +8,18 @@ from pictures import plain_folder
 from torch.utils.data import TensorDataset
 
 import fastloader
-from fastloader import FastLoader, _array_iterator, _arrays, _cpu, _images, _streams
+from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._augmentation import Augmentation, EpochDraws, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws, RandomErasing
+from fastloader._core.delivery import cpu, streams
+from fastloader._core.sources.arrays import iterator as array_iterator
+from fastloader._core.sources.arrays import recognize as arrays
+from fastloader._core.sources.images import iterator as image_iterator
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures
 
 needs_native = pytest.mark.skipif(
-    fastloader._extension.load() is None, reason="needs the native module"
+    fastloader._core.machine.extension.load() is None, reason="needs the native module"
 )
 DELIVERED = {"mean": MEAN, "std": STD, "device": "cpu"}
 
@@ -47,17 +51,17 @@ def gathered_ahead(root):
 
 
 STEPS = [
-    ("cpu", of_pictures, _cpu.CpuDelivery, "deliver"),
+    ("cpu", of_pictures, cpu.CpuDelivery, "deliver"),
     ("cpu", erased, EpochDraws, "next"),
-    ("streams", of_pictures, _streams.StreamDelivery, "load"),
-    ("streams", of_pictures, _streams.StreamDelivery, "issue"),
+    ("streams", of_pictures, streams.StreamDelivery, "load"),
+    ("streams", of_pictures, streams.StreamDelivery, "issue"),
     ("streams", erased, EpochDraws, "next"),
     ("twin", erased, EpochDraws, "next"),
-    ("cpu", of_arrays, _arrays.Arrays, "collated"),
-    ("cpu", gathered_ahead, _array_iterator.ArrayIterator, "_begin"),
-    ("cpu", gathered_ahead, _array_iterator.ArrayIterator, "_finish"),
-    ("cpu", of_files, _images.Submitted, "__init__"),
-    ("cpu", of_files, _images.ImageIterator, "_finished"),
+    ("cpu", of_arrays, arrays.Arrays, "collated"),
+    ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_begin"),
+    ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_finish"),
+    ("cpu", of_files, image_iterator.Submitted, "__init__"),
+    ("cpu", of_files, image_iterator.ImageIterator, "_finished"),
 ]
 
 

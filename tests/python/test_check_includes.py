@@ -160,7 +160,10 @@ def test_a_file_has_a_layer(tmp_path, place):
     ],
 )
 def test_torch_cuda_is_touched_in_one_file(tmp_path, code):
-    tree(tmp_path, {"fastloader/loader.py": f"\n{code}\n", "fastloader/_torch.py": f"{code}\n"})
+    tree(
+        tmp_path,
+        {"fastloader/loader.py": f"\n{code}\n", "fastloader/_core/machine/devices.py": f"{code}\n"},
+    )
     (message,) = check_includes.check(tmp_path)
     assert message.startswith("fastloader/loader.py:2: torch.cuda")
 

@@ -13,9 +13,11 @@ import torch
 from pictures import upstream_pillow
 from PIL import Image
 
-from fastloader.cli import demo, pictures, table, training
+from fastloader.cli import pictures
 from fastloader.cli.__main__ import main
-from fastloader.cli.process_memory import PeakMemory, held_by
+from fastloader.cli.demo import command as demo
+from fastloader.cli.demo import table, training
+from fastloader.cli.demo.process_memory import PeakMemory, held_by
 from support import HANG, PACKAGE_ROOT, eventually, run_script
 
 RUN = """
@@ -187,7 +189,7 @@ def test_the_comparison_takes_the_native_path_and_finds_equal_pixels(tmp_path):
 
 def test_the_comparison_sees_a_difference(tmp_path, monkeypatch):
     make_folder(tmp_path, ["a"], per_class=3, extension="jpg")
-    from fastloader.cli.training import DataLoader
+    from fastloader.cli.demo.training import DataLoader
 
     def darker(dataset, batch_size):
         for images, labels in DataLoader(dataset, batch_size):

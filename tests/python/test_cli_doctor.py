@@ -6,10 +6,11 @@ import types
 
 import pytest
 
-from fastloader import _extension
-from fastloader.cli import doctor, probes
+from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
-from fastloader.cli.advice import advise, size
+from fastloader.cli.doctor import command as doctor
+from fastloader.cli.doctor import probes
+from fastloader.cli.doctor.advice import advise, size
 from support import run_script
 
 GIB = 1 << 30
@@ -243,7 +244,7 @@ def test_native_module_that_answers_with_an_error(monkeypatch):
         raise ValueError("ISA=x is not available\nand more")
 
     broken = types.SimpleNamespace(build_info=fails, cuda_info=fails, __file__="x.so")
-    monkeypatch.setattr(_extension, "load", lambda: broken)
+    monkeypatch.setattr(extension, "load", lambda: broken)
     report = probes.survey()
     assert report["build"] == {"error": "ValueError: ISA=x is not available"}
     assert report["cuda"] == {"error": "ValueError: ISA=x is not available"}

@@ -13,7 +13,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 import fastloader
-from fastloader import DevicePrefetcher, FastLoader, _arrays, _images, transforms
+from fastloader import DevicePrefetcher, FastLoader, transforms
+from fastloader._core.sources.arrays import recognize as array_rows
+from fastloader._core.sources.images import iterator as image_iterator
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, children, eventually, nothing_left_running, running
 
@@ -265,7 +267,7 @@ class Gate:
 @pytest.mark.parametrize("name", PYTHON_WAYS)
 def test_close_while_arrays_are_gathered(enter_way, monkeypatch, name, options, close):
     loader = arrays(**options, **({} if name == "none" else enter_way(name).options))
-    gate = Gate(monkeypatch, _arrays.Arrays, "collated")
+    gate = Gate(monkeypatch, array_rows.Arrays, "collated")
     consumer = Consumer(iter(loader))
     assert gate.reached.wait(60)
     closing = threading.Thread(target=close, args=[loader, consumer.iterator])
@@ -283,7 +285,7 @@ def test_close_while_pictures_are_decoded(enter_way, monkeypatch, pictures, name
     loader = native_images(pictures, **delivery(enter_way, name))
     list(loader)
     iterator = iter(loader)
-    gate = Gate(monkeypatch, _images.ImageIterator, where)
+    gate = Gate(monkeypatch, image_iterator.ImageIterator, where)
     consumer = Consumer(iterator)
     assert gate.reached.wait(60)
     closing = threading.Thread(target=close, args=[loader, consumer.iterator])

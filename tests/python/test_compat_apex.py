@@ -7,7 +7,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from exact import normalised, same_bits
-from fastloader import FastLoader, _torch
+from fastloader import FastLoader
+from fastloader._core.machine import devices
 from fastloader.compat.apex import data_prefetcher
 from support import MEAN, STD, Pictures, expected, nothing_left_running, running
 
@@ -141,7 +142,7 @@ def test_early_break_with_persistent_workers(way):
 
 
 def test_auto_device_without_an_accelerator():
-    if _torch.accelerator_type() is not None:
+    if devices.accelerator_type() is not None:
         pytest.skip("there is an accelerator")
     prefetcher = data_prefetcher(DataLoader(DATA, batch_size=4))
     assert prefetcher.device.type == "cpu" and prefetcher.stream is None

@@ -6,7 +6,8 @@ import torch
 from pictures import import_timm, plain_folder
 from torch.utils.data import DataLoader
 
-from fastloader import FastLoader, _torch
+from fastloader import FastLoader
+from fastloader._core.machine import devices
 from fastloader.compat import timm as ours
 from support import MEAN, STD, Pictures, expected
 
@@ -79,7 +80,7 @@ def test_prefetch_loader_takes_a_loader_that_delivers():
 
 
 def test_default_device_without_gpu():
-    if _torch.accelerator_type() is not None:
+    if devices.accelerator_type() is not None:
         pytest.skip("there is an accelerator")
     loader = ours.PrefetchLoader(DataLoader(Pictures(4), 2))
     assert loader.device == torch.device("cpu") and len(list(loader)) == 2

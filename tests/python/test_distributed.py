@@ -11,7 +11,8 @@ from pictures import plain_folder
 from torch.utils.data import DistributedSampler
 from torchrun import torchrun
 
-from fastloader import FastLoader, _distributed
+from fastloader import FastLoader
+from fastloader._core.order import shards
 from support import Pictures, Stream
 
 
@@ -178,7 +179,7 @@ def test_a_pictures_crop_does_not_depend_on_the_ranks(tmp_path, root):
     torch.manual_seed(100 + 7 * RANK)
     loader = make(1)
     list(loader), list(loader)
-    report({k: loader.replay(k) for k in _distributed.share(loader.sampler, 1)})
+    report({k: loader.replay(k) for k in shards.share(loader.sampler, 1)})
     """
     two, one = (
         torchrun(tmp_path, 2, PICTURES + source, root),
@@ -226,7 +227,7 @@ def test_ranks_that_disagree_are_told(tmp_path):
 def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
     """The absent rank waits at a barrier that is no part of fastloader."""
     source = """
-    _distributed.PATIENCE = 1.0
+    shards.PATIENCE = 1.0
     loader = FastLoader(Pictures(8), 2, distributed="pad")
     if RANK == ARGUMENT:
         dist.barrier()
@@ -246,7 +247,7 @@ def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
 
 def test_threads_are_divided_between_the_ranks_of_a_machine(tmp_path):
     source = """
-    from fastloader import _autotune as module
+    from fastloader._core.tuning import threads as module
     module.available_threads = lambda: 8
     by_launcher = module.own_threads()
     del os.environ["LOCAL_WORLD_SIZE"]
@@ -287,9 +288,9 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
     here = threading.local()
     Ranks(monkeypatch, 2, 0)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: here.rank)
-    monkeypatch.setattr(_distributed, "_ranks_here", None)
+    monkeypatch.setattr(shards, "_ranks_here", None)
     rounds = {}
-    monkeypatch.setattr(_distributed, "_rounds", rounds)
+    monkeypatch.setattr(shards, "_rounds", rounds)
 
     def attempt(length):
         rounds[store] = itertools.repeat(0)
@@ -297,7 +298,7 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
 
         def run(rank):
             here.rank = rank
-            agreed[rank] = _distributed.agree({"length": length}, 10 * length + rank)
+            agreed[rank] = shards.agree({"length": length}, 10 * length + rank)
 
         threads = [threading.Thread(target=run, args=(rank,)) for rank in (1, 0)]
         for thread in threads:
@@ -329,7 +330,7 @@ def test_shares_are_distributed_samplers(monkeypatch, world, count, shuffle):
     for rank in range(world):
         Ranks(monkeypatch, world, rank)
         for policy in ("pad", "drop"):
-            ours = _distributed.ShardSampler(range(count), shuffle, 3, policy)
+            ours = shards.ShardSampler(range(count), shuffle, 3, policy)
             theirs = DistributedSampler(
                 range(count), world, rank, shuffle=shuffle, seed=3, drop_last=policy == "drop"
             )
@@ -351,8 +352,8 @@ def test_any_sequence_of_world_sizes_gives_every_sample_once(monkeypatch):
             world, step = rng.randint(1, 6), rng.randint(1, 8)
             for rank in range(world):
                 Ranks(monkeypatch, world, rank)
-                sampler = _distributed.ShardSampler(range(count), True, 1, "exact")
-                given += _distributed.share(sampler, epoch, start)[:step]
+                sampler = shards.ShardSampler(range(count), True, 1, "exact")
+                given += shards.share(sampler, epoch, start)[:step]
             start += step * world
         assert sorted(given) == list(range(count)), seed
 

@@ -12,7 +12,8 @@ import types
 import pytest
 import torch
 
-from fastloader import Error, FastLoader, _distributed
+from fastloader import Error, FastLoader
+from fastloader._core.order import shards
 
 LONG = os.environ.get("FASTLOADER_LONG") == "1"
 
@@ -38,11 +39,11 @@ class Ranks:
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda: self.here.world)
         monkeypatch.setattr(torch.distributed, "get_rank", lambda: self.here.rank)
-        monkeypatch.setattr(_distributed, "_ranks_here", None)
-        monkeypatch.setattr(_distributed, "_rounds", {})
+        monkeypatch.setattr(shards, "_ranks_here", None)
+        monkeypatch.setattr(shards, "_rounds", {})
 
     def run(self, world, work):
-        _distributed._rounds[self.store] = itertools.repeat(next(self.round))
+        shards._rounds[self.store] = itertools.repeat(next(self.round))
         done = [None] * world
 
         def become(rank):

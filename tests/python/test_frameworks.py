@@ -16,8 +16,12 @@ import torch
 from pictures import import_torchvision, plain_folder
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
-from fastloader import Error, FastLoader, _autotune, _delivery, _torch, _trainers, transforms
-from fastloader._distributed import ShardSampler
+from fastloader import Error, FastLoader, transforms
+from fastloader._core.delivery import delivery
+from fastloader._core.machine import devices
+from fastloader._core.order import trainers
+from fastloader._core.order.shards import ShardSampler
+from fastloader._core.tuning import threads as tuning
 from fastloader.compat.timm import ImageDataset, create_loader
 from fastloader.datasets import ImageFolder
 from support import HANG, MEAN, STD, Pictures, labels, same
@@ -106,12 +110,12 @@ def test_any_other_function_runs_in_workers():
 
 
 def test_auto_is_remembered_by_the_number(monkeypatch):
-    monkeypatch.setattr(_autotune, "available_threads", lambda: 3)
+    monkeypatch.setattr(tuning, "available_threads", lambda: 3)
     loader = FastLoader(Pictures(5), 2, num_workers="auto")
     assert loader.num_workers == 3 and isinstance(loader.num_workers, int)
     assert f"{loader.num_workers}" == str(loader.num_workers) == "3"
     # Somewhere else there are other processors.
-    monkeypatch.setattr(_autotune, "available_threads", lambda: 1)
+    monkeypatch.setattr(tuning, "available_threads", lambda: 1)
     for again in (rebuilt(loader), rebuilt(rebuilt(loader))):
         assert again.num_workers == 1
         assert again.stats()["auto"]["num_workers"]["chosen"] == 1
@@ -154,7 +158,7 @@ def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for name in ("is_available", "current_device", "_lazy_init", "get_device_name"):
         monkeypatch.setattr(torch.cuda, name, start)
-    monkeypatch.setattr(_torch, "accelerator_type", start)
+    monkeypatch.setattr(devices, "accelerator_type", start)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda", 0), "auto"])
@@ -164,9 +168,9 @@ def test_the_constructor_does_not_start_cuda(two_gpus, monkeypatch, device):
     copied = pickle.loads(pickle.dumps(loader))
     asked = []
     monkeypatch.setattr(
-        _torch, "resolve_device", lambda name: asked.append(name) or torch.device("cpu")
+        devices, "resolve_device", lambda name: asked.append(name) or torch.device("cpu")
     )
-    monkeypatch.setattr(_delivery._torch, "forced_backend", lambda: "")
+    monkeypatch.setattr(delivery.devices, "forced_backend", lambda: "")
     for each in (loader, copied):
         asked.clear()
         assert labels(each) == labels(each) == [[0, 1], [2, 3]]
@@ -195,9 +199,9 @@ def test_a_device_without_a_number_is_the_current_one_when_it_is_resolved(monkey
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
-    assert _torch.resolve_device("cuda") == torch.device("cuda", 1)
-    assert _torch.resolve_device("cuda:0") == torch.device("cuda", 0)
-    assert _torch.check_device("cuda") == torch.device("cuda")
+    assert devices.resolve_device("cuda") == torch.device("cuda", 1)
+    assert devices.resolve_device("cuda:0") == torch.device("cuda", 0)
+    assert devices.check_device("cuda") == torch.device("cuda")
 
 
 # --- Fabric --------------------------------------------------------------------------------------
@@ -259,7 +263,7 @@ def test_a_fabric_that_counts_otherwise_is_named(monkeypatch):
     wrapper._dataloader = FastLoader(Pictures(4), 2)
     with pytest.raises(Error, match="keeps its count of epochs elsewhere"):
         list(wrapper)
-    assert _trainers.fabrics_epoch(wrapper._dataloader) is None
+    assert trainers.fabrics_epoch(wrapper._dataloader) is None
 
 
 # --- sharding twice ------------------------------------------------------------------------------

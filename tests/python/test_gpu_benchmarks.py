@@ -10,13 +10,13 @@ import sys
 import pytest
 import torch
 
-from fastloader import _extension
+from fastloader._core.machine import extension
 from support import HANG, PACKAGE_ROOT
 
 FOLDER = PACKAGE_ROOT / "benchmarks" / "gpu"
 if not FOLDER.is_dir():
     pytest.skip("needs the source tree", allow_module_level=True)
-pytestmark = pytest.mark.skipif(_extension.load() is None, reason="the native module is not in use")
+pytestmark = pytest.mark.skipif(extension.load() is None, reason="the native module is not in use")
 
 DTYPES, LAYOUTS = ("float32", "float16", "bfloat16"), ("NCHW", "channels_last")
 SPREAD = {"median", "min", "max"}
@@ -162,7 +162,7 @@ def test_a_kernel_that_leaves_something_out_is_not_timed(module):
 
 
 def test_the_device_stage_refuses_what_the_backend_does():
-    native = _extension.load()
+    native = extension.load()
     spec = native.NormalizeSpec(
         nchw=(1, 1, 2, 8), in_nhwc=True, out_nhwc=True, dtype="float32", scale=[1.0], bias=[0.0]
     )

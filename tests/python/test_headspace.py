@@ -7,7 +7,8 @@ import weakref
 import pytest
 import torch
 
-from fastloader import FastLoader, _headspace
+from fastloader import FastLoader
+from fastloader._core.observation import headspace
 from support import MEAN, STD, Pictures, same
 
 
@@ -58,13 +59,13 @@ def test_the_report_says_what_there_is_to_win(way):
 
 
 def test_what_a_step_takes_is_in_it_and_what_a_copy_takes_is_not(monkeypatch, way):
-    real = _headspace.cloned
+    real = headspace.cloned
 
     def slow_copy(batch):
         time.sleep(0.05)
         return real(batch)
 
-    monkeypatch.setattr(_headspace, "cloned", slow_copy)
+    monkeypatch.setattr(headspace, "cloned", slow_copy)
     with make(Pictures(4)) as loader:
         space = loader.headspace(batches=5)
         for _ in space:
@@ -128,7 +129,7 @@ def test_nested_batches_and_objects():
 
 def test_a_device_is_waited_for_twice(monkeypatch):
     waits = []
-    monkeypatch.setattr(_headspace._torch, "synchronize", waits.append)
+    monkeypatch.setattr(headspace.devices, "synchronize", waits.append)
     with make(Pictures(8)) as loader:
         for _ in loader.headspace(batches=30):
             pass

@@ -17,7 +17,9 @@ from PIL import Image, ImageFile, features
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader.datasets import ImageFolder, _jpeg_work, _pillow
+from fastloader.datasets import ImageFolder
+from fastloader.transforms import _pillow
+from fastloader.transforms._pillow import jpeg_work
 from support import HANG
 
 SMALL = progressive(16, 16, 400)
@@ -125,16 +127,16 @@ def test_strips_that_overlap_are_refused():
 
 def test_the_bound_of_scans_rises_with_the_limit_of_pixels():
     pillows = 2 * 89478485
-    assert _jpeg_work.excess(progressive(12000, 12000, 14), pillows) is None
-    reason = _jpeg_work.excess(progressive(12000, 12000, 15), pillows)
+    assert jpeg_work.excess(progressive(12000, 12000, 14), pillows) is None
+    reason = jpeg_work.excess(progressive(12000, 12000, 15), pillows)
     assert (
         f"12000x12000 pixels has more than 14 scans; 100 are the most, and {1 << 31} for" in reason
     )
     assert "jpegtran" in reason
-    assert _jpeg_work.excess(progressive(12000, 12000, 15), 2 * pillows) is None
-    assert _jpeg_work.excess(progressive(60000, 60000, 12), 60000 * 60000) is None
-    assert "than 12 scans" in _jpeg_work.excess(progressive(60000, 60000, 13), 60000 * 60000)
-    assert "than 14 scans" in _jpeg_work.excess(progressive(12000, 12000, 15), 0)  # a lowered limit
+    assert jpeg_work.excess(progressive(12000, 12000, 15), 2 * pillows) is None
+    assert jpeg_work.excess(progressive(60000, 60000, 12), 60000 * 60000) is None
+    assert "than 12 scans" in jpeg_work.excess(progressive(60000, 60000, 13), 60000 * 60000)
+    assert "than 14 scans" in jpeg_work.excess(progressive(12000, 12000, 15), 0)  # a lowered limit
 
 
 class Unseekable(io.RawIOBase):
@@ -198,7 +200,9 @@ def mutated(rng, data):
     return bytes(data)
 
 
-@pytest.mark.skipif(fastloader._extension.load() is None, reason="needs the native module")
+@pytest.mark.skipif(
+    fastloader._core.machine.extension.load() is None, reason="needs the native module"
+)
 def test_both_countings_agree(monkeypatch):
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
@@ -212,9 +216,9 @@ def test_both_countings_agree(monkeypatch):
     kept += [restarting(16, 16, 9), repeating(16, 16, 9), progressive(20, 20, 4, arithmetic=True)]
     for _ in range(3000):
         data = mutated(rng, rng.choice(kept))
-        native = fastloader._extension.load().jpeg_scans(data)
+        native = fastloader._core.machine.extension.load().jpeg_scans(data)
         several += native[2] > 1
-        assert native == _jpeg_work.scans_in_python(data), (seed, data)
+        assert native == jpeg_work.scans_in_python(data), (seed, data)
     assert several > 1000  # or they are not put to the test
     for data in [
         b"",
@@ -224,7 +228,9 @@ def test_both_countings_agree(monkeypatch):
         b"\xff\xd8\xff\xda",
         b"\xff\xd8\xff\xda\0",
     ]:
-        assert fastloader._extension.load().jpeg_scans(data) == _jpeg_work.scans_in_python(data)
+        assert fastloader._core.machine.extension.load().jpeg_scans(
+            data
+        ) == jpeg_work.scans_in_python(data)
 
 
 def test_without_the_native_module_it_is_counted_too(tmp_path):
@@ -234,7 +240,7 @@ def test_without_the_native_module_it_is_counted_too(tmp_path):
     code = """
         import os, sys
         from PIL import Image
-        from fastloader.datasets import _pillow
+        from fastloader.transforms import _pillow
         root = sys.argv[1]
         for name in sorted(os.listdir(root)):
             if name == "fine":
@@ -259,9 +265,9 @@ def test_without_the_native_module_it_is_counted_too(tmp_path):
 )
 def test_counting_takes_as_long_as_reading(filler):
     """It took 13 seconds for 9 MiB of the first."""
-    counts = [(_jpeg_work.scans_in_python, 1 << 20)]
-    if fastloader._extension.load() is not None:
-        counts.append((_jpeg_work.scans, 8 << 20))
+    counts = [(jpeg_work.scans_in_python, 1 << 20)]
+    if fastloader._core.machine.extension.load() is not None:
+        counts.append((jpeg_work.scans, 8 << 20))
     for count, size in counts:
         data = b"\xff\xd8" + filler * (size // len(filler))
         begun = time.thread_time()

@@ -571,9 +571,9 @@ def test_ctrl_c(root, backend, tmp_path):
     (folder / "empty.jpg").touch()
     source = textwrap.dedent(START) + textwrap.dedent("""
         import threading
-        from fastloader import _files
+        from fastloader._core.sources.images.stores import lmdb as stores
 
-        _files.open_rgb = lambda path: threading.Event().wait()
+        stores.open_rgb = lambda path: threading.Event().wait()
         it = iter(loader)
         print("ready", flush=True)
         try:

@@ -9,8 +9,9 @@ from pictures import import_torchvision, plain_folder, script
 from torch.utils.data import ConcatDataset, Subset
 
 import fastloader
-from fastloader import FastLoader, _engine
+from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader._core.delivery.engine import engine
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, resident_bytes, same
 
@@ -53,7 +54,7 @@ def test_epochs_that_end_early_spoil_nothing(crops, twin, monkeypatch):
     """Slots that threads still write into are not given to the next epoch."""
     reference = epoch(FastLoader(crops, 4, shuffle=True, mean=MEAN))
     rng = random.Random(1)
-    monkeypatch.setattr(_engine, "_twin_options", {"twin_delay_seed": 7})
+    monkeypatch.setattr(engine, "_twin_options", {"twin_delay_seed": 7})
     loader = FastLoader(crops, 4, shuffle=True, num_workers=3, device="cpu", mean=MEAN)
     for _ in range(30):
         iterator = iter(loader)
@@ -82,7 +83,7 @@ def test_a_batch_that_is_refused_is_told_in_its_place(crops, twin):
 
 
 def test_batches_too_large_for_a_slot(crops, twin, monkeypatch):
-    monkeypatch.setattr(_engine, "max_slot_bytes", lambda depth: 5000)
+    monkeypatch.setattr(engine, "max_slot_bytes", lambda depth: 5000)
     batches = [[0, 1], list(range(20)), [2, 3], [99], list(range(21)), [4]]
     iterator = iter(FastLoader(crops, batch_sampler=batches, device="cpu", mean=MEAN))
     for batch in batches:
@@ -199,13 +200,13 @@ def test_a_data_set_is_not_kept_alive(root):
     dataset = ImageFolder(root, T.Resize((8, 9)))
     subset = Subset(dataset, [1, 2])
     list(FastLoader(subset, 2))
-    from fastloader import _lowering
+    from fastloader._core.sources.images.recognize import native_images as recognize
 
-    before = len(_lowering._last_time)
-    assert subset in _lowering._last_time
+    before = len(recognize._last_time)
+    assert subset in recognize._last_time
     del subset
     gc.collect()
-    assert len(_lowering._last_time) == before - 1
+    assert len(recognize._last_time) == before - 1
 
 
 def test_memory_is_constant_after_the_first_epoch(tmp_path, device):

@@ -11,11 +11,11 @@ from pathlib import Path
 import PIL
 import pytest
 
-from fastloader import _extension
+from fastloader._core.machine import extension
 from support import HANG
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or _extension.load() is None, reason="LD_PRELOAD before a native module"
+    sys.platform != "linux" or extension.load() is None, reason="LD_PRELOAD before a native module"
 )
 
 # Decodes parts and whole pictures natively and by Pillow, and prints what differs or is left to Pillow.
@@ -23,10 +23,10 @@ DECODE = """
 import ctypes, io, random, sys
 import numpy as np
 from PIL import Image
-from fastloader import _extension
+from fastloader._core.machine import extension
 from fastloader.errors import Error
 
-native = _extension.load()
+native = extension.load()
 rng = random.Random(int(sys.argv[2]))
 numbers = np.random.default_rng(int(sys.argv[2]))
 
@@ -142,7 +142,7 @@ def pillows_libjpeg():
     """libjpeg-turbo 3 of the same interface as ours, as Pillow's wheels bring it along."""
     libraries = Path(PIL.__file__).parent.parent / "pillow.libs"
     found = sorted(libraries.glob("libjpeg-*.so.62.[4-9]*"))
-    loaded = _extension.load().build_info()["jpeg"]["runtime"]
+    loaded = extension.load().build_info()["jpeg"]["runtime"]
     if not found or not re.match("6b ", loaded):
         pytest.skip("Pillow brings no libjpeg that could be loaded instead of ours")
     return found[0]

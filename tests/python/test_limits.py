@@ -5,8 +5,10 @@ import os
 import pytest
 from pictures import plain_folder
 
-from fastloader import FastLoader, _autotune, _limits
+from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader._core.machine import limits
+from fastloader._core.tuning import threads as tuning
 from fastloader.datasets import ImageFolder
 
 
@@ -34,8 +36,8 @@ def test_cgroup_2_takes_the_narrowest_of_the_nested_groups(tmp_path):
         "job/memory.max": "1073741824",
     }
     group(tmp_path, "0::/job/step\n", files)
-    assert _limits.cpu_quota(tmp_path) == 2.5
-    assert _limits.memory_limit(tmp_path) == 1 << 30
+    assert limits.cpu_quota(tmp_path) == 2.5
+    assert limits.memory_limit(tmp_path) == 1 << 30
 
 
 def test_cgroup_1_in_a_container_that_does_not_see_its_own_path(tmp_path):
@@ -45,8 +47,8 @@ def test_cgroup_1_in_a_container_that_does_not_see_its_own_path(tmp_path):
         "memory/memory.limit_in_bytes": "536870912",
     }
     group(tmp_path, "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n", files)
-    assert _limits.cpu_quota(tmp_path) == 1.5
-    assert _limits.memory_limit(tmp_path) == 1 << 29
+    assert limits.cpu_quota(tmp_path) == 1.5
+    assert limits.memory_limit(tmp_path) == 1 << 29
 
 
 def test_memory_that_a_group_holds_is_not_to_be_had(tmp_path):
@@ -57,9 +59,9 @@ def test_memory_that_a_group_holds_is_not_to_be_had(tmp_path):
         "job/memory.stat": "anon 350000\ninactive_file 300000\nactive_file 100000\nodd line here",
     }
     group(tmp_path, "0::/job/step\n", files)
-    assert _limits.available_memory(tmp_path) == 600_000
+    assert limits.available_memory(tmp_path) == 600_000
     (tmp_path / "proc/meminfo").write_text("MemTotal: 900 kB\nMemAvailable: 500 kB\n")
-    assert _limits.available_memory(tmp_path) == 500 * 1024
+    assert limits.available_memory(tmp_path) == 500 * 1024
 
 
 def test_memory_of_version_1_in_use(tmp_path):
@@ -69,11 +71,11 @@ def test_memory_of_version_1_in_use(tmp_path):
         "memory/memory.stat": "active_file 1\ntotal_active_file 100\ntotal_inactive_file 0",
     }
     group(tmp_path, "4:memory:/docker/abc\n", files)
-    assert _limits.available_memory(tmp_path) == 0
+    assert limits.available_memory(tmp_path) == 0
 
 
 def test_memory_is_guessed_where_nothing_tells(tmp_path):
-    assert _limits.available_memory(tmp_path) == 1 << 30
+    assert limits.available_memory(tmp_path) == 1 << 30
 
 
 def test_no_limit_in_either_version(tmp_path):
@@ -83,13 +85,13 @@ def test_no_limit_in_either_version(tmp_path):
         "memory/memory.limit_in_bytes": "9223372036854771712",
     }
     group(tmp_path, "2:cpu:/\n1:memory:/\n", files)
-    assert _limits.cpu_quota(tmp_path) is None
-    assert _limits.memory_limit(tmp_path) is None
+    assert limits.cpu_quota(tmp_path) is None
+    assert limits.memory_limit(tmp_path) is None
 
 
 def test_no_cgroup_files_at_all(tmp_path):
-    assert _limits.cpu_quota(tmp_path) is None
-    assert _limits.memory_limit(tmp_path) is None
+    assert limits.cpu_quota(tmp_path) is None
+    assert limits.memory_limit(tmp_path) is None
 
 
 VERSION_1 = "3:cpu,cpuacct:/batch/job\n"
@@ -132,11 +134,11 @@ VERSION_1 = "3:cpu,cpuacct:/batch/job\n"
 )
 def test_threads_are_the_smaller_of_affinity_and_quota(tmp_path, eight, membership, files, wanted):
     group(tmp_path, membership, files)
-    assert _limits.available_threads(tmp_path) == wanted
+    assert limits.available_threads(tmp_path) == wanted
 
 
 def test_a_loader_takes_as_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(_autotune, "available_threads", lambda: 5)
+    monkeypatch.setattr(tuning, "available_threads", lambda: 5)
     dataset = ImageFolder(plain_folder(tmp_path, 3), T.Resize((8, 8)))
     made = FastLoader(dataset, 2)
     if not made.plan().startswith("native images"):

@@ -11,8 +11,9 @@ import torch
 from pictures import plain_folder, random_folder
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
-from fastloader import FastLoader, _files
+from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader._core.sources.images.stores import lmdb as stores
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.datasets._lmdb_file import EXTENTS, decode_record, key_of
@@ -84,7 +85,7 @@ def test_two_loaders_over_one_concatenation(packed, monkeypatch):
     def refuse(_self, index):
         raise AssertionError(f"record {index} went through Pillow")
 
-    monkeypatch.setattr(_files.PackedFiles, "open_rgb", refuse)
+    monkeypatch.setattr(stores.PackedFiles, "open_rgb", refuse)
     joined = ConcatDataset([LMDBDataset(str(plain) + ".lmdb", CHAIN) for _ in range(2)])
     train = iter(FastLoader(Subset(joined, range(0, 20)), batch_size=4))
     next(train)

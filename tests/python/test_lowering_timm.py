@@ -20,8 +20,9 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from exact import normalised, same_bits
-from fastloader import FastLoader, _geometry
+from fastloader import FastLoader
 from fastloader.datasets import ImageFolder
+from fastloader.transforms import _geometry
 from support import same
 
 PLAIN = {"color_jitter": None}

@@ -9,10 +9,11 @@ from pictures import plain_folder
 from torch.utils.data import TensorDataset
 
 from exact import normalised, same_bits
-from fastloader import DevicePrefetcher, FastLoader, _torch
-from fastloader._augmentation import Augmentation, RandomErasing
-from fastloader._batch import take_apart
-from fastloader._containers import Movable
+from fastloader import DevicePrefetcher, FastLoader
+from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.containers import Movable
+from fastloader._core.batch.tree import take_apart
+from fastloader._core.machine import devices
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
 from support import MEAN, STD, Pictures, random_images, same
@@ -134,7 +135,7 @@ def test_native_pictures_are_pinned_for_torchs_streams(
         pinned.append(tensor)
         return tensor.clone()
 
-    monkeypatch.setattr(_torch, "accelerator_type", lambda: kind)
+    monkeypatch.setattr(devices, "accelerator_type", lambda: kind)
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     folder = ImageFolder(plain_folder(tmp_path, count=12), Compose([Resize((8, 8))]))
     loader = FastLoader(folder, 4, pin_memory=True, device="cpu", mean=MEAN, std=STD)
@@ -153,7 +154,7 @@ def test_what_is_normalised_on_the_cpu_is_pinned(tmp_path, enter_way, monkeypatc
         pinned.append(tensor)
         return tensor
 
-    monkeypatch.setattr(_torch, "accelerator_type", lambda: "xpu")
+    monkeypatch.setattr(devices, "accelerator_type", lambda: "xpu")
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     data = Pictures(12)
     if kind == "arrays":

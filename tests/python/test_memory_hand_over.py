@@ -9,7 +9,8 @@ import gc
 import pytest
 import torch
 
-from fastloader import DevicePrefetcher, FastLoader, _torch
+from fastloader import DevicePrefetcher, FastLoader
+from fastloader._core.machine import devices
 from support import MEAN, STD, Pictures, eventually, random_images
 
 NORMALISED = {"mean": MEAN, "std": STD}
@@ -50,8 +51,8 @@ def handed_over(enter_way, monkeypatch):
     """The streams that were made to wait, in order; `consumer` of the current batch is a number."""
     enter_way("streams")
     told, consumers = [], iter(range(100))
-    monkeypatch.setattr(_torch.StreamSide, "consumer", lambda side: next(consumers))
-    monkeypatch.setattr(_torch.StreamSide, "hand_over", lambda side, to: told.append(to))
+    monkeypatch.setattr(devices.StreamSide, "consumer", lambda side: next(consumers))
+    monkeypatch.setattr(devices.StreamSide, "hand_over", lambda side, to: told.append(to))
     return told
 
 

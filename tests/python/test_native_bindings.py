@@ -7,7 +7,7 @@ import pytest
 import fastloader
 from support import run_script
 
-native = fastloader._extension.load()
+native = fastloader._core.machine.extension.load()
 if native is None:
     pytest.skip("needs the native module", allow_module_level=True)
 

@@ -141,7 +141,7 @@ def test_several_images_in_one_batch(way):
 FORCED = """
     import hashlib, torch
     from fastloader import DevicePrefetcher, build_info
-    from fastloader import _extension
+    from fastloader._core.machine import extension
     digest = hashlib.sha256()
     generator = torch.Generator().manual_seed(7)
     for channels in (1, 2, 3, 4):
@@ -156,15 +156,15 @@ FORCED = """
                                                  dtype=dtype, channels_last=last)
                         plain = torch.empty(out.shape, dtype=dtype).copy_(out)
                         digest.update(plain.view(torch.uint8).numpy().tobytes())
-    native = _extension.load()
+    native = extension.load()
     print(native.build_info()["cpu"]["isa"] if native else "pure", digest.hexdigest())
 """
 
 
 def test_instruction_sets_agree():
-    from fastloader import _extension
+    from fastloader._core.machine import extension
 
-    native = _extension.load()
+    native = extension.load()
     if native is None:
         pytest.skip("no native module")
     names = native.build_info()["cpu"]["available"]

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from fastloader import _extension
+from fastloader._core.machine import extension
 from support import HANG, PACKAGE_ROOT, run_script
 
 BENCHMARK = PACKAGE_ROOT / "benchmarks" / "observation.py"
-pytestmark = pytest.mark.skipif(_extension.load() is None, reason="the native module is not in use")
+pytestmark = pytest.mark.skipif(extension.load() is None, reason="the native module is not in use")
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fastloader import FastLoader
-from fastloader._batch import put_together, take_apart
+from fastloader._core.batch.tree import put_together, take_apart
 from support import MEAN, STD
 
 

@@ -8,13 +8,14 @@ import torch
 from pictures import FILTERS, picture, upstream_pillow
 from PIL import Image
 
-from fastloader import FastLoader, _extension
+from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
-from fastloader.datasets._pillow import pass_order
+from fastloader.transforms._pillow import pass_order
 
 needs_native = pytest.mark.skipif(
-    _extension.load() is None, reason="the native module is not in use"
+    extension.load() is None, reason="the native module is not in use"
 )
 
 

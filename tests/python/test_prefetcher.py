@@ -8,7 +8,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from exact import normalised, same_bits
-from fastloader import DevicePrefetcher, _torch
+from fastloader import DevicePrefetcher
+from fastloader._core.machine import devices
 from support import MEAN, STD, Pictures, nothing_left_running, running
 
 NORMALISED = {"mean": MEAN, "std": STD}
@@ -142,10 +143,10 @@ def test_batches_may_be_reused_by_their_source(way):
 
 @pytest.mark.parametrize("found", [None, "cuda"])
 def test_the_default_device_is_the_accelerator_or_the_cpu(monkeypatch, found):
-    monkeypatch.setattr(_torch, "accelerator_type", lambda: found)
-    monkeypatch.setattr(_torch, "_device_count", lambda kind, *_: int(kind == found))
-    monkeypatch.setattr(_torch, "_module", lambda kind: SimpleNamespace(current_device=lambda: 0))
-    monkeypatch.setattr(_torch, "native_cuda_problem", lambda: "")
+    monkeypatch.setattr(devices, "accelerator_type", lambda: found)
+    monkeypatch.setattr(devices, "_device_count", lambda kind, *_: int(kind == found))
+    monkeypatch.setattr(devices, "_module", lambda kind: SimpleNamespace(current_device=lambda: 0))
+    monkeypatch.setattr(devices, "native_cuda_problem", lambda: "")
     prefetcher = DevicePrefetcher([])
     assert prefetcher.device == torch.device(found or "cpu")
     # Which of several is decided at the first iter(), for a loader made before set_device().

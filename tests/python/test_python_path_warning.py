@@ -9,12 +9,13 @@ from pictures import import_timm, import_torchvision, plain_folder
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 import fastloader
-from fastloader import FastLoader, PythonPathWarning, _extension
+from fastloader import FastLoader, PythonPathWarning
 from fastloader import transforms as T
+from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
 from support import Pictures, Stream
 
-pytestmark = pytest.mark.skipif(_extension.load() is None, reason="the native module is not in use")
+pytestmark = pytest.mark.skipif(extension.load() is None, reason="the native module is not in use")
 
 KNOWN = [T.Resize(16), T.CenterCrop(12)]
 
@@ -166,13 +167,13 @@ def test_the_table_has_every_step_that_is_read():
     import ast
     import inspect
 
-    from fastloader import _chain
+    from fastloader.transforms import _chain_reader
     from support import PACKAGE_ROOT
 
     page = PACKAGE_ROOT / "docs" / "native.md"
     if not page.is_file():
         pytest.skip("needs the source tree")
-    tree = ast.parse(inspect.getsource(_chain))
+    tree = ast.parse(inspect.getsource(_chain_reader))
     compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
     steps = {
         leaf.value.removeprefix("timm ")
@@ -181,7 +182,7 @@ def test_the_table_has_every_step_that_is_read():
         for leaf in ast.walk(node)
         if isinstance(leaf, ast.Constant)
     }
-    steps |= {name.removeprefix("timm ") for name in _chain._GEOMETRIC}
+    steps |= {name.removeprefix("timm ") for name in _chain_reader._GEOMETRIC}
     assert len(steps) > 15
     text = page.read_text()
     assert [name for name in sorted(steps) if f"`{name}`" not in text] == []

@@ -14,15 +14,16 @@ from torch.utils.data import DataLoader
 
 import fastloader
 from exact import same_bits
-from fastloader import FastLoader, _images
+from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._files import FolderFiles
+from fastloader._core.sources.images import iterator as image_iterator
+from fastloader._core.sources.images.stores.lmdb import FolderFiles
 from fastloader.datasets import ImageFolder
 from fastloader.errors import StoppedError
 from support import eventually, our_threads
 
 pytestmark = pytest.mark.skipif(
-    fastloader._extension.load() is None, reason="needs the native module"
+    fastloader._core.machine.extension.load() is None, reason="needs the native module"
 )
 
 COUNT = 24  # in batches of two: more than are made ahead
@@ -200,13 +201,13 @@ def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatc
                 raised.append(error)
                 raise
 
-    submit = _images.Submitted.__init__
+    submit = image_iterator.Submitted.__init__
 
     def watched(submitted, *args):
         submit(submitted, *args)
         submitted.batch = Closing(submitted.batch)
 
-    monkeypatch.setattr(_images.Submitted, "__init__", watched)
+    monkeypatch.setattr(image_iterator.Submitted, "__init__", watched)
     iterator = iter(loader)
     next(iterator)
     with pytest.raises(fastloader.Error, match="the loader was closed while"):

@@ -9,13 +9,17 @@ import torch
 from pictures import plain_folder, throttle
 
 import fastloader
-from fastloader import FastLoader, _engine, _extension, _files, _verdict
+from fastloader import FastLoader
+from fastloader._core.delivery.engine import engine
+from fastloader._core.machine import extension
+from fastloader._core.observation import verdict as verdicts
+from fastloader._core.sources.images.stores import lmdb as stores
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.transforms import CenterCrop, Compose, Resize
 from support import MEAN, STD, Pictures, Stream, run_script
 
-native = _extension.load()
+native = extension.load()
 needs_native = pytest.mark.skipif(native is None, reason="the native module is not in use")
 
 
@@ -49,12 +53,12 @@ def large(tmp_path_factory):
 @pytest.fixture
 def processors(monkeypatch):
     """The advice does not depend on the machine that runs the tests."""
-    monkeypatch.setattr(_verdict, "available_threads", lambda: 4)
+    monkeypatch.setattr(verdicts, "available_threads", lambda: 4)
 
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    throttle(monkeypatch, _files.FolderFiles, 0.02)
+    throttle(monkeypatch, stores.FolderFiles, 0.02)
 
 
 def folder(root, size=16):
@@ -119,7 +123,7 @@ def test_slow_packed_file(enter_way, monkeypatch, processors, small, tmp_path, n
 
         monkeypatch.setattr(LMDBDataset, "record", slowly)
     else:
-        throttle(monkeypatch, _files.PackedFiles, 0.02)
+        throttle(monkeypatch, stores.PackedFiles, 0.02)
     report = run(make(dataset, num_workers=1))
     said(report, "storage", "storage-bound", "faster disk")
     assert report.stages["locate" if slow == "finding" else "read"].seconds > 32 * 0.02
@@ -136,7 +140,7 @@ def test_slow_decode(enter_way, processors, large, name):
 
 @needs_native
 def test_slow_decode_with_every_processor_in_use(monkeypatch, large):
-    monkeypatch.setattr(_verdict, "available_threads", lambda: 1)
+    monkeypatch.setattr(verdicts, "available_threads", lambda: 1)
     report = run(make(folder(large), num_workers=1), epochs=2)
     said(report, "decode", "decode-bound", "fastloader pack SRC DST --max-side")
 
@@ -144,11 +148,11 @@ def test_slow_decode_with_every_processor_in_use(monkeypatch, large):
 @needs_native
 @pytest.mark.parametrize("workers", [0, 1])
 def test_slow_copy(twin, monkeypatch, processors, workers):
-    monkeypatch.setattr(_engine, "_twin_options", {"twin_copy_seconds": 0.03})
+    monkeypatch.setattr(engine, "_twin_options", {"twin_copy_seconds": 0.03})
     report = run(make(Pictures(40), num_workers=workers))
     said(report, "copy", "copy-bound", "fewer bytes")
     assert report.stages["copy"].seconds > 0
-    monkeypatch.setattr(_engine, "_twin_options", {"twin_copy_seconds": 0.03})
+    monkeypatch.setattr(engine, "_twin_options", {"twin_copy_seconds": 0.03})
     report = run(FastLoader(Pictures(40), batch_size=2, num_workers=workers, device="cpu"))
     said(report, "copy", "copy-bound", "uint8 pictures")
 
@@ -198,7 +202,7 @@ def test_slow_transform_as_a_plain_dataloader(processors):
 
 
 def test_slow_transform_with_every_processor_in_use(monkeypatch):
-    monkeypatch.setattr(_verdict, "available_threads", lambda: 1)
+    monkeypatch.setattr(verdicts, "available_threads", lambda: 1)
     report = run(make(SlowPictures(30), num_workers=1))
     said(report, "Python", "Python-bound", "native path")
     report = run(make(SlowPictures(30), num_workers=1, worker_backend="thread"))
@@ -227,7 +231,7 @@ class _Imitation:
         self.tuner = None
         self.device = torch.device("cuda", 0)
         self.normalization = object()
-        self.statistics = fastloader._statistics.Statistics(step_s=1.0)
+        self.statistics = fastloader._core.observation.statistics.Statistics(step_s=1.0)
         self.ring = ring
 
     def ring_stats(self):
@@ -238,7 +242,7 @@ RING = {"device_wait_s": 0.0, "pinned": True, "why_not_pinned": ""}
 
 
 def judged(ring, share, *stages):
-    return _verdict.judge(_Imitation({**RING, **ring}), list(stages), share, 10.0)
+    return verdicts.judge(_Imitation({**RING, **ring}), list(stages), share, 10.0)
 
 
 def test_a_gpu_that_is_busy():
@@ -247,7 +251,7 @@ def test_a_gpu_that_is_busy():
 
 
 def test_a_host_that_runs_ahead_of_its_gpu_waits_in_next():
-    copy = fastloader._stages.Stage("copy", 1.0, 10, "batch", "the device", 0)
+    copy = fastloader._core.observation.figures.Stage("copy", 1.0, 10, "batch", "the device", 0)
     verdict = judged({"device_wait_s": 8.0}, 0.9, copy)
     assert verdict.bound == "GPU" and "80 %" in verdict.text
     verdict = judged({"device_wait_s": 0.1}, 0.9, dataclass_with(copy, seconds=9.0))
@@ -255,7 +259,7 @@ def test_a_host_that_runs_ahead_of_its_gpu_waits_in_next():
 
 
 def test_a_ring_that_is_not_pinned():
-    copy = fastloader._stages.Stage("copy", 9.0, 10, "batch", "the device", 0)
+    copy = fastloader._core.observation.figures.Stage("copy", 9.0, 10, "batch", "the device", 0)
     verdict = judged({"pinned": False, "why_not_pinned": "ulimit says no"}, 0.9, copy)
     assert verdict.bound == "copy" and "ulimit says no" in verdict.advice
 

@@ -14,9 +14,10 @@ from augmenting import CLASSES, mixing
 from pictures import import_torchvision, plain_folder
 from torch.utils.data import TensorDataset
 
-from fastloader import FastLoader, _extension
+from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
+from fastloader._core.machine import extension
 from fastloader.compat import timm
 from fastloader.compat.timm.erasing import ErasingLoader
 from fastloader.datasets import ImageFolder
@@ -60,7 +61,7 @@ def maker(way, dataset, workers=0, mixed=None, **options):
 
 
 def skip_without_pictures(way, kind):
-    if kind == "pictures" and (way.name == "pure" or _extension.load() is None):
+    if kind == "pictures" and (way.name == "pure" or extension.load() is None):
         pytest.skip("random crops in Python are drawn anew after a state")
 
 

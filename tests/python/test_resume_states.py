@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from fastloader import FastLoader
-from fastloader._torch_iterator import CountingIterator
+from fastloader._core.sources.python.torch_iterators import CountingIterator
 from support import same
 
 COUNT = 36

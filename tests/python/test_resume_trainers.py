@@ -13,7 +13,8 @@ import torch
 from pictures import import_torchvision
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from fastloader import Error, FastLoader, _trainers
+from fastloader import Error, FastLoader
+from fastloader._core.order import trainers
 
 COUNT = 11
 EPOCHS = 3  # the last one shows that what follows the resumed epoch is right as well
@@ -200,7 +201,7 @@ def test_lightning_that_ends_epochs_early(lightning, tmp_path):
 def test_an_epoch_that_has_not_begun(monkeypatch):
     loader = LOADERS["generator"]()
     loader.load_state_dict(plain_run(LOADERS["generator"])[3][2])
-    monkeypatch.setattr(_trainers, "counted_as_over", lambda: True)
+    monkeypatch.setattr(trainers, "counted_as_over", lambda: True)
     iterator = iter(loader)
     assert len(iterator) == len(loader) and not hasattr(iterator, "_num_yielded")
     assert loader.state_dict()["epoch"] == 1 and not loader.state_dict()["begun"]
@@ -222,7 +223,7 @@ def test_a_rest_that_is_left_out_says_nothing_of_the_next_order(monkeypatch):
     between = loader.state_dict()
     fresh = make()
     fresh.load_state_dict(state)
-    monkeypatch.setattr(_trainers, "counted_as_over", lambda: True)
+    monkeypatch.setattr(trainers, "counted_as_over", lambda: True)
     iter(fresh)
     left = fresh.state_dict()
     last = make()
@@ -238,8 +239,8 @@ def test_a_lightning_that_counts_elsewhere(monkeypatch):
     monkeypatch.setitem(sys.modules, scope["__name__"], None)
     exec("class Loop:\n  restarting = True\n  def setup_data(self, ask): return ask()", scope)
     with pytest.raises(Error, match="epoch_loop"):
-        scope["Loop"]().setup_data(_trainers.counted_as_over)
-    assert not _trainers.counted_as_over()
+        scope["Loop"]().setup_data(trainers.counted_as_over)
+    assert not trainers.counted_as_over()
 
 
 # --- Lightning's validation -----------------------------------------------------------------------

@@ -34,9 +34,9 @@ images = torch.randint(0, 256, (256, 3, 4, 4), dtype=torch.uint8)
 dataset = torch.utils.data.TensorDataset(images, torch.arange(256) % 10)
 """
 MODEL = """
-from fastloader import _torch
+from fastloader._core.machine import devices
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(16, 10))
-model.to(_torch.accelerator_type() or "cpu")
+model.to(devices.accelerator_type() or "cpu")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 """
 LOADER = "loader = FastLoader(dataset, 64, mean=(0.5,) * 3, std=(0.5,) * 3, device='cpu')\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import fastloader
-from fastloader import _extension
+from fastloader._core.machine import extension
 
 STUBS = Path(fastloader.__file__).with_name("_native.pyi")
 
-native = _extension.load()
+native = extension.load()
 pytestmark = pytest.mark.skipif(native is None, reason="the native module is not in use")
 
 

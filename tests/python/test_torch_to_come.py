@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import fastloader.transforms as T
 from fastloader import FastLoader
-from fastloader._torch_arguments import of_torch
+from fastloader._core.sources.python.torch_arguments import of_torch
 from fastloader.datasets import ImageFolder
 from support import Pictures, run_script
 

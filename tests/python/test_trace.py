@@ -8,12 +8,14 @@ import pytest
 import torch
 from pictures import plain_folder
 
-from fastloader import Error, FastLoader, _extension, _torch, _trace
+from fastloader import Error, FastLoader
+from fastloader._core.machine import devices, extension
+from fastloader._core.observation import trace as tracing
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose, Resize
 from support import MEAN, STD, Pictures, run_script
 
-native = _extension.load()
+native = extension.load()
 needs_native = pytest.mark.skipif(native is None, reason="the native module is not in use")
 
 
@@ -164,7 +166,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 def test_bounded(monkeypatch, tmp_path):
-    monkeypatch.setattr(_trace, "EVENTS_PER_THREAD", 3)
+    monkeypatch.setattr(tracing, "EVENTS_PER_THREAD", 3)
     out = tmp_path / "out.json"
     loader = make(Pictures(20))
     with loader.trace(out):
@@ -179,7 +181,7 @@ def test_bounded(monkeypatch, tmp_path):
 def test_off_nothing_is_kept(way):
     with make(Pictures(8)) as loader:
         list(loader)
-    assert _trace._active is None
+    assert tracing._active is None
     if native is not None:
         assert native.trace_stop() == []
 
@@ -221,12 +223,12 @@ def test_a_profiler_sees_the_waiting(way):
 
 
 def test_without_a_profiler_there_is_no_range():
-    assert _torch.open_range("fastloader.wait") is None
+    assert devices.open_range("fastloader.wait") is None
 
 
 def test_nvtx_where_a_tool_listens(monkeypatch):
     said = []
-    monkeypatch.setattr(_torch, "_NVTX_LISTENS", True)
+    monkeypatch.setattr(devices, "_NVTX_LISTENS", True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", said.append)
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: said.append("pop"))

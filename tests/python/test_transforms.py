@@ -17,8 +17,9 @@ from pictures import (
 )
 from PIL import Image
 
-from fastloader import _extension, _geometry
 from fastloader import transforms as T
+from fastloader._core.machine import extension
+from fastloader.transforms import _geometry
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def tv():
 
 @pytest.fixture
 def native():
-    module = _extension.load()
+    module = extension.load()
     if module is None:
         pytest.skip("the native module is not in use")
     return module

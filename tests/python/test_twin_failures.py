@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from exact import normalised, same_bits
-from fastloader import BackendError, FastLoader, _engine
+from fastloader import BackendError, FastLoader
+from fastloader._core.delivery.engine import engine as ring_engine
 from support import MEAN, STD, Pictures, Stream, ring_threads, running
 
 WORKERS = pytest.mark.parametrize("workers", [0, 1])
@@ -31,7 +32,7 @@ def test_every_call_may_fail(twin, monkeypatch, data, workers):
     # One batch is three calls: the copy of the slot, the normalise, the copy of the label.
     for number in [*range(1, 16 if workers == 0 else 8)]:
         before = running()
-        monkeypatch.setattr(_engine, "_twin_options", {"twin_fail_on_call": number})
+        monkeypatch.setattr(ring_engine, "_twin_options", {"twin_fail_on_call": number})
         loader = make(data, workers)
         iterator = iter(loader)
         seen = []
@@ -46,7 +47,7 @@ def test_every_call_may_fail(twin, monkeypatch, data, workers):
             next(iterator)
         assert loader.stats()["errors"] >= 1
         del iterator
-        monkeypatch.setattr(_engine, "_twin_options", {})
+        monkeypatch.setattr(ring_engine, "_twin_options", {})
         again = list(loader)  # a fresh engine
         assert [label.tolist() for _, label in again] == [[2 * i, 2 * i + 1] for i in range(5)]
         check(data, again)
@@ -57,7 +58,7 @@ def test_every_call_may_fail(twin, monkeypatch, data, workers):
 
 @WORKERS
 def test_a_failed_loader_can_be_closed(twin, monkeypatch, data, workers):
-    monkeypatch.setattr(_engine, "_twin_options", {"twin_fail_on_call": 4})
+    monkeypatch.setattr(ring_engine, "_twin_options", {"twin_fail_on_call": 4})
     before = running()
     loader = make(data, workers)
     iterator = iter(loader)
@@ -73,7 +74,7 @@ def test_a_failed_loader_can_be_closed(twin, monkeypatch, data, workers):
 @WORKERS
 def test_random_delays_change_nothing(twin, monkeypatch, data, workers):
     for seed in range(1, 13 if workers == 0 else 6):
-        monkeypatch.setattr(_engine, "_twin_options", {"twin_delay_seed": seed})
+        monkeypatch.setattr(ring_engine, "_twin_options", {"twin_delay_seed": seed})
         loader = make(data, workers, depth=1 + seed % 4)
         for _ in range(2):
             batches = list(loader)
@@ -86,12 +87,12 @@ def test_random_delays_change_nothing(twin, monkeypatch, data, workers):
 
 
 def test_memory_that_cannot_be_pinned(twin, monkeypatch, data):
-    monkeypatch.setattr(_engine, "_twin_options", {"twin_unpinned": True})
+    monkeypatch.setattr(ring_engine, "_twin_options", {"twin_unpinned": True})
     loader = make(data, 0)
     check(data, list(loader))
     ring = loader.stats()["ring"]
     assert ring["pinned"] is False and "injected failure of pinning" in ring["why_not_pinned"]
-    monkeypatch.setattr(_engine, "_twin_options", {})
+    monkeypatch.setattr(ring_engine, "_twin_options", {})
     loader = make(data, 0)
     list(loader)
     assert loader.stats()["ring"]["pinned"] is True
@@ -110,7 +111,7 @@ def test_memory_is_offered_while_the_end_comes(twin, monkeypatch, data):
     """The pump may put an error or the end where memory for one more batch was just offered. The worker
     is asked for the end at the beginning, or the pump would wait for batches to be taken."""
     iterators = []
-    make_credit = _engine.Engine.make_credit
+    make_credit = ring_engine.Engine.make_credit
 
     def make_credit_late(engine, plan):
         for each in iterators:
@@ -122,7 +123,7 @@ def test_memory_is_offered_while_the_end_comes(twin, monkeypatch, data):
                     break
         return make_credit(engine, plan)
 
-    monkeypatch.setattr(_engine.Engine, "make_credit", make_credit_late)
+    monkeypatch.setattr(ring_engine.Engine, "make_credit", make_credit_late)
     loader = make(Stream(10), 1, depth=8, prefetch_factor=8)
     for _ in range(5):
         iterators.clear()

@@ -150,7 +150,8 @@ IMPORT_COPY = """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         import fastloader
-        from fastloader import FastLoader, _extension
+        from fastloader import FastLoader
+        from fastloader._core.machine import extension
         import fastloader.loader
         assert fastloader.__file__.startswith(sys.argv[1]), fastloader.__file__
     from support import MEAN, STD, Pictures
@@ -159,7 +160,7 @@ IMPORT_COPY = """
         loader = FastLoader(Pictures(4), device="cpu", mean=MEAN, std=STD)
         assert len(list(loader)) == len(list(loader)) == 4
     assert not [each for each in later if "native" in str(each.message)], later
-    assert _extension.load() is None
+    assert extension.load() is None
     for each in caught:
         print(each.category.__name__, each.filename)
         print(each.message)

@@ -18,11 +18,12 @@ from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 
-from fastloader import FastLoader, _extension
+from fastloader import FastLoader
+from fastloader._core.machine import extension
 from support import children, eventually, random_images, same
 
 pytestmark = [
-    pytest.mark.skipif(_extension.load() is None, reason="the native module is not in use"),
+    pytest.mark.skipif(extension.load() is None, reason="the native module is not in use"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
 
@@ -548,9 +549,9 @@ class Sized(Samples):
 
 
 def test_a_batch_that_does_not_fit_takes_torchs_way(monkeypatch):
-    from fastloader import _worker_ring
+    from fastloader._core.sources.python.shared_slots import rings
 
-    monkeypatch.setattr(_worker_ring, "memory_limit", lambda: 1)  # slots of one megabyte
+    monkeypatch.setattr(rings, "memory_limit", lambda: 1)  # slots of one megabyte
     loader = FastLoader(Sized(6), batch_size=1, num_workers=1)
     for index, (values, _label) in enumerate(loader):
         assert (values == index).all() and values.numel() == 1 << (20 if index == 2 else 10)
@@ -559,9 +560,9 @@ def test_a_batch_that_does_not_fit_takes_torchs_way(monkeypatch):
 
 
 def test_a_ring_that_cannot_be_had_is_said_once(monkeypatch, caplog):
-    from fastloader import _worker_ring
+    from fastloader._core.sources.python.shared_slots import rings
 
-    monkeypatch.setattr(_worker_ring, "memory_limit", lambda: 1 << 60)
+    monkeypatch.setattr(rings, "memory_limit", lambda: 1 << 60)
     loader = FastLoader(Samples(), batch_size=4, num_workers=1)
     with pytest.raises(Exception, match="bytes of shared memory failed"):
         iter(loader)

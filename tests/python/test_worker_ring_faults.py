@@ -7,10 +7,10 @@ import textwrap
 
 import pytest
 
-from fastloader import _extension
+from fastloader._core.machine import extension
 from support import eventually, run_script
 
-pytestmark = pytest.mark.skipif(_extension.load() is None, reason="the native module is not in use")
+pytestmark = pytest.mark.skipif(extension.load() is None, reason="the native module is not in use")
 
 START = """
     import os, signal, sys, threading

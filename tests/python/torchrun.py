@@ -13,7 +13,8 @@ PRELUDE = """
     import itertools, json, os, sys, time
     import torch
     import torch.distributed as dist
-    from fastloader import FastLoader, Error, _distributed
+    from fastloader import FastLoader, Error
+    from fastloader._core.order import shards
     from support import Pictures
     if GROUP:
         dist.init_process_group("gloo")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from fastloader._augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
 from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader
 from fastloader.loader import FastLoader
 

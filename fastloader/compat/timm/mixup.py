@@ -8,8 +8,13 @@ from typing import Any
 
 import torch
 
-from fastloader._augment_torch import augment_bytes, augment_floats
-from fastloader._augmentation import Augmentation, EpochDraws, Mixing, Records
+from fastloader._core.batch.augmentation.augmentation import (
+    Augmentation,
+    EpochDraws,
+    Mixing,
+    Records,
+)
+from fastloader._core.batch.augmentation.in_torch import augment_bytes, augment_floats
 from fastloader.compat.timm.collate import fast_collate
 
 

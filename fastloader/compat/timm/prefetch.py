@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from fastloader import _torch
-from fastloader._augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
+from fastloader._core.machine import devices
 from fastloader.compat.timm.mixup import FastCollateMixup
 from fastloader.loader import FastLoader
-from fastloader.prefetch import DevicePrefetcher
+from fastloader.prefetcher import DevicePrefetcher
 
 _log = logging.getLogger("fastloader")
 
@@ -157,7 +157,7 @@ class PrefetchLoader:
 
     @property
     def stream(self) -> Any:
-        return None if self.device.type == "cpu" else _torch.StreamSide(self.device).consumer()
+        return None if self.device.type == "cpu" else devices.StreamSide(self.device).consumer()
 
     def stats(self) -> dict[str, Any]:
         """See `FastLoader.stats`."""
@@ -195,8 +195,8 @@ def _check_delivery(
     asked = delivery.arguments[0]
     own: tuple[Any, ...] = ("cpu" if asked is None else asked, made.mean, made.std, made.dtype)
     if own[0] != device:  # by two names, perhaps
-        own = (_torch.resolve_device(own[0]), *own[1:])
-        device = _torch.resolve_device(device) or torch.device("cpu")
+        own = (devices.resolve_device(own[0]), *own[1:])
+        device = devices.resolve_device(device) or torch.device("cpu")
     if own != (device, mean, std, dtype):
         raise ValueError(
             "the loader's batches are delivered and normalised by itself, to "

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastloader.compat.timm.original import import_timm
-from fastloader.datasets._pillow import image_module
 from fastloader.transforms import (
     CenterCrop,
     Compose,
@@ -22,6 +21,7 @@ from fastloader.transforms import (
     Transform,
     resample,
 )
+from fastloader.transforms._pillow import image_module
 
 _NATIVE_FILTERS = ("bilinear", "bicubic", "random")
 _TIMM_FILTERS = (*_NATIVE_FILTERS, "nearest", "box", "hamming", "lanczos")

@@ -1,0 +1,1 @@
+"""Random erasing, Mixup and CutMix on whole batches."""

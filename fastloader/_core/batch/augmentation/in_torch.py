@@ -1,0 +1,136 @@
+"""What the augmentation kernel does to a batch, in torch operations: equal to the bit.
+
+csrc/image/augment.h is the definition, `Records` says what is to be done.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import statistics
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastloader._core.batch.augmentation.augmentation import Records
+from fastloader.transforms._normalization import Normalization
+
+# Operations of the counter-based generator: a deviate for each box, or for each element of it.
+_PER_BOX, _PER_ELEMENT = 16, 17
+_TABLE = 2048  # deviates
+
+
+def apply(
+    normalization: Normalization, pixels: torch.Tensor, records: Records, out: torch.Tensor
+) -> torch.Tensor:
+    """uint8 (B, C, H, W) of any strides into ``out``, (len(records), C, H, W), on their device."""
+    augmentation = records.augmentation
+    if augmentation.blends_bytes:
+        if augmentation.mixing is not None:
+            pixels = augment_bytes(pixels, records)
+        return out.copy_(erase(normalization.apply(pixels, out), records))
+    # Blended before anything is rounded to the output's type.
+    exact = dataclasses.replace(normalization, dtype=torch.float32)
+    x = exact.apply(pixels, exact.output(pixels.shape, pixels.device))
+    return out.copy_(augment_floats(x, records))
+
+
+def augment_bytes(pixels: torch.Tensor, records: Records) -> torch.Tensor:
+    """Blends a uint8 batch (B, C, H, W), on its device; what is not mixed is not changed. A new
+    tensor of len(records) images."""
+    n = len(records)
+    own, partner = pixels[:n], pixels.flip(0)[:n]
+    own_weight, partner_weight = _weights(records, pixels.device)
+    blended = torch.round(own.float() * own_weight + partner.float() * partner_weight).byte()
+    whole = torch.where(own_weight == 1, own, blended)
+    return torch.where(_inside(records.mix["cut"], pixels), partner, whole)
+
+
+def augment_floats(x: torch.Tensor, records: Records) -> torch.Tensor:
+    """Erases, and unless bytes were blended blends, a normalised batch (N, C, H, W), on its device
+    and in its dtype. Gives a new tensor."""
+    x = erase(x, records)
+    if not records.augmentation.blends_bytes:
+        own_weight, partner_weight = (each.to(x.dtype) for each in _weights(records, x.device))
+        partner = x.flip(0)
+        blended = x * own_weight + partner * partner_weight
+        x = torch.where(own_weight == 1, x, blended)
+        x = torch.where(_inside(records.mix["cut"], x), partner, x)
+    return x
+
+
+def erase(x: torch.Tensor, records: Records) -> torch.Tensor:
+    n, channels, height, width = x.shape
+    fill = records.augmentation.fill
+    for box in range(records.augmentation.max_boxes):
+        inside = _inside(records.boxes[:, box], x)
+        if fill == "const":
+            x = x.masked_fill(inside, 0.0)
+        elif fill == "rand":
+            image, channel = np.indices((n, channels), dtype=np.uint32)
+            values = _deviates(records.key, _PER_BOX, image, box * 4 + channel)
+            x = torch.where(inside, torch.from_numpy(values)[..., None, None].to(x), x)
+        else:
+            where = inside.expand(x.shape).nonzero(as_tuple=True)
+            image, channel, row, column = (each.cpu().numpy() for each in where)
+            element = (channel * height + row) * width + column
+            values = _deviates(records.key, _PER_ELEMENT, image, element)
+            x = x.index_put(where, torch.from_numpy(values).to(x))
+    return x
+
+
+def _weights(records: Records, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    names = ("own_weight", "partner_weight")
+    shape = (-1, 1, 1, 1)
+    own, partner = (torch.from_numpy(records.mix[name].copy()).to(device) for name in names)
+    return own.view(shape), partner.view(shape)
+
+
+def _inside(boxes: npt.NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
+    """bool (N, 1, H, W): where each image's box is."""
+    edges = torch.from_numpy(np.ascontiguousarray(boxes)).to(like.device)
+    top, bottom, left, right = edges.view(-1, 4, 1, 1, 1).unbind(1)
+    y = torch.arange(like.shape[2], device=like.device).view(1, 1, -1, 1)
+    x = torch.arange(like.shape[3], device=like.device).view(1, 1, 1, -1)
+    return (y >= top) & (y < bottom) & (x >= left) & (x < right)
+
+
+def _deviates(
+    key: int, operation: int, image: npt.NDArray[Any], element: npt.NDArray[Any]
+) -> npt.NDArray[np.float32]:
+    """Normal deviates; see csrc/image/augment.h."""
+    element = element.astype(np.uint64)
+    zero = np.zeros_like(element)
+    words = np.stack(
+        _philox((element >> np.uint64(3), zero + operation, image.astype(np.uint64), zero), key)
+    )
+    index = (element >> np.uint64(1) & np.uint64(3)).astype(np.intp)
+    word = np.take_along_axis(words, index[None], axis=0)[0]
+    bits = np.where(element & np.uint64(1), word >> np.uint64(16), word)
+    magnitude = _normal_table()[(bits % _TABLE).astype(np.intp)]
+    return np.where(bits & np.uint64(_TABLE), -magnitude, magnitude)
+
+
+def _philox(counter: tuple[npt.NDArray[np.uint64], ...], key: int) -> tuple[Any, ...]:
+    """philox4x32 of csrc/image/philox.h over arrays of 32-bit words kept in 64 bits."""
+    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a, b, c, d = counter
+    low, high = key & 0xFFFFFFFF, key >> 32
+    for _ in range(10):
+        first = np.uint64(0xD2511F53) * a
+        second = np.uint64(0xCD9E8D57) * c
+        a, b = (second >> half) ^ b ^ np.uint64(low), second & mask
+        c, d = (first >> half) ^ d ^ np.uint64(high), first & mask
+        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+@functools.lru_cache(maxsize=1)
+def _normal_table() -> npt.NDArray[np.float32]:
+    """csrc/image/normal_table.inc. The rounding to 2^-16 hides what mathematical libraries differ in;
+    a test holds the two against each other."""
+    normal = statistics.NormalDist()
+    entries = [round(normal.inv_cdf(0.5 + (i + 0.5) / (2 * _TABLE)) * 2**16) for i in range(_TABLE)]
+    return np.array(entries, dtype=np.float32) * np.float32(2.0**-16)

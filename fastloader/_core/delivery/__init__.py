@@ -1,0 +1,1 @@
+"""Who brings the batches to the loop."""

@@ -1,0 +1,1 @@
+"""Delivery through the native ring and prefetch thread."""

@@ -1,0 +1,230 @@
+"""Delivery through the native ring and prefetch thread: CUDA, or the host twin in tests.
+
+Native memory holds the bytes; an Engine holds what is Python's: the structure of the batches, and the
+outputs, which are torch's memory, offered to the native thread as credits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import weakref
+from typing import Any
+
+import torch
+
+from fastloader._core.batch.augmentation.augmentation import EpochDraws, Records
+from fastloader._core.batch.tree import find_images, is_dense, take_apart
+from fastloader._core.delivery.cpu import make_augment_spec, make_spec
+from fastloader._core.machine import devices, extension
+from fastloader._core.tuning.threads import MOST_DEPTH, DepthRule, memory_budget
+from fastloader.errors import Error
+from fastloader.transforms._normalization import Normalization
+
+_log = logging.getLogger("fastloader")
+
+# Of the device's free memory, for batches that depth="auto" adds: the rest is the model's.
+DEVICE_SHARE = 16
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """The structure of a packed batch: the native plan and how to allocate what comes out of it."""
+
+    native: Any
+    # (shape, dtype, strides) of each leaf; (shape, None, ()) of an image, (N, C, H, W).
+    outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
+    # (leaf of the targets, leaf of their weights): what is mixed after delivery.
+    mixed: tuple[int, int] | None = None
+    records: bool = False  # whether the native plan has one more leaf, which has no output
+
+
+@dataclasses.dataclass
+class Credit:
+    """Memory offered for one batch. Kept here until the batch is delivered or cancelled."""
+
+    plan: Plan
+    outputs: list[torch.Tensor]
+    staging: torch.Tensor | None
+    stream: int
+
+    @property
+    def nbytes(self) -> int:
+        own = self.outputs if self.staging is None else [*self.outputs, self.staging]
+        return sum(tensor.nbytes for tensor in own)
+
+
+class Engine:
+    """One native prefetcher on one device, used by one iterator at a time and by the next one after
+    it: threads, pinned slots and side stream are made once."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        normalization: Normalization | None,
+        depth: int,
+        rule: DepthRule | None = None,
+    ) -> None:
+        native = extension.load()
+        if native is None:
+            raise Error("the native engine was asked for, but the native module is not in use")
+        self.native = native
+        self.device = device
+        self.normalization = normalization
+        self.depth = depth
+        # Of depth="auto", and shared by the loader's engines.
+        self.rule = rule
+        most = depth if rule is None else MOST_DEPTH
+        self.pid = os.getpid()
+        backend, options = ("host", _twin_options) if device.type == "cpu" else ("cuda", {})
+        self.prefetcher: Any = native.Prefetcher(
+            backend=backend,
+            device=device.index or 0,
+            depth=depth,
+            max_slot_bytes=max_slot_bytes(depth),
+            most=most,
+            **options,
+        )
+        self.healthy = True  # False after a device failure, which is sticky
+        # False once there was no memory for even one batch besides the one that the loop has.
+        self.looks_ahead = True
+        self.last_plan: Plan | None = None
+        self._plans: dict[Any, Plan] = {}
+        live.add(self)
+
+    def pack(
+        self, batch: Any, draws: EpochDraws | None = None
+    ) -> tuple[Any, Plan, list[torch.Tensor]]:
+        """(template, plan, tensors whose bytes are to be copied, in the plan's order). A plan is
+        made once for each structure seen; finding one again twice only costs a new credit."""
+        parts = take_apart(batch)
+        images = find_images(parts, self.normalization) if self.normalization else {}
+        records, mixed = None, None
+        if draws is not None:
+            image_leaf, target = draws.augmentation.leaves(parts, images)
+            records = draws.next(images[image_leaf])
+            if target is not None:
+                mixed = (target, len(parts.leaves))
+                parts.leaves.append(torch.from_numpy(records.weights))
+        key: list[Any] = []
+        sources: list[torch.Tensor] = []
+        outputs: list[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]]] = []
+        for index, leaf in enumerate(parts.leaves):
+            image = images.get(index)
+            if image is not None:
+                sources.append(image.pixels)
+                out = image.shape if records is None else (len(records), *image.shape[1:])
+                outputs.append((out, None, ()))
+                key.append((image.shape, image.nhwc, out))
+                continue
+            if not is_dense(leaf):
+                leaf = leaf.contiguous()
+            sources.append(leaf)
+            outputs.append((tuple(leaf.shape), leaf.dtype, leaf.stride()))
+            key.append(outputs[-1])
+        if records is not None:
+            sources.append(records.packed())
+            augmentation = records.augmentation
+            key.append(
+                (augmentation.max_boxes, augmentation.fill, augmentation.blends_bytes, mixed)
+            )
+        wanted = tuple(key)
+        plan = self._plans.get(wanted)
+        if plan is None:
+            plan = self._make_plan(tuple(outputs), sources, images, records, mixed)
+            if len(self._plans) >= 256:  # sizes that never repeat
+                self._plans.clear()
+            self._plans[wanted] = plan
+        return parts.template, plan, sources
+
+    def _make_plan(
+        self,
+        outputs: Any,
+        sources: list[torch.Tensor],
+        images: Any,
+        records: Records | None,
+        mixed: tuple[int, int] | None,
+    ) -> Plan:
+        leaves = []
+        for index, source in enumerate(sources):
+            spec = None
+            if index in images:
+                assert self.normalization is not None
+                if records is None:
+                    spec = make_spec(self.native, images[index], self.normalization)
+                else:
+                    spec = make_augment_spec(
+                        self.native, images[index], self.normalization, records
+                    )
+            leaves.append((source.numel() * source.element_size(), spec))
+        return Plan(self.native.BatchPlan(leaves), outputs, mixed, records is not None)
+
+    def make_credit(self, plan: Plan) -> Credit:
+        """Allocates on the consumer's current stream. Each leaf gets a storage of its own: views of
+        one base would share a version counter, and one kept label would keep the whole batch."""
+        outputs = []
+        staging = None
+        with devices.ordinary_tensors():
+            for shape, dtype, strides in plan.outputs:
+                if dtype is None:
+                    assert self.normalization is not None
+                    outputs.append(self.normalization.output(shape, self.device))
+                else:
+                    outputs.append(
+                        torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
+                    )
+            if plan.native.needs_staging:
+                size = plan.native.packed_bytes
+                staging = torch.empty(size, dtype=torch.uint8, device=self.device)
+        return Credit(plan, outputs, staging, devices.consumer_stream(self.device))
+
+    def lower(self, ahead: int) -> None:
+        """The device has memory for ``ahead`` batches besides the one that the loop has, and no more.
+        For good, or every step would ask for it again, which on CUDA empties the allocator's cache."""
+        self.looks_ahead = ahead > 0
+        self.depth = max(1, ahead)
+        self.prefetcher.lower(self.depth)
+        if self.rule is not None:
+            self.rule.limit(self.depth)
+        _log.warning(
+            "fastloader: out of memory on %s while looking ahead: depth %d from now on%s",
+            self.device,
+            self.depth,
+            "" if ahead else ", and memory for a batch only when it is asked for",
+        )
+
+    def watch_depth(self, credit: Credit, epoch: object) -> None:
+        """After each batch of ``epoch`` that came, which ``credit`` was for."""
+        rule, prefetcher = self.rule, self.prefetcher
+        if rule is None or prefetcher is None:
+            return
+        if rule.came(prefetcher.ready_last(), epoch):
+            room = memory_budget() // max(1, credit.plan.native.packed_bytes)
+            free = devices.free_memory(self.device)
+            if free is not None:
+                room = min(room, free // DEVICE_SHARE // max(1, credit.nbytes) + rule.depth)
+            if rule.deepen(room):
+                _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
+        if self.depth < rule.depth:
+            prefetcher.deepen(rule.depth)
+            self.depth = rule.depth
+
+    def close(self) -> None:
+        """Idempotent. Frees the ring although somebody may hold a finished iterator."""
+        prefetcher, self.prefetcher = self.prefetcher, None
+        if prefetcher is not None and self.pid == os.getpid():
+            prefetcher.close()
+
+
+# Tests set these to make the twin slow or faulty; see the native module's Prefetcher.
+_twin_options: dict[str, Any] = {}
+
+# Engines whose threads the exit hook has to end.
+live: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def max_slot_bytes(depth: int) -> int:
+    """The most one batch may take: the slots together may fill half of the machine's memory."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(total // 2 // depth)

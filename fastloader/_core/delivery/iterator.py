@@ -1,0 +1,98 @@
+"""What iterators over delivered batches have in common with torch's, for which they stand in."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data.dataloader import _DatasetKind
+
+from fastloader._core.observation.statistics import LeftOut
+from fastloader._core.order.progress import Progress
+
+
+class BatchIterator(Iterator[Any]):
+    """What its class has to give is `_take`."""
+
+    progress: Progress | None = None  # set on the iterator that the user gets
+    _closed = False
+    _took = True
+
+    def __next__(self) -> Any:
+        while True:
+            try:
+                return self._take()
+            except LeftOut:
+                if self.progress is None:  # who takes the batch further counts
+                    raise
+
+    def _take(self) -> Any:
+        """The next batch. Raises LeftOut in the place of one that is not to be delivered."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+
+class DeliveryIterator(BatchIterator):
+    """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
+    that frameworks look at, such as ``_workers``, are the source's."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self._source: Iterator[Any] | None = source
+        self._num_yielded = 0
+        # The source, which is ahead, would warn too early, and on a thread of ours.
+        self._promised: int | None = None
+        if getattr(source, "_dataset_kind", None) == _DatasetKind.Iterable:
+            self._promised = source._IterableDataset_len_called  # type: ignore[attr-defined]
+            source._IterableDataset_len_called = None  # type: ignore[attr-defined]
+
+    def _count(self) -> None:
+        """One more batch is delivered."""
+        self._num_yielded += 1
+        source: Any = self._source
+        if self._promised is None or self._num_yielded <= self._promised or source is None:
+            return
+        # torch's words.
+        text = (
+            f"Length of IterableDataset {source._dataset} was reported to be {self._promised}"
+            f"(when accessing len(dataloader)), but {self._num_yielded} samples have been fetched. "
+        )
+        if source._num_workers > 0:
+            text += (
+                "For multiprocessing data-loading, this could be caused by not properly configuring "
+                "the IterableDataset replica at each worker. Please see "
+                "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for "
+                "examples."
+            )
+        warnings.warn(text, stacklevel=4)
+
+    def close(self) -> None:
+        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
+        that is under way raises Error."""
+        self._closed = True
+        source, self._source = self._source, None
+        # Another thread may be in its next(), waiting for a worker, and decode threads at its pictures.
+        leave = getattr(type(source), "leave", None)
+        if leave is not None:
+            leave(source)
+
+    def _shutdown_workers(self) -> None:
+        """Of torch's worker iterator: ends the epoch, and the workers with it."""
+        source: Any = self._source
+        self.close()
+        if source is not None:
+            source._shutdown_workers()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_source" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if self._source is None:
+            raise AttributeError(f"{name}: this iterator was closed and has no source any more")
+        return getattr(self._source, name)
+
+    def __len__(self) -> int:
+        if self._source is None:
+            raise TypeError("this iterator was closed and knows no length any more")
+        return len(self._source)  # type: ignore[arg-type]

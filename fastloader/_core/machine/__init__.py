@@ -1,0 +1,1 @@
+"""The native module, devices, processors, memory, this process."""

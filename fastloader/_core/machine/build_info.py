@@ -1,0 +1,49 @@
+"""``fastloader.build_info()``: what is compiled in, what was found, why not."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastloader._core.machine import extension
+
+
+def build_info() -> dict[str, Any]:
+    """What this installation consists of, as a JSON-able dict; needs neither torch nor a GPU.
+
+    Keys: ``version``; ``python``; ``native`` (``loaded``: bool, ``why_not``: words, empty when
+    loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``;
+    ``problem`` if FASTLOADER_FORCE_ISA names another),
+    ``jpeg`` (libjpeg-turbo compiled against and found, and what it decodes whole),
+    ``cuda`` (``compiled_in``,
+    ``runtime_version`` and ``driver_version`` as CUDA counts, 13000 is 13.0, ``architectures``,
+    ``devices``, ``problem``: why it cannot be used, empty when it can).
+    """
+    native = extension.load()
+    info: dict[str, Any] = {
+        "version": _version(native),
+        "python": platform.python_version(),
+        "native": {"loaded": native is not None, "why_not": _why_not()},
+    }
+    if native is not None:
+        found = native.build_info()
+        info.update({key: found[key] for key in ("compiler", "cpu", "jpeg", "cuda")})
+        for device in info["cuda"]["devices"]:
+            device["capability"] = list(device["capability"])
+    return info
+
+
+def _version(native: Any) -> str:
+    try:
+        return version("fastloader")
+    except PackageNotFoundError:  # run from a source tree that was never installed
+        return "unknown" if native is None else str(native.__version__)
+
+
+def _why_not() -> str:
+    if extension.switched_off():
+        return "switched off by FASTLOADER_NATIVE=0"
+    if extension.left_out():
+        return "this wheel was built without it (FASTLOADER_NATIVE=0 at install time)"
+    return extension.problem()

@@ -1,0 +1,120 @@
+"""Finding and loading ``fastloader._native``, and saying why when it cannot be loaded.
+
+Standard library only: this runs at ``import fastloader``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import os
+import platform
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+import fastloader
+
+_PACKAGE = Path(fastloader.__path__[0])
+
+# In the checkout, by its path: the package's name on an index is not this project's, and whoever takes
+# it would be run by those who are told to install it from there.
+REBUILD = "in a checkout of fastloader's source, run `pip install --force-reinstall --no-deps .`"
+
+_native: ModuleType | None = None
+_error: Exception | None = None
+_tried = False
+
+
+def load() -> ModuleType | None:
+    """The native module, or None where it is switched off (``FASTLOADER_NATIVE=0``), was left out
+    at install time, or cannot be loaded (then `problem` says why)."""
+    global _native, _error, _tried
+    if switched_off():
+        return None
+    if not _tried:
+        _tried = True
+        try:
+            _native = importlib.import_module("fastloader._native")
+        except Exception as error:  # whatever a damaged module does, importing fastloader works
+            _error = error
+    return _native
+
+
+def switched_off() -> bool:
+    """Whether ``FASTLOADER_NATIVE=0`` asks for pure Python. Read at every call, so that a test or a
+    notebook can switch."""
+    value = os.environ.get("FASTLOADER_NATIVE", "1")
+    if value not in ("0", "1", ""):
+        raise ValueError(f"FASTLOADER_NATIVE={value!r}: use 0 (pure Python) or 1 (native)")
+    return value == "0"
+
+
+def left_out() -> bool:
+    """Whether this is a wheel that was built without the native module on purpose."""
+    return (_PACKAGE / "_pure_wheel").exists()
+
+
+def problem() -> str:
+    """Why the native module is missing though it was wanted, with numbered likely causes; empty
+    when it is loaded, switched off or left out on purpose."""
+    if load() is not None or switched_off() or left_out() or _error is None:
+        return ""
+    causes = _likely_causes()
+    lines = [f"fastloader's native module could not be loaded: {_error}"]
+    lines.append(
+        "Everything works in pure Python, with the same results, but slower. Likely causes:"
+    )
+    lines += [f"  {number}. {cause}" for number, cause in enumerate(causes, 1)]
+    lines.append("`fastloader doctor` shows more; FASTLOADER_NATIVE=0 silences this.")
+    return "\n".join(lines)
+
+
+def _likely_causes() -> list[str]:
+    wanted = importlib.machinery.EXTENSION_SUFFIXES[0]
+    found = sorted(path.name for path in _PACKAGE.glob("_native*.so"))
+    causes = []
+    if not found:
+        causes.append(
+            f"The module was never built: there is no _native{wanted} in {_PACKAGE}. If that is a "
+            "source checkout, run `pip install -e .` in it, or start Python from another folder so "
+            "that the installed package is found."
+        )
+    elif not {f"_native{wanted}", "_native.abi3.so", "_native.so"} & set(found):
+        causes.append(
+            f"It was built for another Python: found {', '.join(found)}, this is Python "
+            f"{platform.python_version()} and needs _native{wanted}. Reinstall with this Python."
+        )
+    text = str(_error)
+    if "libjpeg" in text:
+        causes.append(
+            "libjpeg-turbo's library is not installed here: apt-get install libjpeg62-turbo "
+            "(Debian), libjpeg-turbo8 (Ubuntu) or dnf install libjpeg-turbo."
+        )
+    if "GLIBC" in text:
+        causes.append(
+            "It was built on a newer system than this one (see the GLIBC version above). Build it "
+            f"here: {REBUILD}."
+        )
+    causes.append(
+        f"The file is damaged or for another processor (this is {platform.machine()}). Build it "
+        f"anew: {REBUILD}."
+    )
+    return causes
+
+
+def load_or_warn() -> None:
+    """Called once by ``import fastloader``."""
+    load()
+    text = problem()
+    if text:
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+    elif _native is not None:
+        _leak_devices_at_exit(_native)
+
+
+def _leak_devices_at_exit(native: ModuleType) -> None:
+    # The CUDA driver may unload before the last object dies; from then on native destructors leak.
+    import atexit
+
+    atexit.register(native.set_process_exiting)

@@ -1,0 +1,1 @@
+"""What is counted, and what follows from it."""

@@ -1,0 +1,143 @@
+"""Counters behind ``loader.stats()`` and ``loader.report()``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fastloader._core.machine import devices
+from fastloader._core.observation import trace
+from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
+
+if TYPE_CHECKING:
+    from fastloader._core.order.progress import Progress
+
+# Off only to measure what it costs: benchmarks/observation.py. The native module reads it, too.
+TIMED = os.environ.get("FASTLOADER_STAGE_TIMES") != "0"
+
+
+class LeftOut(Exception):
+    """In the place of a batch of which every sample was skipped. The iterator that the user has counts
+    it and goes on with the next one."""
+
+
+@dataclasses.dataclass
+class Statistics:
+    """Written by the consumer's thread only, so that plain numbers do; ``spent`` has an entry for each
+    thread that adds to it."""
+
+    batches: int = 0
+    errors: int = 0
+    wait_s: float = 0.0
+    edge_wait_s: float = 0.0  # of wait_s: for the first batch of each epoch, and its end
+    step_s: float = 0.0  # between one batch and the call for the next one
+    steps: int = 0  # how many those were
+    asked: int = 0  # times that the consumer came for a batch,
+    found: int = 0  # and how many were ready then, in all
+    shown: bool = True  # to profilers and traces; else nobody but another iterator waits
+    spent: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
+    _left: float = 0.0  # when the consumer got its last batch; 0 outside of an epoch
+    _of: object = None  # whose epoch that was; held, or another object might get its address
+
+    def waiting(self, iterator: Waiter) -> Waiting:
+        return Waiting(self, iterator)
+
+    def spend(self, stage: str, seconds: float) -> None:
+        """``stage`` has taken the calling thread so long, for one batch."""
+        key = stage, threading.get_ident()
+        before, count = self.spent.get(key, (0.0, 0))
+        self.spent[key] = before + seconds, count + 1
+
+    def total(self, stage: str) -> tuple[float, int]:
+        """(seconds, batches) over all threads."""
+        each = [spent for (name, _), spent in list(self.spent.items()) if name == stage]
+        return sum(seconds for seconds, _ in each), sum(count for _, count in each)
+
+    def came(self, ready: int) -> None:
+        """The consumer wants a batch, and ``ready`` of them are."""
+        self.asked += 1
+        self.found += ready
+
+    def begin_wait(self, now: float, epoch: object) -> bool:
+        """Returns whether it is the first call of its epoch."""
+        first = not self._left or self._of is not epoch
+        if not first:
+            self.step_s += now - self._left
+            self.steps += 1
+        return first
+
+    def end_wait(self, now: float, epoch: object, waited: float, first: bool, ended: bool) -> None:
+        self.wait_s += waited
+        if first or ended:
+            self.edge_wait_s += waited
+        self._left = 0.0 if ended else now
+        self._of = epoch
+
+
+class Waiter(Protocol):
+    """An iterator as `Waiting` sees it."""
+
+    progress: Progress | None  # of the iterator that the user has; None for all others
+    _closed: bool  # by close(), on any thread
+    _took: bool  # whether what next() raised last has taken a batch's place
+
+
+class Waiting:
+    """``with statistics.waiting(iterator):`` around what the iterator does in ``next()``. It counts the
+    seconds inside as time that the training loop waited, and an exception other than the end of the
+    epoch as an error, and tells the iterator's progress what became of the batch.
+
+    It also holds to what `close` means for every iterator that a user has: a ``next()`` afterwards
+    raises StopIteration, and one that is under way raises one Error, whatever it ran into.
+
+    A class, because contextlib's generator would turn a StopIteration into a RuntimeError."""
+
+    def __init__(self, statistics: Statistics, iterator: Waiter) -> None:
+        self._statistics = statistics
+        self._iterator = iterator
+        self._progress = iterator.progress
+        self._start = 0.0
+        self._first = False
+        self._range: Any = None
+
+    def __enter__(self) -> None:
+        if self._progress is not None:
+            self._progress.check()  # one that another epoch has ended says so
+        if self._iterator._closed:
+            raise StopIteration
+        if self._statistics.shown:
+            self._range = devices.open_range("fastloader.wait")
+        self._start = time.perf_counter()
+        self._first = self._statistics.begin_wait(self._start, self._progress)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        now = time.perf_counter()
+        ended = kind is not None and issubclass(kind, StopIteration)
+        # Not in the place of Ctrl-C; and where another iterator takes the batch further, it says it.
+        closed = self._iterator._closed and self._statistics.shown
+        closed = closed and (kind is None or issubclass(kind, Exception))
+        self._statistics.end_wait(now, self._progress, now - self._start, self._first, ended)
+        if self._statistics.shown:
+            trace.add("wait", self._start, now)
+        if self._range is not None:
+            self._range.__exit__(None, None, None)
+        if closed or (kind is not None and not ended and kind is not LeftOut):
+            self._statistics.errors += 1
+        if closed and not is_closed_meanwhile(error):
+            # A StopIteration is how the thread that waited was woken.
+            raise closed_meanwhile() from None if ended else error
+        if self._progress is not None:
+            if kind is None or (issubclass(kind, Exception) and not ended):
+                if kind is None or self._iterator._took:
+                    self._progress.handed()
+            elif kind is StopIteration:
+                self._progress.end()

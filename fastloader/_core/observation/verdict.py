@@ -1,0 +1,219 @@
+"""What bounds a training loop, in words, and the one change that would help most."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from fastloader._core.machine.limits import available_threads
+from fastloader._core.observation.figures import Stage
+
+# Who waits less has next to nothing to win.
+WAITS = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """``bound``: "storage", "decode", "copy", "Python", "GPU", "training step", or "unknown"."""
+
+    bound: str
+    text: str
+    advice: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Resource:
+    """Something that could be the bottleneck, and the share of the time that it was at work."""
+
+    busy: float
+    bound: str
+    stages: tuple[Stage, ...]
+
+    @property
+    def threads(self) -> int:
+        return self.stages[0].threads
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+
+def judge(loader: Any, stages: list[Stage], share: float | None, seconds: float) -> Verdict:
+    """``share``: of the loop's time that it waited, None when nothing was measured; ``seconds``: that
+    the loader was asked for batches in, with the first waits and the last."""
+    step = "GPU" if _on_accelerator(loader) else "training step"
+    if share is None or seconds <= 0:
+        return Verdict("unknown", "nothing to say yet: too few batches", "run a few more batches")
+    resources = _resources(stages, seconds)
+    device_wait = loader._runtime.delivery.ring_stats().get("device_wait_s", 0.0) / seconds
+    busiest = max(resources, key=lambda each: each.busy, default=None)
+    if _on_accelerator(loader) and device_wait > max(0.5, busiest.busy if busiest else 0.0):
+        # The host runs ahead of the device, so that it is in next() that it waits for its own work.
+        return Verdict(
+            "GPU",
+            f"GPU-bound: batches wait for the training step {_percent(device_wait)} of the time",
+            _NOTHING,
+        )
+    if share < WAITS:
+        who = "the GPU" if step == "GPU" else "the training step"
+        return Verdict(
+            step,
+            f"{'GPU-bound' if step == 'GPU' else 'training step-bound'}: the loop waits for data "
+            f"{_percent(share)} of its time, {who} takes the rest",
+            _NOTHING,
+        )
+    waits = f"the loop waits for data {_percent(share)} of its time"
+    if busiest is None or (busiest.busy < share / 2 and _from_python(stages)):
+        # Workers whose time nobody tells us (no ring), or who are slow to hand over what they made.
+        return Verdict(
+            "Python",
+            f"Python-bound: {waits}, and nothing but Python can be what it waits for",
+            _python_advice(loader, None),
+        )
+    if busiest.bound == "storage":
+        return Verdict(
+            "storage",
+            f"storage-bound: {waits}, finding records in the packed file takes "
+            f"{_percent(busiest.busy)} of the loop's",
+            _storage_advice(loader),
+        )
+    if busiest.bound == "decode":
+        return _pictures(loader, busiest, waits)
+    if busiest.bound == "Python":
+        if loader.num_workers:
+            who = f"{busiest.stages[0].where} ({busiest.threads})"
+            at_work = f"its {who} are busy {_percent(busiest.busy)} of theirs"
+        else:
+            at_work = f"{_percent(busiest.busy)} of it runs the dataset's own code"
+        return Verdict(
+            "Python",
+            f"Python-bound: {waits}, {at_work}",
+            _python_advice(loader, busiest),
+        )
+    stage = busiest.stages[0]
+    return Verdict(
+        "copy",
+        f"copy-bound: {waits}, {stage.name} ({stage.where}) takes {_percent(busiest.busy)}",
+        _copy_advice(loader, busiest),
+    )
+
+
+_NOTHING = "nothing to win from the loader: make the training step faster"
+
+
+def _resources(stages: list[Stage], seconds: float) -> list[_Resource]:
+    groups: dict[tuple[str, str], list[Stage]] = {}
+    for stage in stages:
+        if stage.name == "wait":
+            continue
+        if stage.name == "locate":
+            bound = "storage"
+        elif stage.where == "decode threads":
+            bound = "decode"
+        elif "worker" in stage.where or stage.name == "fetch":
+            bound = "Python"
+        else:
+            bound = "copy"
+        groups.setdefault((bound, stage.where), []).append(stage)
+    made = []
+    for (bound, _), each in groups.items():
+        busy = sum(stage.seconds for stage in each) / (max(1, each[0].threads) * seconds)
+        made.append(_Resource(busy, bound, tuple(each)))
+    return made
+
+
+def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
+    by_name = {stage.name: stage.seconds for stage in threads.stages}
+    read = by_name.get("read", 0.0) / threads.seconds
+    if read > 0.5:
+        return Verdict(
+            "storage",
+            f"storage-bound: {waits}, reading takes {_percent(read)} of the threads' time",
+            _storage_advice(loader),
+        )
+    largest = max(threads.stages, key=lambda stage: stage.seconds).name
+    share = _percent(1 - read)
+    text = f"decode-bound: {waits}, decoding and what follows take {share} of the threads' time"
+    if largest != "decode":
+        text += f", most of it {largest}"
+    processors = available_threads()
+    if threads.threads < processors and loader._runtime.tuner is None:
+        wanted = _wanted(threads, loader, processors)
+        idle = processors - threads.threads
+        which = "1 processor has" if idle == 1 else f"{idle} processors have"
+        return Verdict(
+            "decode",
+            text,
+            f"raise num_workers from {threads.threads} to {wanted}: {which} no decode thread",
+        )
+    return Verdict(
+        "decode",
+        text,
+        f"make the pictures smaller, once: fastloader pack SRC DST --max-side PIXELS (all "
+        f"{processors} processors decode already)",
+    )
+
+
+def _storage_advice(loader: Any) -> str:
+    if loader._runtime.source.files.packed:
+        return (
+            "put the packed file on a faster disk, or make its pictures smaller: fastloader pack SRC "
+            "DST --max-side PIXELS"
+        )
+    return (
+        "pack the folder into one file on a fast disk: fastloader pack SRC DST, then "
+        "fastloader.datasets.LMDBDataset(DST)"
+    )
+
+
+def _python_advice(loader: Any, workers: _Resource | None) -> str:
+    processors = available_threads()
+    if not loader.num_workers:
+        return (
+            f"set num_workers={max(1, processors - 1)}: the dataset runs on the loop's own thread"
+        )
+    if loader.num_workers < processors and loader._runtime.tuner is None:
+        wanted = processors if workers is None else _wanted(workers, loader, processors)
+        return f"raise num_workers from {loader.num_workers} to {wanted}"
+    if loader.worker_backend == "thread":
+        return "try worker_backend='process': Python threads share one interpreter lock"
+    why = loader.plan().partition(";")[0]
+    return f"let the native path do the work; not taken now ({why})"
+
+
+def _copy_advice(loader: Any, resource: _Resource) -> str:
+    gathers = resource.stages[0].where == "gather threads" and loader._runtime.tuner is None
+    if gathers and loader.num_workers < available_threads():
+        return (
+            f"raise num_workers from {loader.num_workers} to {available_threads()}: threads gather"
+        )
+    ring = loader._runtime.delivery.ring_stats()
+    if _on_accelerator(loader) and ring and not ring["pinned"]:
+        return f"let the ring be pinned (ulimit -l): {ring['why_not_pinned']}"
+    if loader._runtime.delivery.normalization is None:
+        return (
+            "let the dataset return uint8 pictures and give mean and std here: a quarter of the "
+            "bytes to move"
+        )
+    return "move fewer bytes: smaller pictures, or fewer tensors in a batch"
+
+
+def _wanted(resource: _Resource, loader: Any, processors: int) -> int:
+    """Threads that would keep up with the training step, as far as there are processors."""
+    step = loader._runtime.delivery.statistics.step_s
+    enough = math.ceil(resource.seconds / step) if step > 0 else processors
+    return min(processors, max(resource.threads + 1, enough))
+
+
+def _from_python(stages: list[Stage]) -> bool:
+    return not any(stage.where in ("decode threads", "gather threads") for stage in stages)
+
+
+def _on_accelerator(loader: Any) -> bool:
+    device = loader._runtime.delivery.device
+    return device is not None and device.type != "cpu"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

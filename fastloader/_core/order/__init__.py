@@ -1,0 +1,1 @@
+"""Which samples come next, and where the loop stands."""

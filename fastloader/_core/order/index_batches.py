@@ -1,0 +1,276 @@
+"""The index batches of one pass over the sampler: from the beginning, or from where a state says."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import copy
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import BatchSampler
+
+from fastloader._core.machine import default_device
+from fastloader._core.order import generators as generator_states
+from fastloader._core.order import shards
+from fastloader._core.order.generators import Randomness
+from fastloader.errors import Error
+
+if TYPE_CHECKING:
+    from fastloader._core.order.position import Position
+    from fastloader._core.order.progress import Progress
+
+
+class Indices(Iterator[Any]):
+    """Draws what torch would draw when torch would draw it, and notes in ``progress`` what is needed to
+    draw it again. Going on from a state, it skips on the sampler, never on the dataset, and leaves
+    torch's global generator alone."""
+
+    def __init__(
+        self,
+        position: Position,
+        progress: Progress,
+        generators: list[torch.Generator],
+        draw: Callable[[Any], Iterator[Any]],
+    ) -> None:
+        self._position = position
+        self._progress = progress
+        self._generators = generators
+        self._open = functools.partial(position.open, progress.epoch, draw)
+        self._inner: Iterator[Any] | None = None  # None: the sampler gave nothing yet
+        self._began = False
+        self._reloaded = position.sampler_reloaded
+        if progress.saved is None:
+            before = generator_states.states_of(generators)
+            self._inner = self._open()
+            progress.randomness = Randomness(
+                generator_states.changed(before, generator_states.states_of(generators))
+            )
+
+    def __next__(self) -> Any:
+        if self._began:
+            return self._draw()
+        self._began = True
+        if self._progress.saved is None:
+            return self._draw_first()
+        return self._draw_again(self._progress.saved)
+
+    def quickly(self) -> Iterator[Any]:
+        """The same for torch's samplers, without a call for each batch: an error is their end."""
+        progress = self._progress
+        try:
+            yield next(self)
+        except StopIteration:
+            return
+        note = progress.drawn.append
+        assert self._inner is not None
+        try:
+            # With batch_size=None a BatchSampler may stand in the sampler's place.
+            if type(self._position.sampler) is not BatchSampler:
+                for key in self._inner:
+                    note((1, key))
+                    yield key
+            else:
+                for keys in self._inner:
+                    # To ask a tensor for an element costs more than a small batch is worth.
+                    if type(keys) is torch.Tensor:
+                        note((keys.numel(), keys))
+                    else:
+                        note((len(keys), keys[-1]))
+                    yield keys
+            progress.exhausted = True
+        except Exception:
+            progress.failed()
+            progress.exhausted = True
+            raise
+
+    def _draw(self) -> Any:
+        progress = self._progress
+        assert self._inner is not None
+        try:
+            keys = next(self._inner)
+        except StopIteration:
+            progress.exhausted = True
+            raise
+        except Exception:
+            progress.failed()
+            raise
+        samples, first, last = ends(keys)
+        if progress.first is None:
+            progress.first = plain(first)
+        progress.drawn.append((samples, last))
+        if self._position.stateful is not None:
+            progress.sampler_states.append(self._position.stateful.state_dict())
+        return keys
+
+    def _draw_first(self) -> Any:
+        position, progress = self._position, self._progress
+        assert progress.randomness is not None
+        if position.shard is not None:
+            progress.order_epoch = progress.epoch
+        elif position.shared:
+            progress.order_epoch = position.inner.epoch
+        if position.stateful is not None:
+            progress.sampler_state = position.stateful.state_dict()
+            progress.first_sampler_state = progress.sampler_state
+        before = generator_states.states_of(self._generators)
+        try:
+            return self._draw()
+        except StopIteration:
+            if not self._reloaded:
+                raise
+            return self._draw_anew()
+        finally:
+            (drawn,) = generator_states.changed(before[:1], [torch.get_rng_state()])
+            seed = None
+            if drawn is not None and position.stateful is None:
+                seed = generator_states.seed_drawn(position.inner, drawn)
+            # The others are kept in any case: the epochs that follow are drawn from them.
+            progress.randomness.first_drawn(
+                [None if seed is not None else drawn, *before[1:]], seed
+            )
+
+    def _draw_again(self, saved: dict[str, Any]) -> Any:
+        position, progress = self._position, self._progress
+        randomness = generator_states.from_json(saved["randomness"])
+        progress.randomness = randomness
+        self._inner = iter(())  # if what follows raises
+        progress.order_epoch = saved.get("order_epoch")
+        if randomness.at_next is None:
+            return self._begin_again(saved, randomness)
+        source: Iterator[Any] = iter(())
+        with generator_states.global_generator_kept():
+            if position.batching is None:
+                generator_states.put_back(self._generators, randomness.at_iter)
+                source = self._restarted(saved, randomness)
+            generator_states.put_back(self._generators, randomness.at_next)
+            if position.batching is not None:  # which begins its sampler with the first batch
+                source = self._restarted(saved, randomness)
+            if not (
+                position.stateful
+                or position.shared
+                or position.iterable
+                or saved.get("read_again")  # all of it is drawn again, too
+            ):
+                _skip(source, saved, "batches" if position.batching is None else "samples")
+            self._inner = source if position.batching is None else position.batched(source)
+            try:
+                return self._draw()
+            except StopIteration:
+                if position.stateful is None or saved["batches"]:
+                    raise
+                generator_states.put_back(self._generators, randomness.at_next)
+                return self._draw_anew()
+
+    def _draw_anew(self) -> Any:
+        """A sampler's own state was loaded that is of the end of an epoch, if only because its iterator
+        had not run yet in the next. Samplers such as torchdata's distributed one skip what they had
+        given by then, all of it, and begin anew after that."""
+        with contextlib.suppress(TypeError):
+            if len(self._position.sampler) == 0:
+                raise StopIteration
+        self._progress.exhausted = False
+        self._inner = self._open()
+        return self._draw()
+
+    def _begin_again(self, saved: dict[str, Any], randomness: Randomness) -> Any:
+        """The state was saved before the first index was drawn: that is still to come, and from the
+        state that the user's generator is in then."""
+        position = self._position
+        with generator_states.global_generator_kept():
+            generator_states.put_back(self._generators, randomness.at_iter)
+            if position.stateful is not None and saved["sampler_state"] is not None:
+                position.stateful.load_state_dict(saved["sampler_state"])
+                self._reloaded = True
+            self._inner = self._open()
+        generator_states.put_back(
+            self._generators[1:], generator_states.decoded(saved["generators"])
+        )
+        if position.users_generator is None:
+            return self._draw_first()
+        # Workers are given their first batches within iter(), which has drawn their seed by now.
+        torch.set_rng_state(position.users_generator)
+        try:
+            return self._draw_first()
+        finally:
+            position.users_generator = torch.get_rng_state()
+
+    def _restarted(self, saved: dict[str, Any], randomness: Randomness) -> Iterator[Any]:
+        """What the sampler that is skipped on gives: batches, or single indices if a BatchSampler is
+        to group them."""
+        position = self._position
+        sampler: Any = position.inner
+        if position.stateful is not None:
+            if saved["sampler_state"] is not None:
+                position.stateful.load_state_dict(saved["sampler_state"])
+        elif position.shared:
+            if position.shard is None and sampler.epoch != saved["order_epoch"]:
+                raise Error(
+                    f"the state that was loaded is from the middle of an epoch that its sampler calls "
+                    f"{saved['order_epoch']}, but then set_epoch({sampler.epoch}) was called on it"
+                )
+            start = 0 if saved.get("read_again") else saved["samples"]
+            return iter(shards.share(sampler, saved["order_epoch"], start))
+        elif randomness.seed is not None:
+            sampler = generator_states.reseeded(sampler, randomness.seed)
+        return default_device.drawn(sampler, iter(sampler))
+
+
+def _skip(source: Iterator[Any], saved: dict[str, Any], unit: str) -> None:
+    """Advances a sampler by what was received, and checks that it is the sampler of the state."""
+    count: int = saved[unit]
+    if count == 0:
+        return
+    given = enumerate(itertools.islice(source, count), 1)
+    _, head = next(given, (0, None))
+    number, tail = next(
+        iter(collections.deque(given, maxlen=1)), (1 if head is not None else 0, head)
+    )
+    found = plain(ends(head)[1]), plain(ends(tail)[2])
+    for place, wanted, got in zip(("first", "last"), (saved["first"], saved["last"]), found):
+        if number < count or (wanted is not None and got is not None and wanted != got):
+            raise Error(
+                f"the sampler does not give the order that the state is from: of the {count} {unit} "
+                f"received then it gives {number}, the {place} is {got}, was {wanted}. Seed it by a "
+                "torch generator of its own (attribute 'generator'), or give it state_dict() and "
+                "load_state_dict()"
+            )
+
+
+def ends(keys: Any) -> tuple[int, Any, Any]:
+    """(samples, first key, last key) of an index batch, or of a single index."""
+    if not isinstance(keys, list | tuple) and getattr(keys, "ndim", 0) != 1:
+        return 1, keys, keys
+    return (len(keys), keys[0], keys[-1]) if len(keys) else (0, None, None)
+
+
+def plain(key: Any) -> Any:
+    """A key that JSON can hold and that compares equal in another process; None for any other. Of a
+    tensor of keys, the last one."""
+    if type(key) is int:
+        return key
+    if isinstance(key, str):
+        return str.__str__(key)  # an enum's text, without the enum
+    if type(key) is torch.Tensor and key.dim() == 1 and len(key):
+        key = key[-1]
+    with contextlib.suppress(TypeError):
+        return operator.index(key)
+    return None
+
+
+def as_given(keys: Any) -> Any:
+    """A copy of keys, to hold in a state: of the same types and values, since a dataset may tell a
+    tensor from a number or a tuple from a list. Of a tensor it has the part that is the key:
+    ``copy.deepcopy`` would take all of the tensor that it is a view of."""
+    kind = type(keys)
+    if kind in (int, str):
+        return keys
+    if kind in (list, tuple):
+        return kind(as_given(key) for key in keys)
+    if kind is torch.Tensor:
+        return keys.clone()
+    return copy.deepcopy(keys)

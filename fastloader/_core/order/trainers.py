@@ -1,0 +1,105 @@
+"""Trainers that count the batches of an epoch, and what becomes of an epoch that they count as over.
+
+A plain loop runs into StopIteration, so a state saved after an epoch's last batch stands for an epoch
+whose end is still to come: the rest of it, which is empty, and then the next one. Lightning stops by
+the length and never asks for that end. Saved after the last batch, it begins the *next* epoch with its
+first ``iter()``, and an empty rest would be taken for that epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastloader._core.machine.callers import callers_in
+from fastloader.errors import Error
+
+if TYPE_CHECKING:
+    from fastloader._core.order.progress import Progress
+    from fastloader.loader import FastLoader
+
+# Under both names that the package is installed by.
+_FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
+_EVALUATION_LOOPS = (
+    "lightning.pytorch.loops.evaluation_loop",
+    "pytorch_lightning.loops.evaluation_loop",
+)
+
+
+def counted_as_over() -> bool:
+    """Whether a loop of Lightning's, going on from a checkpoint, is what calls, and the epoch of that
+    checkpoint was over by its own count. The callers are looked at, because a loader is told nothing
+    about the trainer: to be asked only where a state was loaded. The nearest loop counts: validation
+    runs inside the fit loop, which knows nothing of the validation loader's batches."""
+    frame = next(callers_in(_FIT_LOOPS + _EVALUATION_LOOPS), None)
+    if frame is None:
+        return False
+    loop: Any = frame.f_locals.get("self")
+    try:
+        if frame.f_globals["__name__"] in _EVALUATION_LOOPS:
+            return _evaluates_anew(loop)
+        resumed = loop.restarting or getattr(loop, "_loaded_from_state_dict", False)
+        return bool(resumed and loop.epoch_loop.batch_progress.is_last_batch)
+    except AttributeError as error:
+        raise Error(
+            f"this version of Lightning keeps its count of batches elsewhere ({error}), so that the "
+            "loader cannot tell which epoch a state that was loaded goes on with: load no state into "
+            "the loader, or use Lightning 2"
+        ) from error
+
+
+def _evaluates_anew(loop: Any) -> bool:
+    """A validation or test begins with the first batch, whatever its loader gave before the checkpoint,
+    unless that was written in the middle of one. Without a checkpoint a state that somebody loaded is
+    taken at its word."""
+    progress = loop.batch_progress
+    goes_on = loop.restarting and progress.current.ready > 0 and not progress.is_last_batch
+    return loop.trainer.ckpt_path is not None and not goes_on
+
+
+# Of Fabric, likewise.
+_WRAPPERS = ("lightning.fabric.wrappers", "lightning_fabric.wrappers")
+
+
+def fabrics_epoch(loader: FastLoader[Any]) -> int | None:
+    """The number that Fabric gives the epoch that is about to begin, where Fabric calls. It counts from
+    0 in each process, and tells it to the samplers, also where a state was loaded before."""
+    for frame in callers_in(_WRAPPERS):
+        wrapper: Any = frame.f_locals.get("self")
+        if getattr(wrapper, "_dataloader", None) is loader:
+            try:
+                return int(wrapper._num_iter_calls) - 1
+            except AttributeError as error:
+                raise Error(
+                    f"this version of Lightning's Fabric keeps its count of epochs elsewhere "
+                    f"({error}): give the loader to your loop without Fabric's setup_dataloaders()"
+                ) from error
+    return None
+
+
+class NextEpoch(Iterator[Any]):
+    """An iterator for such a trainer: the epoch begins with the first ``next()``. Lightning calls
+    ``iter()`` before it tells samplers the epoch, and once more if it does not want this epoch."""
+
+    def __init__(self, loader: FastLoader[Any], progress: Progress) -> None:
+        self._loader = loader
+        self._promised = progress  # goes stale when another state is loaded
+        self._begun: Any = None
+
+    def __next__(self) -> Any:
+        if self._begun is None:
+            self._promised.check()
+            self._begun = self._loader._begin_epoch()
+        return next(self._begun)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        begun = self.__dict__.get("_begun")
+        if begun is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}: its epoch begins with the "
+                "first next()"
+            )
+        return getattr(begun, name)

@@ -1,0 +1,253 @@
+"""Samples that the native decoder could not finish: Pillow's turn, and what becomes of those that nobody
+can read."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastloader.errors import Error, StoppedError
+from fastloader.transforms import _geometry
+from fastloader.transforms._pillow import refusal, warn_of_size
+
+if TYPE_CHECKING:
+    from fastloader._core.sources.images.iterator import ImageSource, Submitted
+
+_log = logging.getLogger("fastloader")
+
+_TURN = 0.1  # seconds between two looks for Ctrl-C, which may come when a wait has just begun
+
+
+class Repair:
+    """Of the batches of one epoch, one at a time, on threads of its own, as many as decode. Whoever
+    wants the batch waits in `done`. Ctrl-C ends the waiting and not the work: the next call waits on.
+
+    Nobody can stop Pillow, so it is left behind when the epoch is ended (`stop`). A thread that is with
+    Pillow holds no batch, whose slot in the ring the next epoch needs; nor, being a daemon, does it hold
+    up the end of the process.
+    """
+
+    def __init__(self, source: ImageSource) -> None:
+        self._source = source
+        # Guards everything below. Reentrant: a finalizer may call `stop` in the middle of an allocation.
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._submitted: Submitted | None = None  # what is worked on; nothing once that was stopped
+        # Its failures, until a thread has taken them up. Ctrl-C, in the middle of starting a thread, may
+        # have two started.
+        self._failures: Sequence[tuple[int, str, str]] | None = None
+        # (positions to keep or None for all, what was raised instead), once it is known
+        self._outcome: tuple[list[int] | None, BaseException | None] | None = None
+
+    def stop(self) -> None:
+        """From any thread: `done` raises StoppedError at once, now or when it is called."""
+        with self._changed:
+            self._stopped = True
+            submitted, self._submitted = self._submitted, None
+            self._changed.notify_all()
+        if submitted is not None:
+            submitted.batch.stop()  # what is being decoded in the place of a bad sample
+
+    def done(
+        self, submitted: Submitted, failures: Sequence[tuple[int, str, str]]
+    ) -> list[int] | None:
+        """What the native decoder cannot do, Pillow may; if it cannot either, its exception says why,
+        and the policy what to do. Returns the positions to keep, None for all. The same again for the
+        same batch, until it is given to `forget`."""
+        with self._changed:
+            if self._submitted is not submitted and not self._stopped:
+                self._failures, self._outcome = failures, None
+                self._submitted = submitted
+        if self._failures is not None and not self._stopped:
+            threading.Thread(target=self._work, name="fastloader-repair", daemon=True).start()
+        with self._changed:
+            while self._outcome is None:
+                if self._stopped:
+                    raise StoppedError("the epoch was ended while a batch was being repaired")
+                self._changed.wait(_TURN)
+            kept, error = self._outcome
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # or this frame and the error would hold each other
+        return kept
+
+    def forget(self) -> None:
+        """The outcome was taken: nothing of the batch is kept, nor of its error, whose traceback leads
+        back here."""
+        with self._changed:
+            self._submitted = self._failures = self._outcome = None
+
+    # --- on the threads ---------------------------------------------------------------------------
+
+    def _wanted(self) -> Submitted:
+        """The batch; to be asked for anew behind everything that may take long, and not to be kept."""
+        submitted = self._submitted
+        if submitted is None:
+            raise StoppedError("the batch is not wanted any more")
+        return submitted
+
+    def _work(self) -> None:
+        with self._changed:
+            failures, self._failures = self._failures, None
+        if failures is None:
+            return
+        outcome: tuple[list[int] | None, BaseException | None]
+        try:
+            outcome = self._kept(failures), None
+        except StoppedError:
+            return
+        except BaseException as error:
+            outcome = None, error
+        with self._changed:
+            if self._submitted is not None:
+                self._outcome = outcome
+            self._changed.notify_all()
+        del outcome
+
+    def _kept(self, failures: Sequence[tuple[int, str, str]]) -> list[int] | None:
+        bad: dict[int, BaseException] = {}
+        positions = []
+        for position, reason, kind in failures:
+            if kind == "refused":
+                bad[position] = refusal(reason)
+            elif kind == "large":
+                try:
+                    warn_of_size(reason)
+                except Warning as made_an_error:  # by a filter of the user's
+                    bad[position] = made_an_error
+            else:
+                positions.append(position)
+        bad.update(self._together(positions, self._redo))
+        bad = dict(sorted(bad.items()))
+        if not bad:
+            return None
+        policy = self._source.policy
+        if policy.on_error == "raise" and self._source.lowered.attempts > 1:
+            for position, error in bad.items():
+                self._try_next(position, error)
+            return None
+        # All of them are counted before one is raised.
+        for position, error in bad.items():
+            policy.count(self._named(position), error)
+        for position, error in bad.items():
+            if policy.on_error == "raise" or not isinstance(error, Exception):
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(self._named(position))
+                raise error
+        policy.check(self._named(position), error)
+        if policy.on_error == "skip":
+            return [each for each in range(len(self._wanted().keys)) if each not in bad]
+        for position, error in bad.items():
+            self._replace(position, error)
+        return None
+
+    def _together(
+        self, positions: Iterable[int], task: Callable[[int], None]
+    ) -> dict[int, BaseException]:
+        """What the task raised for each position, on this thread and others, of which none is at a task
+        any more. Raises StoppedError."""
+        raised: dict[int, BaseException] = {}
+        waiting = collections.deque(positions)
+        left = len(waiting)
+
+        def work() -> None:
+            nonlocal left
+            while self._submitted is not None:
+                try:
+                    position = waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    task(position)
+                except StoppedError:
+                    return
+                except BaseException as error:
+                    raised[position] = error
+                with self._changed:
+                    left -= 1
+                    self._changed.notify_all()
+
+        for _ in range(min(self._source.threads, left) - 1):
+            try:
+                threading.Thread(target=work, name="fastloader-repair", daemon=True).start()
+            except (RuntimeError, MemoryError):  # the system gives none: this one does it all
+                break
+        work()
+        with self._changed:
+            self._changed.wait_for(lambda: left == 0 or self._submitted is None)
+        self._wanted()
+        return raised
+
+    def _named(self, position: int) -> str:
+        submitted = self._wanted()
+        path = self._source.files.name(submitted.files[position])
+        return f"sample {submitted.keys[position]}, {path}"
+
+    def _redo(self, position: int, other: int | None = None) -> None:
+        """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""
+        file = self._wanted().files[position] if other is None else other
+        picture = self._source.files.open_rgb(file)
+        pixels = np.ascontiguousarray(np.asarray(picture))
+        height, width, _ = pixels.shape
+        self._wanted().batch.transform_pixels(
+            position, pixels=pixels.ctypes.data, height=height, width=width, index=other
+        )
+
+    def _try_next(self, position: int, error: BaseException) -> None:
+        """What timm's ImageDataset does: a file that cannot be read is skipped with a warning, and
+        the next one of its dataset takes its place."""
+        lowered, policy = self._source.lowered, self._source.policy
+        for attempt in range(lowered.attempts):
+            what = self._named(position)
+            if attempt:
+                try:
+                    self._redo(position)
+                    return
+                except StoppedError:
+                    raise
+                except Exception as again:
+                    error = again
+            policy.count(what, error)
+            if not isinstance(error, OSError):
+                if hasattr(error, "add_note"):  # Python 3.11
+                    error.add_note(what)
+                raise error
+            _log.warning("fastloader: skipped %s: %s", what, error)
+            files = self._wanted().files
+            files[position] = lowered.next_file(files[position])
+        raise RuntimeError(f"Failed to load {lowered.attempts} consecutive samples") from error
+
+    def _replace(self, position: int, error: BaseException) -> None:
+        """Puts another sample, a function of the seed and the bad one's index, in its place."""
+        lowered = self._source.lowered
+        seeds, key = self._wanted().seeds, self._wanted().keys[position]
+        seed = seeds[0] if len(seeds) == 1 else seeds[position]
+        draws = _geometry.Draws(seed, key, _geometry.REPLACEMENT)
+        for _ in range(10):
+            other = draws.below(len(lowered))
+            file = other if lowered.indices is None else int(lowered.indices[other])
+            self._source.files.prepare([file])
+            try:
+                self._put(position, file, seed)
+            except StoppedError:
+                raise
+            except Exception:
+                continue
+            self._wanted().files[position] = file
+            return
+        raise Error(
+            f"no replacement for sample {key}: ten others, drawn at random, could not be decoded either"
+        ) from error
+
+    def _put(self, position: int, file: int, seed: int) -> None:
+        try:
+            self._wanted().batch.decode_other(position, index=file, seed=seed)
+        except Error:  # also of a picture that was refused, unless Pillow has a name for that
+            self._redo(position, file)

@@ -1,0 +1,1 @@
+"""Batches gathered from arrays."""

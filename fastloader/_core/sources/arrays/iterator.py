@@ -1,0 +1,345 @@
+"""One epoch over a dataset of arrays: batches gathered by native threads, not collated."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import math
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from fastloader._core.machine import default_device, devices, extension
+from fastloader._core.machine.limits import available_threads
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.order.progress import Progress
+from fastloader._core.sources.arrays.indices import as_indices, index_batches
+from fastloader._core.sources.arrays.recognize import FEW_BYTES, Arrays
+
+IN_FLIGHT = 3  # batches being gathered ahead: one being finished, one being begun, one in reserve
+# Below this, the calling thread is done before another one has woken up.
+HELPED_BYTES = 1 << 20
+
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class ArrayMemory:
+    """Memory of batches, kept by the loader over its epochs: small tensors are torch's, large ones come
+    from a pool for each array and go back when the last view of them dies."""
+
+    def __init__(self) -> None:
+        self._pools: dict[int, Any] = {}
+        self.torch_batches = 0  # those that were fetched and collated as torch does it
+        self.gathered = 0  # the others,
+        self.gather_s = 0.0  # and the thread time they took
+
+    def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
+        count = math.prod(shape) * dtype.itemsize
+        native = None if pin or count < FEW_BYTES else extension.load()
+        if native is None:
+            return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pin)
+        pool = self._pools.get(number)
+        if pool is None:
+            pool = self._pools[number] = native.BufferPool()
+        storage = torch.from_dlpack(pool.bytes(count)).untyped_storage()
+        # Not a view of the bytes: views share a version counter and cannot be detached in place.
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, _contiguous(shape))
+
+    def stats(self) -> dict[str, Any]:
+        counted: collections.Counter[str] = collections.Counter()
+        for pool in self._pools.values():
+            counted.update(pool.stats())
+        return {"torch_batches": self.torch_batches, "buffers": dict(counted)}
+
+
+def _contiguous(shape: tuple[int, ...]) -> list[int]:
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 1, 0, -1):
+        strides[i - 1] = strides[i] * shape[i]
+    return strides
+
+
+@dataclasses.dataclass
+class Flight:
+    """A batch that was begun. Without ``outputs`` torch's way is left for it."""
+
+    batch: Any
+    indices: Any = None
+    outputs: list[torch.Tensor] | None = None
+    job: Any = None
+
+
+class _NoThread:
+    """What is read off an iterator as its pin thread, where none is needed."""
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+class ArrayIterator(_BaseDataLoaderIter):
+    """One epoch. With ``num_workers=0`` everything happens in ``next()``; with more, torch's number of
+    index batches is drawn ahead, and native threads gather the first few of them.
+
+    Of torch's base it has what is read off an iterator, but does not run its constructor, whose draws
+    and warnings are the loader's here."""
+
+    progress: Progress | None = None  # set on the iterator that the user gets
+    _closed = False
+    _took = True
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        loader: Any,
+        memory: ArrayMemory,
+        statistics: Statistics,
+        pin: bool,
+        base_seed: int | None,
+    ) -> None:
+        self._arrays = arrays
+        self._memory = memory
+        self._statistics = statistics
+        self._pin = pin
+        self._few = 0 if pin else arrays.few
+        self._native = extension.load()
+        self._pid = os.getpid()
+        workers = loader.num_workers
+        self._note_attributes(loader)
+        self._ahead = workers * (loader.prefetch_factor or 0)
+        self.threads = array_threads(workers)
+        sampler = loader._runtime.position
+        self._index_batches: Iterator[Any] | None = None
+        # In the order of torch's iterators, whose constructor and _reset() both call iter().
+        if base_seed is None:
+            self._index_batches = sampler.iterate(index_batches)
+            drawn = torch.empty(
+                (), dtype=torch.int64, device=default_device.of(loader.generator)
+            ).random_(generator=loader.generator)
+            base_seed = int(drawn.item())
+        if workers or self._index_batches is None:
+            self._index_batches = sampler.iterate(index_batches)
+        self.base_seed = self._base_seed = sampler.current.take_seed(base_seed)
+        self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
+        self._flight: collections.deque[Flight | BaseException] = collections.deque()
+        self._finishing = False  # next() is at the first of them, which is not ahead any more
+        self._top_up()
+
+    def _note_attributes(self, loader: Any) -> None:
+        """Under torch's names, for those who look at its iterators."""
+        self._dataset = loader.dataset
+        self._dataset_kind = loader._dataset_kind
+        self._auto_collation = loader._auto_collation
+        self._collate_fn = loader.collate_fn
+        self._drop_last = loader.drop_last
+        self._index_sampler = loader._runtime.position
+        self._num_workers = loader.num_workers
+        self._prefetch_factor = loader.prefetch_factor
+        self._timeout = loader.timeout
+        self._persistent_workers = loader.persistent_workers
+        self._pin_memory = self._pin
+        self._num_yielded = 0
+        if self._num_workers:
+            self._workers: list[Any] = []  # there are none
+            if self._pin:
+                self._pin_memory_thread = _NoThread()
+
+    def _top_up(self) -> None:
+        while self._index_batches is not None and self._outstanding() < self._ahead:
+            try:
+                self._waiting.append(next(self._index_batches))
+            except StopIteration:
+                self._index_batches = None
+            except Exception as error:  # of the sampler: takes its batch's place
+                self._waiting.append(error)
+        while self._waiting and len(self._flight) < IN_FLIGHT + self._finishing:
+            # It stays until its batch is begun: Ctrl-C may come in between.
+            waiting = self._waiting[0]
+            if not isinstance(waiting, BaseException):
+                waiting = self._begin(waiting, self.threads)
+            self._flight.append(waiting)
+            with contextlib.suppress(IndexError):  # closed meanwhile
+                self._waiting.popleft()
+
+    def _outstanding(self) -> int:
+        return len(self._waiting) + len(self._flight) - self._finishing
+
+    def __next__(self) -> Any:
+        if self._ahead and self._pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
+                "the loader to get one here"
+            )
+        with self._statistics.waiting(self):
+            delivered = self._next_ahead() if self._ahead else self._next_now()
+        self._statistics.batches += 1
+        self._num_yielded += 1
+        return delivered
+
+    def _next_now(self) -> Any:
+        """What was drawn stays until it is delivered, or an error in its place: Ctrl-C may come in
+        between."""
+        if not self._waiting:
+            if self._index_batches is None:
+                raise StopIteration
+            self._waiting.append(next(self._index_batches))
+        try:
+            delivered = self._deliver_now(self._waiting[0])
+        except Exception:
+            self._waiting.clear()
+            raise
+        self._waiting.clear()
+        return delivered
+
+    def _deliver_now(self, batch: Any) -> Any:
+        if type(batch) is torch.Tensor and 0 < batch.numel() <= self._few:
+            begun = time.perf_counter()
+            outputs = self._arrays.selected(batch)
+            if outputs is not None:
+                self._memory.gathered += 1
+                self._memory.gather_s += time.perf_counter() - begun
+                return self._arrays.collated(outputs)
+        return self._finish(self._begin(batch, 0))
+
+    def _next_ahead(self) -> Any:
+        self._top_up()
+        if not self._flight:
+            raise StopIteration
+        first = self._flight[0]
+        if isinstance(first, Flight) and first.job is not None:
+            first.job.wait()
+        # Ctrl-C leaves the batch where it is.
+        self._finishing = True
+        self._top_up()
+        try:
+            if isinstance(first, BaseException):
+                raise first
+            delivered = self._finish(first)
+        except Exception:
+            self._settle()
+            del first  # or this frame and the error would hold each other
+            raise
+        self._settle()
+        return delivered
+
+    def _settle(self) -> None:
+        self._finishing = False
+        with contextlib.suppress(IndexError):  # closed meanwhile
+            self._flight.popleft()
+
+    def _begin(self, batch: Any, threads: int) -> Flight:
+        """Offers the batch to ``threads``; 0 is for those that help when there is much to do."""
+        leaves = self._arrays.leaves
+        indices = as_indices(batch)
+        if indices is None or not len(indices) or not all(leaf.is_there() for leaf in leaves):
+            return Flight(batch)
+        count = len(indices)
+        with devices.ordinary_tensors():  # the batch may be taken when the mode is another
+            outputs = [
+                self._memory.empty(number, (count, *leaf.row_shape), leaf.tensor.dtype, self._pin)
+                for number, leaf in enumerate(leaves)
+            ]
+        native = self._native
+        if native is None:
+            return Flight(batch, indices, outputs)
+        if not threads and count * sum(leaf.row_bytes for leaf in leaves) >= HELPED_BYTES:
+            threads = self.threads - 1
+        arrays = []
+        maps = []
+        for leaf, output in zip(leaves, outputs):
+            rows = leaf.rows
+            size = (0, 0) if rows is None else (rows.ctypes.data if len(rows) else 8, len(rows))
+            maps.append((*size, len(leaf.tensor)))
+            if leaf.flat:
+                where = (leaf.tensor.data_ptr(), leaf.row_bytes, leaf.row_step)
+                arrays.append((*where, output.data_ptr(), len(maps) - 1))
+        try:
+            job = native.GatherBatch(
+                arrays, maps, (outputs, leaves), indices=indices.ctypes.data, count=count,
+                threads=threads,
+            )  # fmt: skip
+        except IndexError:
+            return Flight(batch)  # torch says it in its own words
+        return Flight(batch, indices, outputs, job)
+
+    def _finish(self, flight: Flight) -> Any:
+        begun = time.perf_counter()
+        if flight.job is not None:
+            flight.job.wait()
+        if flight.outputs is None or not self._select(flight):
+            return self._fetch(flight.batch)
+        memory = self._memory
+        memory.gathered += 1
+        memory.gather_s += (
+            time.perf_counter() - begun if flight.job is None else flight.job.seconds()
+        )
+        return self._arrays.collated(flight.outputs)
+
+    def _select(self, flight: Flight) -> bool:
+        """By torch what the native module has not done; False for an index that an array lacks."""
+        assert flight.outputs is not None
+        for leaf, output in zip(self._arrays.leaves, flight.outputs):
+            if flight.job is not None and leaf.flat:
+                continue
+            try:
+                rows = flight.indices if leaf.rows is None else leaf.rows[flight.indices]
+            except IndexError:
+                return False
+            size = len(leaf.tensor)
+            rows = np.where(rows < 0, rows + size, rows)
+            if rows.min() < 0 or rows.max() >= size:
+                return False
+            # Bytes are bytes: not every torch selects rows of every dtype.
+            plain = _SAME_SIZE.get(leaf.tensor.element_size(), leaf.tensor.dtype)
+            selected = output.view(plain)
+            torch.index_select(leaf.tensor.view(plain), 0, torch.from_numpy(rows), out=selected)
+        return True
+
+    def _fetch(self, batch: Any) -> Any:
+        """As torch's _MapDatasetFetcher, for what is not whole numbers, or out of range."""
+        dataset = self._arrays.dataset
+        if hasattr(dataset, "__getitems__") and dataset.__getitems__:
+            samples = dataset.__getitems__(batch)
+        else:
+            samples = [dataset[index] for index in batch]
+        collated = default_collate(samples)
+        self._memory.torch_batches += 1
+        return torch.utils.data._utils.pin_memory.pin_memory(collated) if self._pin else collated
+
+    def _shutdown_workers(self) -> None:
+        """As torch's iterator with workers calls it."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the epoch early, from any thread; at most one piece of a batch per thread is still
+        copied."""
+        self._closed = True
+        self._index_batches = None
+        self._waiting.clear()
+        self._flight.clear()
+
+
+def array_threads(workers: int) -> int:
+    """``num_workers`` threads; without, as many as torch's own operations use, the caller included."""
+    return workers or max(1, min(available_threads(), torch.get_num_threads()))
+
+
+def warn_unpinned() -> None:
+    """What torch says to pin_memory=True without an accelerator, since it knows accelerators."""
+    if not hasattr(torch, "accelerator"):  # torch < 2.6
+        return
+    warnings.warn(
+        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+        "won't be used.",
+        stacklevel=4,
+    )

@@ -1,0 +1,198 @@
+"""Datasets whose rows lie in tensors or numpy arrays: what they hold, and which are known.
+
+What comes out equals ``default_collate([dataset[i] for i in batch])``: the same containers, dtypes,
+shapes, strides and values, in the sampler's order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import (
+    StackDataset,
+    Subset,
+    TensorDataset,
+    default_collate,
+)
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from fastloader._core.batch.tree import is_leaf
+from fastloader._core.sources.images.recognize.native_images import check_collation
+from fastloader.transforms._chain_reader import Unlowered
+
+# Of one array in one batch. Below this, memory of torch's own is as fast as a pool's, and a page for
+# each tensor that a user keeps is too much.
+FEW_BYTES = 64 << 10
+
+# What every torch selects rows of.
+_SELECTABLE = frozenset(
+    (
+        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+        *(torch.complex64, torch.complex128),
+    )
+)
+
+
+@dataclasses.dataclass
+class Leaf:
+    """One array: its row ``rows[i]`` is sample ``i``'s, or row ``i`` where there is no ``rows``."""
+
+    tensor: torch.Tensor
+    rows: Any | None  # int64; negative ones count from the end
+    bytes_needed: int = 0  # of the storage; less, and it was taken away meanwhile
+
+    def __post_init__(self) -> None:
+        # An alias: assigning to the data set's tensor.data in the middle of an epoch frees nothing.
+        tensor = self.tensor = self.tensor.detach()
+        self.storage = tensor.untyped_storage()
+        self.row_shape = tuple(tensor.shape[1:])
+        self.row_bytes = tensor.element_size() * math.prod(self.row_shape)
+        self.row_step = tensor.stride(0) * tensor.element_size()
+        self.bytes_needed = self.storage.nbytes()
+        # A row that is not in the order of its indices is left to torch.
+        self.flat = len(tensor) == 0 or tensor[0].is_contiguous()
+        self.row_map = None if self.rows is None else torch.from_numpy(self.rows)
+
+    def is_there(self) -> bool:
+        return self.storage.nbytes() >= self.bytes_needed
+
+
+@dataclasses.dataclass
+class Arrays:
+    """A dataset in arrays. ``structure`` is a batch with the number of its leaf for each tensor."""
+
+    dataset: Any
+    leaves: list[Leaf]
+    structure: Any
+    name: str
+
+    def __post_init__(self) -> None:
+        self._is_list = self.structure == list(range(len(self.leaves)))
+        # The most samples of a batch that `selected` is for.
+        self.few = 0
+        if all(leaf.flat and leaf.tensor.dtype in _SELECTABLE for leaf in self.leaves):
+            self.few = FEW_BYTES // max(1, *(leaf.row_bytes for leaf in self.leaves))
+
+    def collated(self, outputs: list[torch.Tensor]) -> Any:
+        return outputs if self._is_list else _filled(self.structure, outputs)
+
+    def selected(self, indices: torch.Tensor) -> list[torch.Tensor] | None:
+        """The rows of a small batch, into memory of torch's own: one call for each array. None for
+        what is no index to torch, such as a negative one."""
+        outputs = []
+        try:
+            for leaf in self.leaves:
+                if leaf.storage.nbytes() < leaf.bytes_needed:
+                    return None
+                rows = indices if leaf.row_map is None else leaf.row_map.index_select(0, indices)
+                outputs.append(leaf.tensor.index_select(0, rows))
+        except (IndexError, RuntimeError):  # which of them depends on the array's shape
+            return None
+        return outputs
+
+
+def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
+    if type(structure) is int:
+        return outputs[structure]
+    if type(structure) is dict:
+        return {key: _filled(each, outputs) for key, each in structure.items()}
+    return [_filled(each, outputs) for each in structure]
+
+
+def holds_arrays(dataset: Any) -> bool:
+    """Whether the dataset is of a kind whose samples are rows of arrays. Exact types only: a subclass
+    may do anything."""
+    kind = type(dataset)
+    if kind is Subset:
+        return holds_arrays(dataset.dataset)
+    if kind is StackDataset:
+        return all(holds_arrays(each) for each in _stacked(dataset))
+    return kind in (TensorDataset, torch.Tensor, np.ndarray, np.memmap)
+
+
+def lower_arrays(loader: Any) -> Arrays:
+    """Raises Unlowered with the reason, in words."""
+    check_collation(loader)
+    if any(
+        getattr(function, "__module__", "") != default_collate.__module__
+        for function in default_collate_fn_map.values()
+    ):
+        raise Unlowered("default_collate_fn_map was extended")
+    if loader.timeout and not loader.num_workers:
+        raise Unlowered("timeout without workers is an error of torch's")
+    if loader.num_workers and not loader.prefetch_factor:
+        raise Unlowered("prefetch_factor=0 is an error of torch's")
+    if not isinstance(loader.num_workers, int) or not isinstance(loader.prefetch_factor or 0, int):
+        raise Unlowered("num_workers or prefetch_factor that is no int is an error of torch's")
+    if loader.pin_memory and loader.pin_memory_device:
+        raise Unlowered("pin_memory_device is given")
+    leaves: list[Leaf] = []
+    structure, name = _read(loader.dataset, None, leaves)
+    if not leaves:
+        raise Unlowered("the dataset holds no tensors")
+    return Arrays(loader.dataset, leaves, structure, name)
+
+
+def _stacked(dataset: Any) -> list[Any]:
+    inner = dataset.datasets
+    return list(inner.values()) if isinstance(inner, dict) else list(inner)
+
+
+def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]:
+    """Appends the dataset's leaves, seen through ``rows``; returns structure and name."""
+    kind = type(dataset)
+    if kind is Subset:
+        structure, name = _read(dataset.dataset, _picked(dataset.indices, rows), leaves)
+        return structure, f"Subset of {name}"
+    if kind is StackDataset:
+        inner = dataset.datasets
+        if isinstance(inner, dict):
+            parts = {key: _read(each, rows, leaves) for key, each in inner.items()}
+            name = ", ".join(f"{key}: {part[1]}" for key, part in parts.items())
+            return {key: part[0] for key, part in parts.items()}, f"StackDataset of {name}"
+        read = [_read(each, rows, leaves) for each in inner]
+        return [part[0] for part in read], "StackDataset of " + ", ".join(p[1] for p in read)
+    if kind is TensorDataset:
+        structure = [_read_array(tensor, rows, leaves) for tensor in dataset.tensors]
+        count = len(structure)
+        return structure, f"TensorDataset of {count} tensor{'s' if count != 1 else ''}"
+    return _read_array(dataset, rows, leaves), kind.__name__.lower()
+
+
+def _picked(indices: Any, rows: Any | None) -> Any:
+    """The indices of a Subset as int64, behind those of the Subsets around it."""
+    found = np.asarray(indices)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise Unlowered("the indices of a Subset are not whole numbers")
+    found = np.ascontiguousarray(found, dtype=np.int64)
+    if rows is None:
+        return found
+    try:
+        return found[rows]
+    except IndexError:
+        raise Unlowered("a Subset holds indices that its dataset has not") from None
+
+
+def _read_array(source: Any, rows: Any | None, leaves: list[Leaf]) -> int:
+    kind = type(source)
+    if kind in (np.ndarray, np.memmap):
+        if source.ndim == 0 or not source.dtype.isnative or min(source.strides) < 0:
+            raise Unlowered("torch takes no array that is foreign-endian or runs backwards")
+        try:
+            source = torch.from_numpy(source)
+        except (TypeError, ValueError) as error:
+            raise Unlowered(f"torch takes no array of {source.dtype}: {error}") from None
+    elif not is_leaf(source):
+        what = f"a {kind.__module__}.{kind.__qualname__}"
+        if kind is torch.Tensor:
+            what = "one that requires grad" if source.requires_grad else "no dense CPU tensor"
+        raise Unlowered(f"a tensor of the dataset is {what}")
+    if source.dim() == 0:
+        raise Unlowered("a tensor of the dataset has no rows")
+    leaves.append(Leaf(source, rows))
+    return len(leaves) - 1

@@ -1,0 +1,1 @@
+"""Batches of pictures that native threads decode."""

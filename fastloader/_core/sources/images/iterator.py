@@ -1,0 +1,520 @@
+"""The native image path: batches decoded by the C++ pool, in the sampler's order."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import logging
+import operator
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.delivery.engine.iterator import Epoch
+from fastloader._core.delivery.iterator import BatchIterator
+from fastloader._core.machine import extension
+from fastloader._core.observation.statistics import TIMED, LeftOut, Statistics
+from fastloader._core.order.generators import mixed
+from fastloader._core.pictures.bad_samples import Repair
+from fastloader._core.sources.images.recognize.native_images import Lowered
+from fastloader._core.tuning.threads import DepthRule, ThreadTuner, memory_budget, own_threads
+from fastloader.errors import Error, StoppedError
+from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._pillow import pixel_limits
+
+_log = logging.getLogger("fastloader")
+
+# Batches in the pool: one being finished, one being begun, one in reserve. On the engine path the
+# ring's depth, since each lies in a slot.
+AHEAD = 3
+
+
+@dataclasses.dataclass
+class ErrorPolicy:
+    """What becomes of samples that can neither be decoded natively nor by Pillow.
+
+    ``on_error``: "raise", "skip" or "replace". ``max_errors``: how many may be skipped or replaced in
+    the loader's life, as a count (int) or as a share of the samples seen (float); None is no limit.
+    """
+
+    on_error: str
+    max_errors: int | float | None
+    bad: int = 0
+    seen: int = 0
+    last: collections.deque[str] = dataclasses.field(
+        default_factory=lambda: collections.deque(maxlen=20)
+    )
+
+    def count(self, what: str, error: BaseException) -> None:
+        """One more bad sample."""
+        self.bad += 1
+        self.last.append(f"{what}: {type(error).__name__}: {error}")
+
+    def check(self, what: str, error: BaseException) -> None:
+        """Raises when there are too many by now, of which this is the last."""
+        if self.max_errors is None or self.on_error == "raise":
+            return
+        allowed: float = self.max_errors
+        if isinstance(self.max_errors, float):
+            # A rate says nothing about the first few samples.
+            allowed = self.max_errors * max(self.seen, 1000)
+        if self.bad > allowed:
+            raise Error(
+                f"{self.bad} of {self.seen} samples could not be read, more than "
+                f"max_errors={self.max_errors} allows; the last: {what}"
+            ) from error
+
+
+def make_policy(on_error: str, max_errors: int | float | None) -> ErrorPolicy:
+    """Checks the arguments."""
+    if on_error not in ("raise", "skip", "replace"):
+        raise ValueError(f"on_error={on_error!r}: use 'raise', 'skip' or 'replace'")
+    if max_errors is not None:
+        if isinstance(max_errors, bool) or not isinstance(max_errors, int | float):
+            raise TypeError(f"max_errors must be a count, a rate or None, got {max_errors!r}")
+        if not (max_errors >= 0 and (isinstance(max_errors, int) or max_errors <= 1)):
+            raise ValueError(f"max_errors={max_errors}: a count from 0, or a rate from 0.0 to 1.0")
+        if on_error == "raise":
+            raise ValueError("max_errors is for on_error='skip' or 'replace'; 'raise' allows none")
+    return ErrorPolicy(on_error, max_errors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What a loader asks of its pictures, besides the data set's own."""
+
+    threads: int
+    normalization: Normalization | None
+    planar: bool
+    decode: str
+    truncated: str
+    tuner: ThreadTuner | None = None  # with num_workers="auto"
+
+
+class ImageSource:
+    """What a loader keeps over its epochs: the file list, the transform, its share of the pool and the
+    recycled memory, as long as it `serves`."""
+
+    def __init__(
+        self, lowered: Lowered, wish: Wish, policy: ErrorPolicy, before: ImageSource | None = None
+    ) -> None:
+        self.policy = policy
+        # What the loader's threads did for sources that served it before.
+        self._done_before = {} if before is None else before.times()
+        self.wish = wish
+        self._pid = os.getpid()
+        normalization = wish.normalization
+        native = extension.load()
+        assert native is not None
+        self.native = native
+        self.lowered = lowered
+        self.memory = native.BufferPool()
+        self.quota = native.DecodeQuota(wish.threads)
+        self.threads = wish.threads  # of the quota, which takes a lock to be asked
+        if wish.tuner is not None:
+            native.lower_decode_priority()
+        transform = lowered.chain.native(native)
+        spec = None
+        if normalization is not None:
+            scale, bias = normalization.constants(3)
+            height, width = transform.output
+            spec = native.NormalizeSpec(
+                nchw=(1, 3, height, width),
+                in_nhwc=True,
+                out_nhwc=normalization.channels_last,
+                dtype=normalization.dtype_name,
+                scale=scale,
+                bias=bias,
+            )
+        self.files = lowered.files.opened(native)
+        self._pixel_limits = pixel_limits()
+        large, most = self._pixel_limits
+        self.job = native.ImageJob(
+            source=self.files.source,
+            transform=transform,
+            planar=wish.planar,
+            normalize=spec,
+            decode=wish.decode,
+            pad_truncated=wish.truncated == "pad",
+            pixel_limit=most,
+            large_pixels=large,
+        )
+
+    def serves(self, lowered: Lowered, wish: Wish) -> bool:
+        """Whether this is what those ask for. A forked child makes its own: another thread may have
+        held the memory's lock when it was forked."""
+        return (
+            self._pid == os.getpid()
+            and self.wish == wish
+            and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
+            and self.lowered.chain == lowered.chain
+            and self.lowered.attempts == lowered.attempts
+            and self.lowered.container is lowered.container
+            and self.lowered.same_files(lowered)
+        )
+
+    def slot_bytes(self, samples: int, draws: EpochDraws | None) -> int:
+        """What a batch takes in a slot: pixels, labels and what their augmentation needs."""
+        leaves = [(samples * self.job.sample_bytes, None), (samples * 8, None)]
+        if draws is not None:
+            leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
+        return int(self.native.BatchPlan(leaves).packed_bytes)
+
+    def times(self) -> dict[str, float]:
+        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
+        # In a forked child the parent's threads did it, and may be at it.
+        mine: dict[str, float] = self.quota.times() if self._pid == os.getpid() else {}
+        before = self._done_before
+        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
+
+    def set_threads(self, threads: int) -> None:
+        """How many decode from now on. Raises what the system gives no thread for."""
+        if threads != self.threads:
+            self.quota.threads = threads
+            self.threads = threads
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "threads": self.quota.threads,
+            "buffers": self.memory.stats(),
+            "scratch_bytes": self.native.decode_scratch_bytes(),
+        }
+
+
+class Submitted:
+    """One batch in the pool, in the slot ``place`` or else in recycled memory."""
+
+    def __init__(
+        self, source: ImageSource, keys: list[int], seeds: list[int], place: Any | None
+    ) -> None:
+        self.place = place
+        self.keys = keys
+        self.files = list(keys)
+        if source.lowered.indices is not None:
+            self.files = source.lowered.indices[keys].tolist()
+        self.seeds = seeds
+        self.pixels: torch.Tensor | None = None  # the batch gives them once
+        begun = time.perf_counter()
+        source.files.prepare(self.files)
+        self.locate_s = time.perf_counter() - begun
+        self.batch = source.native.DecodeBatch(
+            job=source.job,
+            quota=source.quota,
+            indices=self.files,
+            seeds=seeds,
+            memory=source.memory if place is None else place,
+        )
+
+
+@dataclasses.dataclass
+class Failed:
+    """What the sampler raised, in its batch's place."""
+
+    error: BaseException
+    place: Any | None
+
+
+class ImageIterator(BatchIterator):
+    """[images, labels] as default_collate makes them from (image, class) samples.
+
+    Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
+    twice (``repeats``), the position in the epoch joins the key, which is ``position`` for the first
+    sample. ``length()`` is the number of batches; ``pin`` puts them into torch's pinned memory, as
+    DataLoader's pin_memory does. ``drawn_ahead``: of index batches, so many are asked of the sampler at
+    the beginning and another one whenever a batch is taken, as torch does for its workers; None: as the
+    pool needs them.
+
+    ``depth``: batches in the pool, where there is no ring to say how many.
+
+    With an ``epoch`` the pictures are decoded straight into its slots, and a batch is only for that
+    epoch's `put_batch`, before the next one is asked for.
+    """
+
+    def __init__(
+        self,
+        source: ImageSource,
+        index_batches: Iterator[Any],
+        base_seed: int,
+        repeats: bool,
+        position: int,
+        length: Callable[[], int],
+        statistics: Statistics,
+        ready: Statistics,
+        pin: bool,
+        epoch: Epoch | None,
+        drawn_ahead: int | None = None,
+        depth: int | DepthRule = AHEAD,
+    ) -> None:
+        self._source = source
+        self._epoch = epoch
+        self._depth_rule: DepthRule | None = None
+        self._fixed_depth = AHEAD
+        if not isinstance(depth, DepthRule):
+            self._fixed_depth = depth
+        elif epoch is None:  # else the ring watches
+            self._depth_rule = depth
+            depth.begin()
+        if epoch is None:
+            source.memory.keep(self.ahead + 1)
+        self._taken = 0
+        if source.wish.tuner is not None:
+            source.wish.tuner.filling(own_threads(), ready, source)
+        self._length = length
+        self._statistics = statistics
+        self._ready = ready
+        self._pin = pin
+        self._index_batches: Iterator[Any] | None = index_batches
+        self._drawn: collections.deque[Any] = collections.deque()
+        self._draws_in_step = drawn_ahead is not None
+        self.base_seed = base_seed
+        self._repeats = repeats
+        self._position = position
+        self._flight: collections.deque[Submitted | Failed] = collections.deque()
+        # The pool is through with the first of them, which next() has begun to finish.
+        self._finishing = False
+        self._pid = os.getpid()
+        # sample index -> seed, of the batches submitted last: what replay() is asked for
+        self.seeds: collections.OrderedDict[int, int] = collections.OrderedDict()
+        self._repair = Repair(source)
+        self._cancel = functools.partial(_cancel, self._flight, self._repair, self._pid)
+        weakref.finalize(self, self._cancel)
+        if epoch is not None:
+            epoch.stop_source = self._cancel
+        for _ in range(drawn_ahead or 0):
+            self._draw(index_batches)
+        self._top_up()
+
+    @property
+    def ahead(self) -> int:
+        """Batches in the pool; on the engine path as many as there are slots."""
+        if self._epoch is not None:
+            return self._epoch.engine.depth
+        return self._fixed_depth if self._depth_rule is None else self._depth_rule.depth
+
+    def _draw(self, index_batches: Iterator[Any]) -> None:
+        """One index batch or, in its place, what the sampler raises."""
+        if self._drawn and self._drawn[-1] is StopIteration:
+            return
+        try:
+            self._drawn.append(next(index_batches))
+        except StopIteration:
+            self._drawn.append(StopIteration)
+        except Exception as error:
+            self._drawn.append(error)
+
+    def _top_up(self) -> None:
+        ahead = self.ahead + self._finishing
+        while self._index_batches is not None and len(self._flight) < ahead:
+            if not self._drawn:
+                if self._draws_in_step:
+                    break
+                self._draw(self._index_batches)
+            # It stays until its batch is begun: Ctrl-C may come in between.
+            try:
+                self._flight.append(self._begin_batch(self._drawn[0]))
+                self._drawn.popleft()
+            except (StopIteration, _EpochIsOver):
+                self._index_batches = None
+            if self._epoch is not None and self._epoch.over:
+                self.close()  # it may have been ended before there was this batch to stop
+
+    def _begin_batch(self, drawn: Any) -> Submitted | Failed:
+        # A call of its own for each batch: the traceback of an error holds this frame, and whoever
+        # keeps the error must not keep the slot of another batch.
+        place = None
+        try:
+            if drawn is StopIteration or isinstance(drawn, Exception):
+                raise drawn
+            keys = self._checked([operator.index(key) for key in drawn])
+            draws = None if self._epoch is None else self._epoch.draws
+            place = self._reserve(self._source.slot_bytes(len(keys), draws))
+            return self._submit(keys, place)
+        except (StopIteration, _EpochIsOver):
+            raise
+        except Exception as error:  # of the sampler: takes its batch's place
+            return Failed(error, self._reserve(0) if place is None else place)
+
+    def _reserve(self, size: int) -> Any | None:
+        if self._epoch is None:
+            return None
+        place = self._epoch.reserve(size)
+        if place is None:
+            raise _EpochIsOver
+        return place
+
+    def _checked(self, keys: list[int]) -> list[int]:
+        if not keys:
+            raise IndexError("the sampler gave a batch without an index")  # as default_collate
+        length = len(self._source.lowered)
+        for key in keys:
+            if not -length <= key < length:
+                raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
+        return [key + length if key < 0 else key for key in keys]
+
+    def _submit(self, keys: list[int], place: Any | None) -> Submitted:
+        if self._repeats:
+            start = self._position
+            seeds = [mixed(self.base_seed, start + i) for i in range(len(keys))]
+        else:
+            seeds = [self.base_seed]
+        submitted = Submitted(self._source, keys, seeds, place)
+        self._position += len(keys)
+        if self._source.files.packed:
+            self._ready.spend("locate", submitted.locate_s)
+        for i, key in enumerate(keys):
+            self.seeds[key] = seeds[0] if len(seeds) == 1 else seeds[i]
+            self.seeds.move_to_end(key)
+        while len(self.seeds) > 100_000:
+            self.seeds.popitem(last=False)
+        return submitted
+
+    def _take(self) -> Any:
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
+                "the loader to get one here"
+            )
+        if self._epoch is None and (TIMED or self._depth_rule is not None):
+            flight = list(self._flight)  # which another thread may clear
+            ready = sum(type(each) is Submitted and each.batch.ready() for each in flight)
+            self._ready.came(ready)
+            rule = self._depth_rule
+            # At the end of an epoch it runs empty in any case.
+            if rule is not None and self._index_batches is not None and rule.came(ready, self):
+                self._deepen(rule)
+        tuner = self._source.wish.tuner
+        try:
+            with self._statistics.waiting(self):
+                delivered = self._next()
+        except StopIteration:
+            if tuner is not None:
+                tuner.ended(self._ready, self._source)
+            raise
+        self._statistics.batches += 1
+        self._taken += 1
+        # Before, an epoch is getting under way: that the loop waits then says nothing.
+        if tuner is not None and self._taken > self.ahead:
+            tuner.taken(self._ready, self._source)
+        return delivered
+
+    def _deepen(self, rule: DepthRule) -> None:
+        first = next(iter(self._flight), None)
+        samples = len(first.keys) if isinstance(first, Submitted) else 1
+        if rule.deepen(memory_budget() // max(1, samples * self._source.job.sample_bytes)):
+            self._source.memory.keep(rule.depth + 1)
+            _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
+
+    def _next(self) -> Any:
+        """Every step may be broken off by Ctrl-C, and the next call goes on there: the batch stays where
+        it is until the end."""
+        self._top_up()
+        try:
+            first = self._flight[0]
+        except IndexError:
+            raise StopIteration from None
+        if isinstance(first, Submitted) and not first.batch.wait():
+            raise StopIteration
+        if not self._finishing:
+            if self._draws_in_step and self._index_batches is not None:
+                self._draw(self._index_batches)
+            if isinstance(first, Submitted):
+                self._source.policy.seen += len(first.keys)
+            self._finishing = True
+        if self._epoch is None:
+            self._top_up()  # not before its slot has been committed, where there is one
+        try:
+            delivered = self._finished(first)
+        except StoppedError:
+            raise StopIteration from None
+        except Exception:  # also LeftOut: in the batch's place
+            self._settle(first)
+            del first  # or this frame and the error would hold each other
+            raise
+        self._settle(first)
+        return delivered
+
+    def _finished(self, first: Submitted | Failed) -> Any:
+        """What is to be delivered of a batch that the pool is through with; the same if asked again."""
+        if isinstance(first, Failed):
+            try:
+                raise first.error
+            finally:
+                del first
+        failures = first.batch.failures()
+        kept = self._repair.done(first, failures) if failures else None
+        if first.pixels is None:
+            first.pixels = torch.from_dlpack(first.batch.take())
+        images = first.pixels
+        labels = torch.from_numpy(self._source.lowered.targets[first.files].astype(np.int64))
+        if kept is not None:
+            if not kept:
+                raise LeftOut
+            images, labels = images[kept], labels[kept]
+        if self._pin:
+            images, labels = images.pin_memory(), labels.pin_memory()
+        return self._source.lowered.container((images, labels))
+
+    def _settle(self, first: Submitted | Failed) -> None:
+        """The batch leaves, or what was raised in its place."""
+        self._repair.forget()
+        self._finishing = False
+        with contextlib.suppress(IndexError):  # closed meanwhile, on another thread or at exit
+            self._flight.popleft()
+        if self._epoch is not None:
+            # To be put at once, or not any more: nothing else is to hold the slot.
+            self._epoch.place = first.place
+
+    def __len__(self) -> int:
+        return self._length()
+
+    def replay(self, index: int) -> dict[str, Any]:
+        """The box and flips of a sample that was submitted in this epoch."""
+        if index not in self.seeds:
+            raise ValueError(
+                f"sample {index} was not among the last {len(self.seeds)} of the epoch"
+            )
+        lowered = self._source.lowered
+        file = index if lowered.indices is None else int(lowered.indices[index])
+        seed = self.seeds[index]
+        try:
+            found: dict[str, Any] = self._source.job.geometry(file, seed)
+        except Error:
+            # Not a JPEG: Pillow knows its size.
+            height, width = self._source.files.open_rgb(file).size[::-1]
+            found = lowered.chain.native(self._source.native).geometry(
+                height=height, width=width, index=file, seed=seed
+            )
+        return found
+
+    def leave(self) -> None:
+        """Of a source that another iterator closes."""
+        self.close()
+
+    def close(self) -> None:
+        """Ends the epoch early, from any thread; a thread that decodes gives its picture up."""
+        self._closed = True
+        self._index_batches = None
+        self._cancel()
+
+
+class _EpochIsOver(Exception):
+    pass
+
+
+def _cancel(flight: collections.deque[Submitted | Failed], repair: Repair, pid: int) -> None:
+    """From any thread, also while another one waits for the first of them."""
+    if pid != os.getpid():
+        return
+    repair.stop()
+    for each in list(flight):
+        if isinstance(each, Submitted):
+            each.batch.stop()
+    flight.clear()

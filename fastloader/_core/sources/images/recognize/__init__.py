@@ -1,0 +1,1 @@
+"""Which data sets hold pictures that are decoded natively."""

@@ -1,0 +1,1 @@
+"""Where encoded pictures lie."""

@@ -1,0 +1,141 @@
+"""Where the encoded pictures of a lowered dataset lie: in files of their own, or in a mapped one."""
+
+from __future__ import annotations
+
+import bisect
+import copy
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastloader.datasets._lmdb_file import DamagedError
+from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.transforms._pillow import open_rgb
+
+
+class Files(Protocol):
+    def __len__(self) -> int: ...
+
+    def same(self, other: Any) -> bool:
+        """Whether they are the same files, so that what was built on those can be kept."""
+        ...
+
+    def opened(self, native: Any) -> Any:
+        """These files with a native ``source`` of their own: what one loader looks up in it is nothing
+        to another that lowered the same files."""
+        ...
+
+    def prepare(self, indices: list[int]) -> None:
+        """Before a batch of these is submitted to the source."""
+        ...
+
+    def name(self, index: int) -> str: ...
+
+    def open_rgb(self, index: int) -> Any:
+        """Through Pillow."""
+        ...
+
+
+class FolderFiles:
+    """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever lowers a
+    dataset gives the same arrays again while nothing changes."""
+
+    packed = False
+
+    source: Any  # the native module's, of opened files
+
+    def __init__(self, paths: Any, ends: Any) -> None:
+        self.paths = paths
+        self.ends = ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def same(self, other: Any) -> bool:
+        return type(other) is FolderFiles and self.paths is other.paths and self.ends is other.ends
+
+    def opened(self, native: Any) -> Any:
+        mine = copy.copy(self)
+        mine.source = native.FolderSource(self.paths, self.ends)
+        return mine
+
+    def prepare(self, indices: list[int]) -> None:
+        pass
+
+    def name(self, index: int) -> str:
+        name: str = self.source.name(index)
+        return name
+
+    def open_rgb(self, index: int) -> Any:
+        return open_rgb(self.name(index))
+
+
+class _Table(np.ndarray):
+    """Numbers that the native source reads, and the mappings they point into: whoever keeps the
+    numbers keeps those."""
+
+    environments: Any = ()
+
+
+class PackedFiles:
+    """Records of `LMDBDataset`s, one after the other. Addresses in the mapped files are looked up when a
+    record is first wanted: opening stays cheap, and touches no page of the tree that is not used."""
+
+    packed = True
+
+    source: Any  # the native module's, of opened files
+    _addresses: Any
+    _sizes: Any
+
+    def __init__(self, parts: list[LMDBDataset]) -> None:
+        self.parts = parts
+        self.starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
+        self._environments = tuple(part.environment for part in parts)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def same(self, other: Any) -> bool:
+        return (
+            type(other) is PackedFiles
+            and self.starts == other.starts
+            and all(a is b for a, b in zip(self._environments, other._environments))
+        )
+
+    def opened(self, native: Any) -> Any:
+        mine = copy.copy(self)
+        mine._addresses = np.zeros(len(self), np.uint64).view(_Table)
+        mine._addresses.environments = self._environments
+        mine._sizes = np.zeros(len(self), np.uint64)
+        mine.source = native.MemorySource(mine._addresses, mine._sizes)
+        return mine
+
+    def _part(self, index: int) -> tuple[LMDBDataset, int]:
+        number = bisect.bisect_right(self.starts, index) - 1
+        return self.parts[number], index - self.starts[number]
+
+    def prepare(self, indices: list[int]) -> None:
+        located = [self._part(index) for index in indices]
+        # Of all before any is touched, or each would be waited for alone.
+        for part in {id(part): part for part, _ in located}.values():
+            part.will_need([record for owner, record in located if owner is part])
+        for index, (part, record) in zip(indices, located):
+            if self._addresses[index]:
+                continue
+            try:
+                image = np.frombuffer(part.record(record).image, np.uint8)
+            except (DamagedError, ValueError):
+                continue  # missing, damaged, empty: the decoder refuses it, and then `open_rgb` says why
+            self._sizes[index] = image.size
+            self._addresses[index] = image.__array_interface__["data"][0]
+
+    def name(self, index: int) -> str:
+        part, record = self._part(index)
+        try:
+            return f"{part.name(record)} in {part.path}"
+        except DamagedError:
+            return f"record {record} in {part.path}"
+
+    def open_rgb(self, index: int) -> Any:
+        part, record = self._part(index)
+        return part.open_rgb(record)

@@ -1,0 +1,1 @@
+"""Batches that Python makes: the data set's code, and torch's iterators."""

@@ -1,0 +1,147 @@
+"""Torch's worker iterator advanced ahead of the training loop, without the sampler noticing."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from fastloader._core.sources.python.polling import PolledIterator
+
+
+class NotYet(BaseException):
+    """The next batch has not come. No Exception, which would stand for a batch."""
+
+
+class InStep(PolledIterator):
+    """Mixed into the class of an iterator that a pump advances; see `put_in_step`.
+
+    DataLoader asks the sampler for one index batch at each ``next()``, on the caller's thread. The pump
+    is ahead of the caller, and a sampler may draw from the global generators or follow the training
+    loop: so the index that torch would draw for a batch is owed until the caller takes that batch.
+    No more is prefetched than with DataLoader; of that, some is in the ring. An iterable data set has no
+    sampler, but its workers read no further ahead than with DataLoader for the same reason.
+    """
+
+    # Guards torch's bookkeeping, which the pump (in __next__, but for its waiting) and the caller (in
+    # `take`) change. Reentrant: a finalizer may call `leave` in the middle of any allocation.
+    _turn: threading.Condition
+    _ahead = False
+    _delivering = False  # a batch is on its way out of __next__; guarded by _turn
+    _patient = True  # False: `next_if_there` asks, on the only thread that does
+    _owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
+    _taken = -1  # the number of the batch that was taken last; guarded by _turn
+
+    def __next__(self) -> Any:
+        if not self._ahead:
+            return super().__next__()
+        with self._turn:
+            # With nothing at the workers torch would end the epoch, though indices are to come.
+            while self._owed and not self._left and not self._under_way():
+                self._turn.wait()
+            if self._left:
+                raise StopIteration
+            return super().__next__()
+
+    def _under_way(self) -> bool:
+        """Whether a batch is still to come without another index, or none will come with one: a worker
+        whose iterable data set has ended leaves its tasks behind."""
+        tasks = self._task_info.values()
+        return not any(self._workers_status) or any(
+            len(task) == 2 or self._workers_status[task[0]] for task in tasks
+        )
+
+    def next_if_there(self) -> Any:
+        """The next batch, without waiting for it. Raises NotYet; for a caller without a pump."""
+        self._patient = False
+        try:
+            return next(self)
+        finally:
+            self._patient = True
+
+    def take(self, number: int) -> None:
+        """The caller has batch ``number`` in hand, which is greater than the one before; for the same
+        one nothing happens any more. Raises what the sampler raises."""
+        with self._turn:
+            if self._owed and not self._left and number != self._taken:
+                self._taken = number
+                self._owed -= 1
+                self._turn.notify_all()
+                super()._try_put_index()
+
+    def leave(self) -> None:
+        """Nothing will be taken any more: a pump that waits for that returns."""
+        with self._turn:
+            self._left = True
+            self._turn.notify_all()
+
+    def _process_data(self, *arguments: Any) -> Any:
+        self._delivering = True
+        try:
+            return super()._process_data(*arguments)
+        finally:
+            self._delivering = False
+
+    def _try_put_index(self) -> None:
+        # torch also asks for another index when a worker's iterable data set has ended.
+        if self._ahead and self._delivering:
+            self._owed += 1
+        else:
+            super()._try_put_index()
+
+    def _get_data(self) -> Any:
+        if not self._ahead:
+            return super()._get_data()
+        self._turn.release()
+        try:
+            return super()._get_data()
+        finally:
+            self._turn.acquire()
+
+    def _try_get_data(self, timeout: float | None = None) -> Any:
+        if self._patient:
+            return super()._try_get_data(timeout)
+        answer = super()._try_get_data(0)
+        if not answer[0]:
+            raise NotYet
+        return answer
+
+    def _refuse(self) -> None:
+        if not self._ahead:
+            super()._refuse()
+        raise StopIteration  # the pump's; the caller waits elsewhere, and is told there
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        # The next epoch of persistent workers: primed by the caller, as with DataLoader.
+        self._ahead = False
+        self._owed = 0
+        self._taken = -1
+        self._timeout = loader.timeout  # taken from it in the epoch before
+        super()._reset(loader, first_iter)
+
+
+def put_in_step(source: Iterator[Any]) -> InStep | None:
+    """Makes torch's worker iterator one that may be advanced ahead of the caller, who then calls
+    ``take()`` for each batch. In place, whatever has been derived from torch's class: a wrapper would
+    not be what torch's own methods call. None for every other iterator.
+
+    From then on `timeout` is not the source's to watch: it counts from the caller's ``next()``."""
+    if not isinstance(source, _MultiProcessingDataLoaderIter):
+        return None
+    watched: Any = source
+    if not isinstance(watched, InStep):
+        watched._turn = threading.Condition()
+        watched._pid = os.getpid()
+        kind: Any = type(source)
+        watched.__class__ = _in_step(kind)
+    watched._ahead = True
+    return watched
+
+
+@functools.cache
+def _in_step(kind: Any) -> Any:
+    return type(kind.__name__, (InStep, kind), {"__module__": kind.__module__})

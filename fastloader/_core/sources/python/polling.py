@@ -1,0 +1,120 @@
+"""torch's worker iterator, which can be told to stop waiting for its workers."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+import time
+from typing import Any, NoReturn
+
+from torch.utils.data._utils import signal_handling
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+from fastloader._core.observation.closing import closed_meanwhile
+
+_TURN = 0.1  # seconds
+
+
+class PolledIterator(_MultiProcessingDataLoaderIter):
+    """Waits for its workers in short turns and looks in between whether it is still wanted.
+
+    What wakes it cannot come through the queue that it waits at: whoever puts something there needs a
+    lock that the workers share, and a worker that ends, or is terminated, in the middle of sending takes
+    the lock with it.
+    """
+
+    # Written by whoever ends the epoch or the workers, on any thread, and read without a lock, which the
+    # GIL allows: nothing else has to be seen together with it.
+    _left = False
+    # torch's finalizer looks at it, also where the sampler's iter() has raised before torch sets it:
+    # until it has begun there is nothing to shut down.
+    _shutdown = True
+    _pid: int  # of the process that made it
+    _took: bool  # whether what next() raised last was there in a batch's place
+
+    def _try_get_data(self, timeout: float | None = None) -> Any:
+        """``timeout`` is torch's when it is the user's, and otherwise none: torch then comes again."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self._left:
+                self._refuse()
+            turn = _TURN if until is None else min(_TURN, max(0.0, until - time.monotonic()))
+            try:
+                got = super()._try_get_data(turn)
+            except RuntimeError as error:
+                if isinstance(
+                    error.__cause__, queue.Empty
+                ):  # torch has found a worker dead by itself
+                    self._tell_of_death(error)
+                raise
+            if got[0] or until is None or time.monotonic() >= until:
+                return got
+
+    def _tell_of_death(self, error: RuntimeError) -> NoReturn:
+        """torch's signal handler interrupts the main thread and raises how a worker died, and ``error``
+        from that if it was waiting here. Where this look at the workers comes before the handler, it has
+        taken from the system what the handler would ask."""
+        codes = [(worker.pid, worker.exitcode) for worker in self._workers]
+        death = next((_death(pid, code) for pid, code in codes if code), None)
+        if death is None:
+            raise error
+        if threading.current_thread() is threading.main_thread():
+            raise error from death
+        raise death
+
+    def leave(self) -> None:
+        """A ``next()`` that waits for a worker ends."""
+        self._left = True
+
+    def _refuse(self) -> None:
+        """Called in the middle of ``next()`` when the epoch has ended."""
+        raise closed_meanwhile()
+
+    def _next_data(self) -> Any:
+        self._took = False
+        return super()._next_data()
+
+    def _process_data(self, *data: Any) -> Any:
+        self._took = True  # also by an error, which is told from here
+        return super()._process_data(*data)
+
+    def _shutdown_workers(self) -> None:
+        # torch calls it in a forked child, too, when the last reference there is gone, and would tell
+        # the parent's workers to end.
+        if self._pid != os.getpid():
+            abandon(self)
+            return
+        self._left = True
+        super()._shutdown_workers()
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self._left = False
+        super()._reset(loader, first_iter)
+
+
+def _death(pid: int | None, exitcode: int) -> RuntimeError:
+    """In the words of torch's signal handler."""
+    if exitcode > 0:
+        return RuntimeError(
+            f"DataLoader worker (pid {pid}) exited unexpectedly with exit code {exitcode}. Details are "
+            "lost due to multiprocessing. Rerunning with num_workers=0 may give better error trace."
+        )
+    text = f"DataLoader worker (pid {pid}) is killed by signal: {signal.strsignal(-exitcode)}. "
+    if -exitcode == signal.SIGBUS:
+        text += (
+            "It is possible that dataloader's workers are out of shared memory. Please try to raise "
+            "your shared memory limit."
+        )
+    return RuntimeError(text)
+
+
+def abandon(iterator: Any) -> None:
+    """In a forked child: its workers are the parent's, and so are their queues, which nothing may be put
+    into here; the locks of threads may be held by threads that are not there."""
+    iterator._shutdown = True
+    # What torch registered under this object's address must go: the next iterator may get the same one.
+    if getattr(iterator, "_worker_pids_set", False):
+        iterator._worker_pids_set = False
+        signal_handling._remove_worker_pids(id(iterator))

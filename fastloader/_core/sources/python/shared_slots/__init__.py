@@ -1,0 +1,1 @@
+"""Memory that worker processes collate batches into."""

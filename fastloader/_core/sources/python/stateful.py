@@ -1,0 +1,172 @@
+"""States of datasets in worker processes: restored when a worker begins, and sent with its batches."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data import dataloader
+from torch.utils.data._utils import worker as worker_module
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from fastloader._core.order.stateful import is_stateful
+from fastloader.errors import Error
+
+_STOP = worker_module._IterableDatasetStopIteration
+
+
+@dataclasses.dataclass(frozen=True)
+class AskingForState:
+    """What a worker is sent for an index batch whose state is wanted. Nobody knows a batch ahead whether
+    it will be; but a dataset that merely has methods of these names shall not pay for each batch."""
+
+    index: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended(_STOP):
+    """What a worker sends instead of torch's object when its dataset ends."""
+
+    state: bytes | None
+
+
+@dataclasses.dataclass
+class Reported:
+    """A batch, or the error in its place as torch wraps it, and the state, if it was wanted, that its
+    worker's dataset was in behind it."""
+
+    batch: Any
+    worker: int
+    state: bytes | None
+
+    def pin_memory(self) -> Reported:
+        return dataclasses.replace(self, batch=pin_memory(self.batch))
+
+
+class StatefulWorker:
+    """A worker_init_fn: the user's, and then restores the worker's dataset and reports its state. In
+    the order of torchdata's StatefulDataLoader: dataset, ``iter(dataset)``, iterator."""
+
+    def __init__(
+        self,
+        given: Callable[[int], None] | None,
+        states: dict[str, Any],
+        resuming: bool,
+    ) -> None:
+        self._given = given
+        self._states = states
+        self._resuming = resuming
+
+    def __call__(self, worker: int) -> None:
+        if self._given is not None:
+            self._given(worker)
+        # torch's worker loop looks it up here for every epoch. This process is the worker's own.
+        kinds: Any = dataloader._DatasetKind
+        kinds.create_fetcher = staticmethod(
+            functools.partial(self._create_fetcher, worker, kinds.create_fetcher)
+        )
+
+    def _create_fetcher(
+        self, worker: int, create: Callable[..., Any], kind: Any, dataset: Any, *rest: Any
+    ) -> Any:
+        saved = self._states.pop(str(worker), {"dataset": None, "iterator": None, "ended": False})
+        if not self._resuming and saved["dataset"] is None and is_stateful(dataset):
+            # The end of an epoch of a dataset that is its own iterator.
+            saved = {"dataset": saved["iterator"], "iterator": None}
+        if saved["dataset"] is not None:
+            dataset.load_state_dict(saved["dataset"])
+        fetcher = create(kind, dataset, *rest)
+        iterator: Any = getattr(fetcher, "dataset_iter", None)
+        if self._resuming and saved["iterator"] is not None:
+            iterator.load_state_dict(saved["iterator"])
+        # The last batch, a smaller one, had run into the end, which some datasets then forget.
+        if self._resuming and saved.get("ended"):
+            fetcher.ended = True
+        self._resuming = False
+        own = iterator is dataset
+        reporter = _Reporter(
+            worker,
+            fetcher,
+            dataset if is_stateful(dataset) and not own else None,
+            iterator if is_stateful(iterator) else None,
+        )
+        fetcher.fetch = reporter.fetch
+        worker_module.__dict__[_STOP.__name__] = reporter.ended if reporter.has_state else _STOP
+        return fetcher
+
+
+class _Reporter:
+    """Fetches an epoch's batches in a worker, and takes the state behind each, behind an error in the
+    place of one, and at the end."""
+
+    def __init__(self, worker: int, fetcher: Any, dataset: Any, iterator: Any) -> None:
+        self._worker = worker
+        self._fetcher = fetcher
+        self._fetch: Callable[[Any], Any] = fetcher.fetch
+        self._parts = {"dataset": dataset, "iterator": iterator}
+        self.has_state = dataset is not None or iterator is not None
+        self._over = False
+        self._last: bytes | None = None  # the state at the end
+
+    def fetch(self, index: Any) -> Any:
+        wanted = type(index) is AskingForState
+        if wanted:
+            index = index.index
+        if not self.has_state:
+            return self._fetch(index)
+        if self._over:
+            raise StopIteration
+        try:
+            batch = self._fetch(index)
+        except StopIteration:
+            self._over = True
+            if wanted:
+                # Here, where what fails is an error in a batch's place. torch asks for `ended` where
+                # nobody would catch one, and the worker would die of it.
+                self._last = self._state("at the end of its data")
+            raise
+        except Exception:
+            return self._failed(wanted)
+        return Reported(batch, self._worker, self._state("behind a batch") if wanted else None)
+
+    def _failed(self, wanted: bool) -> Reported:
+        """The dataset is past what failed, and so is who goes on from here."""
+        # As torch's worker loop, which would not send a state along.
+        error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
+        state = None
+        if wanted:
+            # The first error is the one to tell. Without a state the dataset is read again up to here.
+            with contextlib.suppress(Exception):
+                state = self._state("behind an error")
+        return Reported(error, self._worker, state)
+
+    def ended(self, worker: int) -> Any:
+        return Ended(worker, self._last)
+
+    def _state(self, when: str) -> bytes:
+        # At once and by value: the queue pickles later, when the dataset has gone on changing what it
+        # gave, and would put its tensors into memory that both processes share.
+        state: dict[str, Any] = {"ended": getattr(self._fetcher, "ended", False)}
+        for name, part in self._parts.items():
+            try:
+                state[name] = None if part is None else part.state_dict()
+            except Exception as error:
+                raise Error(
+                    f"state_dict() of the {_PARTS[name]} in worker {self._worker} failed {when}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        try:
+            return pickle.dumps(state)
+        except Exception as error:
+            raise Error(
+                f"the state of the dataset in worker {self._worker} cannot be pickled, so that "
+                f"state_dict() could not save it: {type(error).__name__}: {error}"
+            ) from error
+
+
+_PARTS = {"dataset": "dataset", "iterator": "dataset's iterator"}

@@ -1,0 +1,213 @@
+"""Workers that are threads: for datasets that release the GIL.
+
+They run under the GIL. A free-threaded Python is not supported: the native module does not declare
+``mod_gil_not_used()``, so importing it switches the GIL on there. It must not declare it before code
+that relies on the GIL (`lookahead`) no longer does and the tests have run on such a Python.
+
+torch's iterator over worker processes does the bookkeeping, so that order, look-ahead, timeout,
+persistence and errors are torch's by construction. What it takes for processes and their queues are
+threads and theirs: nothing is pickled, nothing goes through shared memory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _DatasetKind
+from torch.utils.data._utils import worker
+
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.sources.python.polling import PolledIterator
+from fastloader._core.sources.python.threads import worker_info
+from fastloader._core.sources.python.torch_iterators import (
+    CountingIterator,
+    LoaderView,
+    count_ready,
+)
+from fastloader._core.tuning.threads import Modest
+
+# --- the thread -----------------------------------------------------------------------------------
+
+
+def _work(
+    dataset_kind: int,
+    dataset: Any,
+    index_queue: Any,
+    data_queue: Any,
+    done: threading.Event,
+    auto_collation: bool,
+    collate_fn: Callable[[Any], Any],
+    drop_last: bool,
+    base_seed: int,
+    init_fn: Callable[[int], None] | None,
+    worker_id: int,
+    num_workers: int,
+    *_of_processes: Any,
+) -> None:
+    """As torch's _worker_loop, which takes the same arguments, less what concerns a whole process:
+    global seeds and signal handlers, and torch's number of threads."""
+    where = f"in DataLoader worker thread {worker_id}"
+    worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
+    fetcher: Any = None
+    failed: ExceptionWrapper | None = None
+
+    def begin() -> Any:
+        return _DatasetKind.create_fetcher(
+            dataset_kind, dataset, auto_collation, collate_fn, drop_last
+        )
+
+    try:
+        if init_fn is not None:
+            init_fn(worker_id)
+        fetcher = begin()
+    except BaseException:
+        failed = ExceptionWrapper(where=where)
+    ended = False
+    while True:
+        task = index_queue.get()
+        if task is None:
+            return
+        if isinstance(task, worker._ResumeIteration):  # the next epoch of persistent workers
+            ended = False
+            try:
+                fetcher, failed = begin(), None
+            except BaseException:
+                failed = ExceptionWrapper(where=where)
+            data_queue.put((task, None))
+            continue
+        if done.is_set() or ended:
+            continue
+        number, index = task
+        data: Any
+        begun = time.perf_counter()
+        if failed is not None:  # every batch of this worker
+            data = failed
+        else:
+            try:
+                data = fetcher.fetch(index)
+            except BaseException as error:  # SystemExit too: nobody would see a thread end
+                if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:
+                    data = worker._IterableDatasetStopIteration(worker_id)
+                    ended = True
+                else:
+                    data = ExceptionWrapper(where=where)
+        if data_queue.statistics is not None:
+            data_queue.statistics.spend("fetch", time.perf_counter() - begun)
+        data_queue.put((number, data))
+        del data, task, index  # nothing of a batch is kept while waiting for the next
+
+
+class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
+    """What torch asks of multiprocessing's queues besides: there is no feeder thread to wait for."""
+
+    statistics: Statistics | None = None
+
+    def cancel_join_thread(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class _Worker:
+    """A thread as torch's iterator sees its processes."""
+
+    def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
+        # A daemon, because it may sit in the dataset for ever; the exit hook ends it in order.
+        self._thread = threading.Thread(
+            target=_work, args=args, name=f"fastloader-worker-{args[10]}", daemon=True
+        )
+        self.daemon = True
+        # Names the worker in messages. torch also looks whether a child of that number has ended.
+        self.pid = os.getpid()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        if self._thread is not threading.current_thread():  # the collector may run anywhere
+            self._thread.join(timeout)
+
+    def terminate(self) -> None:
+        """No thread can be killed: it ends when the dataset returns."""
+
+
+class _Context:
+    """In the place of the multiprocessing module."""
+
+    Event = threading.Event
+    Process = _Worker
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+
+    def Queue(self) -> _Queue:
+        made = _Queue()
+        made.statistics = self._statistics
+        return made
+
+
+# --- the iterator ---------------------------------------------------------------------------------
+
+
+class ThreadIterator(PolledIterator, CountingIterator):
+    """torch's iterator over workers that are threads."""
+
+    def __init__(self, loader: Any) -> None:
+        self._pid = os.getpid()
+        worker_info.teach()
+        seen: Any = loader
+        if loader._runtime.tuner is not None:  # num_workers="auto"
+            seen = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
+        context = _Context(loader._runtime.delivery.statistics)
+        super().__init__(LoaderView(seen, multiprocessing_context=context))
+        if self._position.iterable and self._pass.batches:
+            self._fast_forward()
+        _register_exit_hook()
+        live.add(self)
+
+    def _next_data(self) -> Any:
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
+                "the loader to get one here"
+            )
+        count_ready(self)
+        data = super()._next_data()
+        self._position.read_here = True
+        return data
+
+    def close(self) -> None:
+        """Ends the epoch and the threads, from any thread, waiting for what each of them is at; further
+        calls of next() raise StopIteration, and one that is under way raises Error."""
+        super().close()
+        self._shutdown_workers()
+
+
+live: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
+_hook_registered = False
+
+
+def _register_exit_hook() -> None:
+    """Before the interpreter takes itself apart: a daemon that comes back from native code after that
+    would crash. Not before it has waited for its threads: see `delivery._register_exit_hook`."""
+    global _hook_registered
+    if not _hook_registered:
+        _hook_registered = True
+        atexit.register(_end_all)
+
+
+def _end_all() -> None:
+    for iterator in list(live):
+        iterator.close()

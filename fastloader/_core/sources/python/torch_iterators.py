@@ -1,0 +1,312 @@
+"""torch's own iterators over a `FastLoader`, which keep count for `state_dict` and carry the states of
+datasets that have one."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import dataloader, get_worker_info
+
+from fastloader._core.machine import default_device, devices
+from fastloader._core.observation import trace
+from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
+from fastloader._core.observation.statistics import TIMED, Statistics
+from fastloader._core.order.index_batches import as_given
+from fastloader._core.order.position import Position
+from fastloader._core.order.progress import Progress
+from fastloader._core.order.stateful import is_stateful
+from fastloader._core.sources.python.polling import PolledIterator
+from fastloader._core.sources.python.stateful import AskingForState, Ended, Reported, StatefulWorker
+from fastloader._core.tuning.threads import Modest
+from fastloader.errors import Error
+
+_next = dataloader._BaseDataLoaderIter.__next__
+
+
+class LoaderView:
+    """A loader as torch's iterator is to see it: with ``other`` attributes, which a subclass of the
+    loader's may not let us set."""
+
+    def __init__(self, loader: Any, **other: Any) -> None:
+        self._seen = loader
+        self.__dict__.update(other)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._seen, name)
+
+
+class CountingIterator(dataloader._BaseDataLoaderIter):
+    """Comes between torch's iterators and their base in the order of resolution, so that the epoch's
+    seed can be exchanged before worker processes are started with it."""
+
+    _notes_arrivals = False  # which batch came, where that is not the next one
+
+    def __init__(self, loader: Any) -> None:
+        self._pid = os.getpid()
+        self._position: Position = loader._runtime.position
+        self._statistics: Statistics = loader._runtime.delivery.statistics
+        self.progress: Progress | None = None  # set on the iterator that the user gets
+        self._closed = False
+        # Whether what next() raised last was there in a batch's place. A sampler's error is, too.
+        self._took = True
+        # Whatever a subclass says, index batches come from the position.
+        indices = default_device.UsersOwn(self._position)
+        seen: Any = LoaderView(loader, _index_sampler=indices)
+        with default_device.for_draws(loader.generator):  # of the seed
+            super().__init__(seen)
+        self._index_sampler: Any = self._position
+        # As profilers know it: by the name of torch's class.
+        torchs = next(kind for kind in type(self).__mro__ if kind.__module__ == dataloader.__name__)
+        self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
+        self._pass = self._begun_pass()
+        self._base_seed = self._pass.take_seed(int(self._base_seed))
+        # torch calls iter(dataset) next, where a dataset may restore the global generator.
+        self._restoring = (
+            loader.num_workers == 0
+            and self._position.iterable
+            and self._position.users_generator is not None
+            and is_stateful(self._position.dataset)
+        )
+        if self._restoring:
+            torch.set_rng_state(self._position.users_generator)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)
+        self._pass = self._begun_pass()
+        self._pass.take_seed(int(self._base_seed))
+        self._pass.in_order = getattr(self, "_in_order", True)
+        if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
+            self._pass.outstanding = {}
+        if not first_iter and self._position.announces and hasattr(self._dataset, "set_epoch"):
+            # The first thing that live workers are sent in an epoch.
+            self._shared_seed = _EpochForWorker(self._pass.epoch)
+
+    def _begun_pass(self) -> Progress:
+        position = self._position
+        if position.current is None or not position.beginning:  # made without iter(loader)
+            return Progress(position.epoch, None, position.iterable)
+        return position.current
+
+    def __next__(self) -> Any:
+        progress = self.progress
+        if progress is not None and progress.stale:
+            progress.check()
+        if self._closed:
+            raise StopIteration
+        if progress is None:  # another iterator takes the batch further, and counts
+            return self._passed_on()
+        statistics = self._statistics
+        start = time.perf_counter()
+        first = statistics.begin_wait(start, progress)
+        ended = False
+        try:
+            batch = _next(self)  # torch shows it to profilers
+            if self._closed:
+                raise closed_meanwhile()
+        except Exception as error:
+            if self._closed:
+                if is_closed_meanwhile(error):
+                    raise
+                raise closed_meanwhile() from error
+            ended = isinstance(error, StopIteration)
+            if ended:
+                progress.end()
+                raise
+            statistics.errors += 1
+            if self._took:
+                progress.handed()
+            raise
+        finally:
+            now = time.perf_counter()
+            statistics.end_wait(now, progress, now - start, first, ended)
+            trace.add("wait", start, now)
+        progress.handed()
+        statistics.batches += 1
+        return batch
+
+    def close(self) -> None:
+        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
+        that is under way raises Error."""
+        self._closed = True
+
+    def _passed_on(self) -> Any:
+        """As torch's ``__next__`` without a profiler: the range that it opens for one costs a third of
+        what a small batch does. The iterator that takes the batch further warns of wrong lengths."""
+        if devices.is_profiling() or self._IterableDataset_len_called is not None:
+            return _next(self)
+        batch: Any = self._next_data()
+        self._num_yielded += 1
+        return batch
+
+    def _fast_forward(self) -> None:
+        """What lies before the state is read again: the dataset has none, or its workers were not asked
+        for theirs."""
+        for number in range(self._pass.batches):
+            try:
+                _next(self)
+            except StopIteration:
+                raise Error(
+                    f"the dataset ended after {number} batches, the state was saved after "
+                    f"{self._pass.batches}"
+                ) from None
+            except Exception:
+                pass  # it was raised then, too, in the place of a batch
+            self._pass.read_again()
+
+
+def is_of_another_process(iterator: Any) -> bool:
+    """A subclass may have made it of any kind, which we do not know."""
+    return isinstance(iterator, CountingIterator) and iterator._pid != os.getpid()
+
+
+class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
+    """As torch's, on the caller's thread."""
+
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        position, saved = self._position, self._pass.saved
+        if not position.iterable:
+            return
+        if self._restoring:
+            position.users_generator = torch.get_rng_state()
+        iterator = self._dataset_fetcher.dataset_iter
+        self._pass.fetcher = self._dataset_fetcher
+        if saved is not None and saved.get("ended"):
+            self._dataset_fetcher.ended = True
+        if is_stateful(iterator):
+            self._pass.dataset_iterator = iterator
+            if saved is not None and saved["iterator_state"] is not None:
+                with position.on_users_generator():
+                    iterator.load_state_dict(saved["iterator_state"])
+        elif saved is not None and not is_stateful(position.dataset):
+            self._fast_forward()
+
+    def _next_data(self) -> Any:
+        begun = time.perf_counter()
+        data = super()._next_data()
+        self._position.read_here = True
+        now = time.perf_counter()
+        self._statistics.spend("fetch", now - begun)
+        trace.add("fetch", begun, now)
+        return data
+
+
+class MultiProcessIterator(PolledIterator, CountingIterator):
+    """As torch's. Where the dataset, or its iterator, has a state, batches bring their worker's once
+    somebody has asked for it."""
+
+    _notes_arrivals = True
+    _arrived: int | None = None  # torch's number of the batch that came last
+
+    def __init__(self, loader: Any) -> None:
+        self._pid = os.getpid()
+        position: Position = loader._runtime.position
+        self._stateful = position.iterable or is_stateful(position.dataset)
+        # These could not be read again: their workers' states may be of earlier epochs.
+        self._always = position.iterable and loader.persistent_workers
+        states, resuming = position.worker_states()
+        self._first_worker = position.first_worker() % loader.num_workers
+        if self._stateful:
+            begin = StatefulWorker(loader.worker_init_fn, states, resuming)
+            loader = LoaderView(loader, worker_init_fn=begin)
+        if loader._runtime.tuner is not None:  # num_workers="auto"
+            loader = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
+        super().__init__(loader)
+        saved = self._pass.saved or {}
+        if (position.iterable and resuming and not states) or saved.get("read_again"):
+            self._fast_forward()
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)
+        self._pass.workers_began = first_iter
+
+    def _next_index(self) -> Any:
+        index = super()._next_index()
+        if self._pass.outstanding is not None:
+            self._pass.outstanding[self._send_idx] = as_given(index)
+        asked = self._stateful and (self._always or self._position.asked)
+        return AskingForState(index) if asked else index
+
+    def _try_put_index(self) -> None:
+        # A state may be from the middle of a round over the workers.
+        if self._first_worker and self._send_idx == 0:
+            for _ in range(self._first_worker):
+                next(self._worker_queue_idx_cycle)
+        self._first_worker = 0
+        super()._try_put_index()
+
+    def _get_data(self) -> Any:
+        got = super()._get_data()
+        self._arrived = got[0]
+        if type(got[1]) is Ended:
+            self._pass.ended[str(got[1].worker_id)] = got[1].state
+        return got
+
+    def _next_data(self) -> Any:
+        count_ready(self)
+        if self._pass.outstanding is None:
+            return self._reported_data()
+        self._arrived = None
+        try:
+            return self._reported_data()
+        finally:
+            if self._arrived is not None:  # a batch, or an error in the place of one
+                self._pass.arrivals.append(self._arrived)
+
+    def _reported_data(self) -> Any:
+        if not self._stateful:
+            return super()._next_data()
+        try:
+            data = super()._next_data()
+        except StopIteration:
+            raise
+        except Exception:
+            if self._took:
+                self._pass.reports.append((None, None))
+            raise
+        if type(data) is not Reported:
+            self._pass.reports.append((None, None))
+            return data
+        self._pass.reports.append((data.worker, data.state))
+        if type(data.batch) is ExceptionWrapper:
+            data.batch.reraise()
+        return data.batch
+
+    def close(self) -> None:
+        super().close()
+        if self._pid == os.getpid():  # the workers are this process's
+            self._shutdown_workers()
+
+
+def count_ready(iterator: Any) -> None:
+    """How many batches have come from the workers when the next one is asked for. Where a pump asks, the
+    ring counts what is ready for the training loop."""
+    if getattr(iterator, "_ahead", False) or not TIMED:
+        return
+    try:
+        ready = iterator._data_queue.qsize()
+    except NotImplementedError:  # macOS
+        return
+    ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
+    iterator._statistics.came(ready)
+
+
+class _EpochForWorker:
+    """Unpickled in a worker, it tells the worker's dataset the epoch, and becomes None. torch sends it
+    before the worker calls ``iter(dataset)`` for the epoch; there is no other way to a live worker."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __reduce__(self) -> Any:
+        return _enter_epoch, (self._epoch,)
+
+
+def _enter_epoch(epoch: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.set_epoch(epoch)  # type: ignore[attr-defined]

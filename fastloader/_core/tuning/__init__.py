@@ -1,0 +1,1 @@
+"""``num_workers="auto"``, ``depth="auto"``."""

@@ -1,0 +1,137 @@
+"""``fastloader bench``: the loaders installed on this machine, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fastloader._core.machine.limits import available_threads
+from fastloader.cli.bench.scenarios import ON_DEVICE, PEERS, SCENARIOS
+
+
+def add_command(commands: Any) -> None:
+    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    parser = commands.add_parser(
+        "bench",
+        help="the loaders installed on this machine, side by side on your pictures",
+        description="Runs the same pictures through every loader that is installed, each in a "
+        "process of its own, in turns: RandomResizedCrop to 224 and flip. Writes peers.json, "
+        "peers.md and plots to --out. What is not installed is listed with the reason. "
+        f"Peers: {', '.join(PEERS)}.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="a folder of class folders with JPEGs; without it, pictures are made",
+    )
+    parser.add_argument(
+        "--threads",
+        type=_positive,
+        nargs="+",
+        default=default_threads(available_threads()),
+        metavar="N",
+        help="threads or worker processes: the comparison runs with the most, the others show how "
+        "the loaders scale",
+    )
+    parser.add_argument("--repeats", type=_positive, default=3, help="rounds")
+    parser.add_argument("--batch-size", type=_positive, default=64, help="pictures in a batch")
+    parser.add_argument(
+        "--pictures",
+        type=_positive,
+        default=1000,
+        help="in an epoch: each of --data occurs as often as that takes, so that the beginning and "
+        "the end of an epoch weigh little",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=list(dict.fromkeys([*PEERS, *SCENARIOS, *ON_DEVICE])),
+        default=[],
+        metavar="PEER",
+        help="these peers or scenarios and no others",
+    )
+    parser.add_argument(
+        "--device",
+        help="have the loaders deliver into this device's memory, such as cuda, normalised in "
+        "bfloat16 and channels_last; peers that cannot are listed with the reason",
+    )
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        type=_interpreter,
+        metavar="PEER=INTERPRETER",
+        help="runs that peer with another environment's interpreter",
+    )
+    parser.add_argument("--out", type=Path, default=Path("bench-out"), help="where results go")
+    parser.set_defaults(run=run)
+
+
+def default_threads(available: int) -> list[int]:
+    """One, all, and the middle of the two on a logarithmic scale."""
+    return sorted({1, round(math.sqrt(available)), available})
+
+
+def run(arguments: argparse.Namespace) -> int:
+    missing = _missing()
+    if missing:
+        print(f"fastloader bench: {missing}", file=sys.stderr)
+        return 1
+    from fastloader._core.machine import devices
+    from fastloader.cli.bench import suite
+
+    options = suite.Options(
+        data=arguments.data,
+        threads=sorted(set(arguments.threads)),
+        repeats=arguments.repeats,
+        batch_size=arguments.batch_size,
+        pictures=arguments.pictures,
+        only=arguments.only,
+        python=dict(arguments.python),
+        out=arguments.out,
+        device=arguments.device,
+    )
+    try:
+        devices.resolve_device(options.device)
+    except (TypeError, ValueError) as error:
+        print(f"fastloader bench: {error}", file=sys.stderr)
+        return 1
+    try:
+        return suite.run(options)
+    except suite.NoPictures as error:
+        print(f"fastloader bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _missing() -> str:
+    """What the runner itself cannot do without; empty when it is all there."""
+    for module in ("torch", "PIL.Image", "matplotlib"):
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a broken package raises whatever it likes
+            name = module.partition(".")[0].replace("PIL", "Pillow")
+            package = name.lower()
+            return f"needs {name}: pip install {package} ({type(error).__name__}: {error})"
+    return ""
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def _interpreter(text: str) -> tuple[str, str]:
+    peer, _, path = text.partition("=")
+    if peer not in PEERS:
+        raise argparse.ArgumentTypeError(f"{peer!r} is none of {', '.join(PEERS)}")
+    if not os.access(path, os.X_OK):
+        raise argparse.ArgumentTypeError(f"{path!r} cannot be run; write {peer}=/path/to/python")
+    return peer, path

@@ -1,0 +1,239 @@
+"""``fastloader bench``: JPEGs, RandomResizedCrop-224 + flip, through every loader that is installed.
+
+Every scenario (scenarios/) has a process of its own, which stays alive over the rounds with its
+worker processes; one runs at a time, the order turns round from round to round, and ratios are taken
+round by round. What is not installed is skipped, and the reason stands in the results. Peers whose
+packages exclude each other, such as Pillow and Pillow-SIMD, run with the interpreter of another
+environment. With a device, the loaders deliver into its memory, and an epoch ends when the device has
+the last batch. comparison.py makes ratios of what is measured, tables.py and plots.py show it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from fastloader._core.machine.limits import available_threads
+from fastloader.cli import pictures
+from fastloader.cli.bench import comparison, measure, tables
+from fastloader.cli.bench.contender import Contender, Failed, Skipped
+from fastloader.cli.bench.scenarios import NOT_ON_DEVICE, Scenario, Settings, offered, with_threads
+
+MOST_MADE = 500  # pictures, where no folder is named
+LIMIT = "bare-decode"  # what the loaders are shown against
+
+
+class NoPictures(Exception):
+    """The folder holds nothing that every peer can read; the message says which folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """As `fastloader bench` takes them; ``threads`` in ascending order. The comparison runs with the
+    last of them, the others are for the scaling."""
+
+    data: Path | None
+    threads: list[int]
+    repeats: int
+    batch_size: int
+    pictures: int
+    only: list[str]
+    python: dict[str, str]
+    out: Path
+    device: str | None = None
+
+
+@dataclasses.dataclass
+class Group:
+    """Contenders whose rounds are interleaved, and why others are none."""
+
+    contenders: dict[str, Contender] = dataclasses.field(default_factory=dict)
+    skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def run(options: Options) -> int:
+    """Measures, writes everything to ``options.out``, prints the tables. Returns the exit status."""
+    from fastloader.cli.bench import plots  # benchmarks/gpu measures without matplotlib
+
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="fastloader-bench-") as work:
+        found = photographs(options.data or made(Path(work, "made"), options.pictures))
+        epoch = Path(work, "epoch")
+        distinct = link(found, epoch, options.pictures)
+        threads = options.threads[-1]
+        settings = Settings(str(epoch), work, threads, options.batch_size, options.device)
+        main = measured(chosen(options.only, options.device), options, settings)
+        main.skipped |= left_out(options.only, options.device)
+        others = [
+            measured(scaling(main, count), options, settings) for count in options.threads[:-1]
+        ]
+    failed = {name: why for group in (main, *others) for name, why in group.failed.items()}
+    results = {
+        "machine": measure.machine(),
+        "settings": {
+            "data": options.data.name if options.data else "generated pictures",
+            "distinct_pictures": distinct,
+            "pictures": options.pictures,
+            "batch_size": options.batch_size,
+            "threads": threads,
+            "device": options.device,
+            "repeats": options.repeats,
+            "load_before": load,
+        },
+        "busy": load > available_threads() / 2,
+        "scenarios": {name: described(each) for name, each in main.contenders.items()},
+        **comparison.compared(main.contenders, threads),
+        "scaling": speeds_by_threads([main, *others]),
+        "skipped": main.skipped,
+        "failed": failed,
+    }
+    written = measure.write("peers", results, options.out)
+    table = tables.markdown(results)
+    written.with_suffix(".md").write_text(table + "\n")
+    drawn = plots.draw(results, options.out)
+    print(table, *(f"written: {path}" for path in (written, *drawn)), sep="\n\n")
+    return 1 if failed else 0
+
+
+def made(folder: Path, count: int) -> Path:
+    tasks = pictures.missing_pictures(folder, min(count, MOST_MADE), 470, 400, seed=0)
+    for _ready in pictures.make_pictures(tasks, available_threads()):
+        pass
+    return folder
+
+
+def photographs(folder: Path) -> list[Path]:
+    """The JPEGs that every peer can read: a bare decoder makes no RGB of a CMYK one."""
+    found = []
+    for path in sorted(folder.glob("*/*")):
+        if path.suffix.lower() in (".jpg", ".jpeg"):
+            with Image.open(path) as image:
+                if image.format == "JPEG" and image.mode in ("RGB", "L"):
+                    found.append(path)
+    if not found:
+        raise NoPictures(f"{folder}: no RGB or grey JPEG in any folder of it")
+    return found
+
+
+def link(found: list[Path], epoch: Path, count: int) -> int:
+    """Makes a folder of class folders with ``count`` links to the pictures, and returns how many
+    different ones they are."""
+    chosen = found[:: max(1, len(found) // count)][:count]
+    for number in range(count):
+        path = chosen[number % len(chosen)]
+        folder = epoch / path.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number // len(chosen)}_{path.name}").symlink_to(path.resolve())
+    return len(chosen)
+
+
+def chosen(only: list[str], device: str | None) -> dict[str, Scenario]:
+    """The scenarios of the comparison; ``only`` names peers or scenarios."""
+    return {
+        name: scenario
+        for name, scenario in offered(device).items()
+        if not only or {name, scenario.peer} & set(only)
+    }
+
+
+def left_out(only: list[str], device: str | None) -> dict[str, str]:
+    """Peers that have no scenario for a device, with the reason."""
+    if device is None:
+        return {}
+    return {name: why for name, why in NOT_ON_DEVICE.items() if not only or name in only}
+
+
+def scaling(main: Group, count: int) -> dict[str, Scenario]:
+    """What else runs with ``count`` threads: the loaders that could be measured, and their limit."""
+    return {
+        f"{name}@{count}": with_threads(each.scenario, count)
+        for name, each in main.contenders.items()
+        if each.scenario.threads is None
+        and (each.scenario.output or name == LIMIT)
+        and f"{name}@{count}" not in main.contenders
+    }
+
+
+def measured(scenarios: dict[str, Scenario], options: Options, settings: Settings) -> Group:
+    """The rounds of these scenarios, whose processes live as long as this takes. Who fails is out,
+    with all its rounds."""
+    group = Group()
+    try:
+        for name, scenario in scenarios.items():
+            progress(f"{name}: first epoch")
+            try:
+                group.contenders[name] = Contender(
+                    name, scenario, settings, options.python.get(scenario.peer)
+                )
+            except Skipped as reason:
+                group.skipped[name] = str(reason)
+            except Failed as reason:
+                group.failed[name] = str(reason)
+        for words, step in (("round", Contender.round), ("new loaders", Contender.begin_anew)):
+            for number in range(options.repeats):
+                order = list(group.contenders)
+                if number % 2:
+                    order.reverse()
+                for name in order:
+                    progress(f"{words} {number + 1} of {options.repeats}: {name}")
+                    try:
+                        step(group.contenders[name])
+                    except Failed as reason:
+                        group.failed[name] = str(reason)
+                        group.contenders.pop(name).close()
+    finally:
+        for contender in group.contenders.values():
+            contender.close()
+    return group
+
+
+def progress(text: str) -> None:
+    begin, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
+    print(f"{begin}{text}", end=end, file=sys.stderr, flush=True)
+
+
+def described(contender: Contender) -> dict[str, Any]:
+    scenario = contender.scenario
+    return {
+        "label": scenario.label,
+        "peer": scenario.peer,
+        "output": scenario.output,
+        "remark": scenario.remark,
+        "threads": contender.threads,
+        "versions": contender.versions,
+        "seconds_per_picture": contender.timing.seconds,
+        "pictures_per_s": pictures_per_s(contender),
+        "cpu_s_per_picture": contender.cpu.seconds,
+        "cold_first_batch_s": contender.cold_first_batch_s,
+        "first_batch_s": contender.first_batches,
+        "later_batches_s": comparison.quantiles(contender.waits) if contender.waits else None,
+        "memory": contender.memory,
+    }
+
+
+def pictures_per_s(contender: Contender) -> dict[str, float]:
+    return measure.spread([1 / each for each in contender.timing.seconds])
+
+
+def speeds_by_threads(groups: Iterable[Group]) -> dict[str, dict[str, dict[str, float]]]:
+    """Pictures per second of each loader and of the limit, by the number of threads; only of those
+    that ran with more than one number."""
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for group in groups:
+        for name, each in group.contenders.items():
+            base = name.partition("@")[0]
+            if each.scenario.output or base == LIMIT:
+                found.setdefault(base, {})[each.threads] = pictures_per_s(each)
+    return {
+        name: {str(count): speeds[count] for count in sorted(speeds)}
+        for name, speeds in found.items()
+        if len(speeds) > 1
+    }

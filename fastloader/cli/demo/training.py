@@ -1,0 +1,300 @@
+"""The training run that ``fastloader demo`` times, once with each loader."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.utils.data import DataLoader, Subset
+from tqdm import tqdm
+
+from fastloader import FastLoader, transforms
+from fastloader._core.machine import devices
+from fastloader._core.machine.limits import available_threads
+from fastloader.cli.demo.process_memory import PeakMemory
+from fastloader.datasets import ImageFolder
+from fastloader.datasets.image_folder import IMG_EXTENSIONS
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+# Pictures of a batch, and batches of a run, that end up in the grid.
+_SHOWN_PICTURES = 8
+_SHOWN_BATCHES = 3
+
+_WARM_UP_STEPS = 3
+_PAGE_CACHE_BYTES = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One run. Two jobs that differ in ``loader`` only see the same pictures in the same order; the
+    crops are drawn from other random numbers."""
+
+    loader: str  # "FastLoader" or "DataLoader"
+    folder: Path
+    device: str
+    steps: int
+    batch_size: int
+    workers: int  # decode threads of FastLoader, worker processes of DataLoader
+    size: int
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run measured."""
+
+    job: Job
+    classes: list[str]
+    waits: list[float]  # seconds, step by step
+    seconds: float  # from the first question for a batch to the end of the last step
+    losses: list[float]
+    memory: int | None  # bytes, this process and the workers
+    device_memory: int | None  # bytes, of torch's allocator
+    shown: list[tuple[NDArray[np.uint8], list[int]]]  # pictures NHWC with their classes
+    threads: int  # that torch computes with on the CPU
+    labels: list[int]  # of every picture, in order
+    plan: str  # FastLoader's: which path it took
+
+    @property
+    def images_per_second(self) -> float:
+        """After the first batch, whose latency is a figure of its own."""
+        seconds = self.seconds - self.waits[0]
+        return (self.job.steps - 1) * self.job.batch_size / seconds if seconds > 0 else math.nan
+
+    @property
+    def final_loss(self) -> float:
+        """Mean over the last tenth: the loss of one batch says little."""
+        last = self.losses[-max(1, len(self.losses) // 10) :]
+        return sum(last) / len(last)
+
+
+def resolve_device(device: str) -> str:
+    """The device that ``device`` means here. Raises ValueError for one that is not there."""
+    return str(devices.resolve_device(device))
+
+
+def make_dataset(folder: Path, size: int) -> ImageFolder:
+    """Random crops, mirrored half the time. Raises FileNotFoundError when there is no picture."""
+    chain = transforms.Compose(
+        [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
+    )
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is not a folder")
+    dataset = None
+    if any(entry.is_dir() for entry in folder.iterdir()):
+        dataset = ImageFolder(folder, chain, allow_empty=True)
+    if not dataset:
+        raise FileNotFoundError(
+            f"there is no picture in the class folders of {folder}; looked for "
+            f"{', '.join(IMG_EXTENSIONS)}"
+        )
+    return dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What came of the same pictures through both loaders, without random steps."""
+
+    pictures: int
+    equal: int  # of those, to the bit
+    native: bool  # whether FastLoader's went another way than DataLoader's
+
+
+def compare_pixels(folder: Path, size: int, at_most: int = 64) -> Comparison:
+    """Resizes and crops some pictures of ``folder`` with both loaders."""
+    chain = transforms.Compose(
+        [transforms.Resize(size * 8 // 7), transforms.CenterCrop(size), transforms.PILToTensor()]
+    )
+    dataset = ImageFolder(folder, chain, allow_empty=True)
+    step = max(1, len(dataset) // at_most)
+    some = Subset(dataset, range(0, len(dataset), step)[:at_most])
+    with FastLoader(some, len(some)) as loader:
+        native = loader.plan().startswith("native images")
+        fast = next(iter(loader))[0]
+        plain = next(iter(DataLoader(some, len(some))))[0]
+        equal = sum(torch.equal(one, other) for one, other in zip(fast, plain))
+    return Comparison(len(some), equal, native)
+
+
+def make_network(classes: int) -> nn.Module:
+    channels = [3, 16, 32, 64, 128]
+    layers: list[nn.Module] = []
+    for inputs, outputs in itertools.pairwise(channels):
+        layers += [
+            nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False),
+            nn.BatchNorm2d(outputs),
+            nn.ReLU(inplace=True),
+        ]
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], classes)]
+    return nn.Sequential(*layers)
+
+
+def make_loader(job: Job, dataset: ImageFolder) -> tuple[Any, Callable[[Any], Any]]:
+    """The loader, and what the training loop does to each of its batches before the network."""
+    device = torch.device(job.device)
+    arguments: dict[str, Any] = {
+        "batch_size": job.batch_size,
+        "shuffle": True,
+        "num_workers": job.workers,
+        "pin_memory": device.type == "cuda",
+        "drop_last": True,
+        "persistent_workers": job.workers > 0,
+        "generator": torch.Generator().manual_seed(job.seed),
+    }
+    if job.loader == "FastLoader":
+        return FastLoader(dataset, **arguments, device=device, mean=MEAN, std=STD), lambda b: b
+
+    mean = torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
+    std = torch.tensor(STD, device=device).view(1, 3, 1, 1)
+
+    def prepare(batch: Any) -> Any:
+        images, labels = batch
+        images = images.to(device, non_blocking=True).float().div_(255).sub_(mean).div_(std)
+        return images, labels.to(device, non_blocking=True)
+
+    return DataLoader(dataset, **arguments), prepare
+
+
+def ready_batches(
+    loader: Any, prepare: Callable[[Any], Any], steps: int, waits: list[float]
+) -> Iterator[Any]:
+    """``steps`` batches as the network takes them, over as many epochs as that needs; appends to
+    ``waits`` the seconds from asking for each to having it."""
+    iterator = None
+    for _ in range(steps):
+        asked = time.perf_counter()
+        if iterator is None:
+            iterator = iter(loader)
+        batch = next(iterator, None)
+        if batch is None:
+            iterator = iter(loader)
+            batch = next(iterator)
+        batch = prepare(batch)
+        waits.append(time.perf_counter() - asked)
+        yield batch
+
+
+class Trainer:
+    """Network, loss and optimiser; the same from the start for the same seed."""
+
+    def __init__(self, device: torch.device, classes: int, seed: int) -> None:
+        torch.manual_seed(seed)
+        self._network = make_network(classes).to(device).train()
+        self._optimizer = torch.optim.AdamW(self._network.parameters(), lr=2e-3)
+
+    def step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss = nn.functional.cross_entropy(self._network(images), labels)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach()
+
+
+def train_and_send(job: Job, sender: Connection) -> None:
+    """Body of a process of its own: memory, caches and threads that one loader leaves behind would
+    otherwise be counted for the other. Sends a Run, or what is wrong with the pictures."""
+    # Ctrl-C reaches every process of the terminal; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answer: Run | str
+    try:
+        answer = train(job)
+    except OSError as error:
+        # From a worker it carries a traceback; what happened is in the last line.
+        answer = str(error).strip().splitlines()[-1].removeprefix("OSError: ")
+        # Which picture it was, where the exception cannot say so.
+        answer += "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+    sender.send(answer)
+
+
+def train(job: Job) -> Run:
+    device = torch.device(job.device)
+    device_module = getattr(torch, device.type)
+    if device.type == "cpu":
+        # Decoding keeps the other processors busy; torch's threads, waiting for one another at
+        # every layer, would lose far more time to it than a second thread wins.
+        torch.set_num_threads(max(1, available_threads() - job.workers))
+    dataset = make_dataset(job.folder, job.size)
+    _warm_up(job, dataset, device)
+    trainer = Trainer(device, len(dataset.classes), job.seed)
+    loader, prepare = make_loader(job, dataset)
+    if hasattr(device_module, "reset_peak_memory_stats"):
+        device_module.reset_peak_memory_stats(device)
+
+    waits: list[float] = []
+    losses: list[torch.Tensor] = []
+    seen: list[torch.Tensor] = []
+    shown: list[tuple[torch.Tensor, torch.Tensor]] = []
+    to_show = {step * (job.steps - 1) // (_SHOWN_BATCHES - 1) for step in range(_SHOWN_BATCHES)}
+    bar = tqdm(total=job.steps, desc=job.loader, unit="step", file=sys.stderr, dynamic_ncols=True)
+    with PeakMemory() as memory, bar:
+        start = time.perf_counter()
+        for step, (images, labels) in enumerate(ready_batches(loader, prepare, job.steps, waits)):
+            losses.append(trainer.step(images, labels))
+            seen.append(labels)
+            if step in to_show:
+                shown.append((images[:_SHOWN_PICTURES].clone(), labels[:_SHOWN_PICTURES].clone()))
+            if step % 10 == 9 or step == job.steps - 1:
+                # Not at every step: item() waits for the device.
+                loss = losses[-1].item()
+                speed = (step + 1) * job.batch_size / (time.perf_counter() - start)
+                bar.set_postfix_str(f"loss {loss:.3f}, {speed:.0f} img/s", refresh=False)
+                bar.update(step + 1 - bar.n)
+        seconds = time.perf_counter() - start  # the last item() has waited for the device
+
+    device_memory = None
+    if hasattr(device_module, "max_memory_allocated"):
+        device_memory = int(device_module.max_memory_allocated(device))
+    plan = ""
+    if isinstance(loader, FastLoader):
+        plan = loader.plan()
+        loader.close()
+    return Run(
+        job=job,
+        classes=dataset.classes,
+        waits=waits,
+        seconds=seconds,
+        losses=[float(loss) for loss in losses],
+        memory=memory.bytes,
+        device_memory=device_memory,
+        shown=[(denormalized(images), labels.tolist()) for images, labels in shown],
+        threads=torch.get_num_threads(),
+        labels=torch.cat(seen).tolist(),
+        plan=plan,
+    )
+
+
+def _warm_up(job: Job, dataset: ImageFolder, device: torch.device) -> None:
+    """What only the first run would pay for: files into the page cache, torch's threads and kernels."""
+    budget = _PAGE_CACHE_BYTES
+    for path, _ in dataset.samples[: job.steps * job.batch_size]:
+        with open(path, "rb") as file:
+            budget -= len(file.read())
+        if budget < 0:
+            break
+    trainer = Trainer(device, len(dataset.classes), job.seed)
+    images = torch.zeros(job.batch_size, 3, job.size, job.size, device=device)
+    labels = torch.zeros(job.batch_size, dtype=torch.int64, device=device)
+    for _ in range(_WARM_UP_STEPS):
+        trainer.step(images, labels).item()
+
+
+def denormalized(images: torch.Tensor) -> NDArray[np.uint8]:
+    """Normalised NCHW on any device back to uint8 NHWC, to be looked at."""
+    images = images.float().cpu()
+    mean, std = torch.tensor(MEAN).view(1, 3, 1, 1), torch.tensor(STD).view(1, 3, 1, 1)
+    pixels = images.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).to(torch.uint8)
+    return pixels.permute(0, 2, 3, 1).contiguous().numpy()

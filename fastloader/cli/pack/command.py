@@ -1,0 +1,99 @@
+"""``fastloader pack``: pictures into one LMDB file, and the check of such a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+
+def add_command(commands: Any) -> None:
+    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    parser = commands.add_parser(
+        "pack",
+        help="put pictures into one LMDB file for fastloader.datasets.LMDBDataset",
+        description="Packs a folder of class folders, or any dataset of (picture, label), into one "
+        "LMDB file. Interrupted (Ctrl-C, kill, full disk), it keeps what was written; run the same "
+        "command again and it goes on.",
+        epilog="fastloader pack photos/train train.lmdb\n"
+        "fastloader pack my_data:train_set train.lmdb --quality 90\n"
+        "fastloader pack --check train.lmdb",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="SRC DST",
+        help="SRC: a folder with a subfolder for each class, or module:expression for a dataset; "
+        "DST: the file to write. With --check only DST",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only verify every record of DST; damage is named by key",
+    )
+    parser.add_argument(
+        "--max-side",
+        type=_edge,
+        metavar="PIXELS",
+        help="shrink pictures whose longer side is above this (default: keep the original bytes)",
+    )
+    parser.add_argument(
+        "--quality",
+        type=_quality,
+        metavar="1..100",
+        help="re-encode every picture as JPEG of this quality (with --max-side alone: 90, and only "
+        "what is shrunk)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=_edge,
+        metavar="N",
+        help="threads that read and encode (default: all CPUs)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from fastloader.cli.pack.source import Encoding, SourceError
+
+    wanted = 1 if arguments.check else 2
+    if len(arguments.paths) != wanted:
+        what = "--check takes DST" if arguments.check else "pack takes SRC and DST"
+        print(f"fastloader pack: {what}, got {' '.join(arguments.paths)}", file=sys.stderr)
+        return 2
+    try:
+        from fastloader.cli.pack import packer
+
+        if arguments.check:
+            return packer.check(arguments.paths[0])
+        return packer.pack(
+            arguments.paths[0],
+            arguments.paths[1],
+            Encoding(arguments.max_side, arguments.quality),
+            arguments.workers,
+        )
+    except (SourceError, ImportError, OSError, ValueError) as error:
+        print(f"fastloader pack: {error}", file=sys.stderr)
+        return 1
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _edge(text: str) -> int:
+    value = _whole(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def _quality(text: str) -> int:
+    value = _whole(text)
+    if not 1 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{value} is not between 1 and 100")
+    return value

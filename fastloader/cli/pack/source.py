@@ -1,0 +1,207 @@
+"""What ``fastloader pack`` packs: a folder of pictures, or any dataset of (picture, label)."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import operator
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_EXPRESSION = re.compile(r"^([A-Za-z_][\w.]*):(.+)$", re.DOTALL)
+
+
+class SourceError(Exception):
+    """Ends the packing with a message and no traceback."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``image`` is an encoded file (bytes), or a Pillow image still to be encoded."""
+
+    image: Any
+    label: int
+    name: str
+
+
+@dataclass(frozen=True)
+class PackSource:
+    """``identity`` is the same for the same samples in the same order, as far as their names tell."""
+
+    count: int
+    classes: list[str] | None
+    identity: str
+    read: Callable[[int], Sample]
+
+
+def open_source(text: str) -> PackSource:
+    """A folder of class folders, or ``module:expression`` for a dataset."""
+    if os.path.isdir(text):
+        return _folder(text)
+    match = _EXPRESSION.match(text)
+    if match is None:
+        raise SourceError(
+            f"{text} is neither a folder nor module:expression (such as my_data:train_set)"
+        )
+    return _dataset(text, *match.groups())
+
+
+def _folder(root: str) -> PackSource:
+    from fastloader.datasets import ImageFolder
+
+    try:
+        folder = ImageFolder(root)
+    except FileNotFoundError as error:
+        raise SourceError(str(error)) from None
+    return _files(folder.samples, folder.classes, os.path.abspath(root))
+
+
+def _files(samples: Any, classes: list[str] | None, root: str) -> PackSource:
+    names = hashlib.sha256()
+    for path, label in samples:
+        names.update(os.fsencode(os.path.relpath(path, root)) + b"\0%d\0" % label)
+
+    def read(index: int) -> Sample:
+        path, label = samples[index]
+        with open(path, "rb") as file:
+            return Sample(file.read(), int(label), os.path.relpath(path, root))
+
+    return PackSource(len(samples), list(classes or []) or None, names.hexdigest(), read)
+
+
+def _dataset(text: str, module: str, expression: str) -> PackSource:
+    sys.path.insert(0, os.getcwd())  # as `python -m` does
+    try:
+        names = vars(importlib.import_module(module))
+        dataset = eval(expression, dict(names))
+    except Exception as error:
+        raise SourceError(f"{text}: {type(error).__name__}: {error}") from error
+    if callable(dataset) and not hasattr(dataset, "__getitem__"):
+        dataset = dataset()
+    try:
+        count = len(dataset)
+    except TypeError:
+        raise SourceError(
+            f"{text} is a {type(dataset).__name__} without a length: only datasets that are indexed "
+            "from 0 can be packed and resumed"
+        ) from None
+    classes = _class_names(dataset)
+    if _is_folder(dataset):
+        return _files(dataset.samples, classes, os.fspath(dataset.root))
+
+    def read(index: int) -> Sample:
+        item = dataset[index]
+        image, label = item if isinstance(item, list | tuple) and len(item) == 2 else (item, -1)
+        return Sample(_as_image(image, index), _as_label(label, index), str(index))
+
+    return PackSource(count, classes, f"{text} {count}", read)
+
+
+def _is_folder(dataset: Any) -> bool:
+    """An ImageFolder, torchvision's or ours, whose samples are the pictures in its files, so that these
+    can be packed as they are. A subclass or a loader of the user's own may make anything of them."""
+    from fastloader.datasets import ImageFolder
+
+    get = getattr(type(dataset), "__getitem__", None)
+    if get is not ImageFolder.__getitem__:
+        home = "torchvision.datasets.folder"
+        names = [
+            (getattr(each, "__module__", ""), getattr(each, "__qualname__", ""))
+            for each in (get, getattr(dataset, "loader", None))
+        ]
+        if names != [(home, "DatasetFolder.__getitem__"), (home, "default_loader")]:
+            return False
+    return dataset.transform is None and dataset.target_transform is None
+
+
+def _class_names(dataset: Any) -> list[str] | None:
+    """The synonyms that torchvision's ImageNet gives for a class become one name."""
+    classes = getattr(dataset, "classes", None)
+    if not isinstance(classes, list | tuple) or not classes:
+        return None
+    names = [", ".join(each) if _are_names(each) else each for each in classes]
+    return names if _are_names(names) else None
+
+
+def _are_names(values: Any) -> bool:
+    return isinstance(values, list | tuple) and all(isinstance(each, str) for each in values)
+
+
+def _as_label(label: Any, index: int) -> int:
+    if label is None:
+        return -1
+    try:
+        number = operator.index(label.item() if hasattr(label, "item") else label)
+    except (TypeError, ValueError, RuntimeError):
+        raise SourceError(
+            f"sample {index}: the label is a {type(label).__name__}; records hold whole numbers"
+        ) from None
+    if not -(2**63) <= number < 2**63:
+        raise SourceError(f"sample {index}: the label {number} does not fit into 64 bits")
+    return number
+
+
+def _as_image(image: Any, index: int) -> Any:
+    import numpy as np
+    import torch
+
+    from fastloader.transforms._pillow import image_module
+
+    module = image_module()
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    if isinstance(image, module.Image):
+        return image
+    if isinstance(image, torch.Tensor):
+        if image.dtype is torch.uint8 and image.dim() == 3 and image.shape[0] in (1, 3):
+            image = image.permute(1, 2, 0)
+        image = image.numpy()
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8:
+        if image.ndim == 3 and image.shape[2] == 1:
+            image = image[:, :, 0]
+        if image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3):
+            return module.fromarray(np.ascontiguousarray(image))
+    shape = f" of {image.dtype} {tuple(image.shape)}" if hasattr(image, "shape") else ""
+    raise SourceError(
+        f"sample {index}: the picture is a {type(image).__name__}{shape}; encoded bytes, Pillow images "
+        "and uint8 arrays (height, width, 3) or tensors (3, height, width) can be packed"
+    )
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
+    that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given."""
+
+    max_side: int | None = None
+    quality: int | None = None
+
+    def encode(self, image: Any) -> bytes:
+        """The bytes of a file, from those of a file or from a Pillow image."""
+        from fastloader.transforms._pillow import image_module, opened
+
+        module = image_module()
+        if isinstance(image, bytes):
+            if self.max_side is None and self.quality is None:
+                return image
+            with opened(io.BytesIO(image)) as encoded:
+                if self.quality is None and max(encoded.size) <= (self.max_side or 0):
+                    return image
+                picture = encoded.convert("RGB")
+        else:
+            picture = image
+        longest = max(picture.size)
+        if self.max_side is not None and longest > self.max_side:
+            size = tuple(max(1, round(edge * self.max_side / longest)) for edge in picture.size)
+            picture = picture.resize(size, module.Resampling.LANCZOS)
+        out = io.BytesIO()
+        if self.quality is None and not isinstance(image, bytes):
+            picture.save(out, "PNG")
+        else:
+            picture.convert("RGB").save(out, "JPEG", quality=self.quality or 90)
+        return out.getvalue()

@@ -1,0 +1,299 @@
+"""The geometric transforms of torchvision that the native image path knows, under their names.
+
+They describe what to do: a loader reads them off and does it in C++. Called on a Pillow image they do
+the same with Pillow, which is how they work in a plain DataLoader. The distribution is torchvision's;
+the draws are not: one number from torch's default generator seeds a counter-based generator.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from fastloader.transforms import _geometry
+from fastloader.transforms._geometry import Draws
+
+__all__ = [
+    "CenterCrop",
+    "Compose",
+    "Normalize",
+    "PILToTensor",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
+    "Resize",
+    "ToTensor",
+]
+
+Draw = Callable[[int], Draws]
+
+
+class Transform:
+    def __call__(self, image: Any) -> Any:
+        return self.apply(image, fresh_draw())
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        """``draw(operation)`` gives the random numbers of that operation."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({inner})"
+
+
+def fresh_draw() -> Draw:
+    """Random numbers for one picture, seeded from torch's default generator."""
+    seeds: list[int] = []
+
+    def draw(operation: int) -> Draws:
+        if not seeds:  # a chain that draws nothing leaves torch's generator alone, as torchvision's
+            seeds.append(int(torch.randint(0, 2**63 - 1, (), device="cpu").item()))
+        return Draws(seeds[0], 0, operation)
+
+    return draw
+
+
+class Compose(Transform):
+    """The transforms one after the other."""
+
+    def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
+        self.transforms = list(transforms)
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        for transform in self.transforms:
+            image = (
+                transform.apply(image, draw)
+                if isinstance(transform, Transform)
+                else transform(image)
+            )
+        return image
+
+
+class RandomResizedCrop(Transform):
+    """A random part of the image, resized to ``size``.
+
+    Args:
+        size: (height, width) of the result; an int is a square.
+        scale: range of the part's share of the area.
+        ratio: range of its width / height, drawn log-uniformly.
+        interpolation: "bilinear" or "bicubic", torchvision's InterpolationMode or Pillow's constant;
+            or "random", as timm has it: one of the two for each picture.
+        antialias: images are always antialiased, as Pillow does; False raises ValueError.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3.0 / 4.0, 4.0 / 3.0),
+        interpolation: Any = "bilinear",
+        antialias: bool | None = True,
+    ) -> None:
+        self.size = _pair(size)
+        self.scale = _range("scale", scale, 0.0)
+        self.ratio = _range("ratio", ratio, math.ulp(0.0))
+        self.interpolation = (
+            "random" if interpolation == "random" else interpolation_name(interpolation)
+        )
+        self.antialias = _antialias(antialias)
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        left, top, width, height = _geometry.random_resized_crop(
+            image.height, image.width, self.scale, self.ratio, draw(_geometry.CROP)
+        )
+        cropped = image.crop((left, top, left + width, top + height))
+        return cropped.resize(self.size[::-1], resample(self.interpolation, draw))
+
+
+class Resize(Transform):
+    """Resizes to ``size``: an int (or a sequence of one) is the shorter edge, the longer one follows
+    and is at most ``max_size``; a pair is (height, width)."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        interpolation: Any = "bilinear",
+        max_size: int | None = None,
+        antialias: bool | None = True,
+    ) -> None:
+        if isinstance(size, int) and not isinstance(size, bool):
+            self.size: tuple[int, ...] = (size,)
+        elif isinstance(size, Sequence) and not isinstance(size, str) and len(size) in (1, 2):
+            self.size = tuple(operator.index(edge) for edge in size)
+        elif isinstance(size, Sequence) and not isinstance(size, str):
+            raise ValueError("If size is a sequence, it should have 1 or 2 values")
+        else:
+            raise TypeError(f"Size should be int or sequence. Got {type(size)}")
+        if any(edge < 1 for edge in self.size):
+            raise ValueError(f"size={size}: edges must be at least 1 pixel")
+        if max_size is not None:
+            if len(self.size) == 2:
+                raise ValueError(
+                    "max_size should only be passed if size specifies the length of the smaller edge"
+                )
+            if max_size <= self.size[0]:
+                raise ValueError(
+                    f"max_size = {max_size} must be strictly greater than the requested size for the "
+                    f"smaller edge size = {size}"
+                )
+        self.max_size = max_size
+        self.interpolation = interpolation_name(interpolation)
+        self.antialias = _antialias(antialias)
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        height, width = _geometry.resized(image.height, image.width, self.size, self.max_size)
+        return image.resize((width, height), resample(self.interpolation, draw))
+
+
+class CenterCrop(Transform):
+    """The central (height, width) of the image; what is missing around it is black."""
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        self.size = _pair(size)
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        height, width = self.size
+        left = _center(image.width, width)
+        top = _center(image.height, height)
+        return image.crop((left, top, left + width, top + height))
+
+
+class RandomHorizontalFlip(Transform):
+    """Mirrors left and right with probability ``p``."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = _probability(p)
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        if draw(_geometry.HORIZONTAL_FLIP).uniform() >= self.p:
+            return image
+        return image.transpose(_image_module().Transpose.FLIP_LEFT_RIGHT)
+
+
+class RandomVerticalFlip(Transform):
+    """Mirrors top and bottom with probability ``p``."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = _probability(p)
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        if draw(_geometry.VERTICAL_FLIP).uniform() >= self.p:
+            return image
+        return image.transpose(_image_module().Transpose.FLIP_TOP_BOTTOM)
+
+
+class PILToTensor(Transform):
+    """uint8 of shape (channels, height, width), 0..255."""
+
+    def apply(self, image: Any, draw: Draw) -> torch.Tensor:
+        import numpy
+
+        if isinstance(image, torch.Tensor):
+            raise TypeError(f"{type(self).__name__} takes a Pillow image, not a tensor")
+        array = numpy.array(image, copy=True)
+        if array.ndim == 2:
+            array = array[:, :, None]
+        return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+
+
+class ToTensor(Transform):
+    """float32 of shape (channels, height, width), 0..1. What is not of bytes, such as images of modes I
+    and F, keeps its values, as with torchvision."""
+
+    def apply(self, image: Any, draw: Draw) -> torch.Tensor:
+        pixels = PILToTensor().apply(image, draw)
+        if pixels.dtype == torch.bool:  # mode 1
+            return pixels.to(torch.float32)
+        if pixels.dtype == torch.uint16:  # I;16
+            return pixels.to(torch.int16)
+        return pixels.to(torch.float32).div_(255) if pixels.dtype == torch.uint8 else pixels
+
+
+class Normalize(Transform):
+    """(x - mean) / std per channel, of what ToTensor gives; mean and std are in 0..1."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        self.mean = mean
+        self.std = std
+        self.inplace = inplace
+
+    def apply(self, image: Any, draw: Draw) -> torch.Tensor:
+        if not isinstance(image, torch.Tensor) or not image.is_floating_point():
+            raise TypeError("Normalize takes a float tensor: put ToTensor before it")
+        mean = torch.as_tensor(self.mean, dtype=image.dtype, device=image.device).view(-1, 1, 1)
+        std = torch.as_tensor(self.std, dtype=image.dtype, device=image.device).view(-1, 1, 1)
+        if (std == 0).any():
+            raise ValueError(f"std={self.std} contains a zero")
+        result = image if self.inplace else image.clone()
+        return result.sub_(mean).div_(std)
+
+
+_INTERPOLATIONS = {"bilinear": "bilinear", "bicubic": "bicubic", "2": "bilinear", "3": "bicubic"}
+
+
+def interpolation_name(interpolation: Any) -> str:
+    """ "bilinear" or "bicubic", whatever of torchvision, Pillow or str it is given as."""
+    value = getattr(interpolation, "value", interpolation)
+    name = _INTERPOLATIONS.get(str(value).lower())
+    if name is None:
+        raise ValueError(f"interpolation={interpolation!r}: use 'bilinear' or 'bicubic'")
+    return name
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    if isinstance(size, numbers.Real):  # numpy's too
+        pair = (int(float(size)), int(float(size)))
+    elif len(size) == 1:
+        pair = (operator.index(size[0]), operator.index(size[0]))
+    elif len(size) == 2:
+        pair = (operator.index(size[0]), operator.index(size[1]))
+    else:
+        raise ValueError("Please provide only two dimensions (h, w) for size.")
+    if min(pair) < 1:
+        raise ValueError(f"size={size}: edges must be at least 1 pixel")
+    return pair
+
+
+def _range(name: str, values: Sequence[float], least: float) -> tuple[float, float]:
+    if not isinstance(values, Sequence):
+        raise TypeError(f"{name.capitalize()} should be a sequence")
+    low, high = (float(value) for value in values)
+    if not (least <= low <= high < math.inf):
+        raise ValueError(f"{name}=({low}, {high}): a range of finite numbers, the smaller first")
+    return low, high
+
+
+def _probability(p: float) -> float:
+    if not (isinstance(p, numbers.Real) and 0.0 <= p <= 1.0):  # numpy's too
+        raise ValueError("`p` should be a floating point value in the interval [0.0, 1.0].")
+    return float(p)
+
+
+def _antialias(antialias: bool | None) -> bool | None:
+    if antialias is False:
+        raise ValueError("antialias=False: images are resized as Pillow does, always antialiased")
+    return antialias
+
+
+def _center(image: int, crop: int) -> int:
+    if crop > image:
+        return -((crop - image) // 2)
+    return round((image - crop) / 2.0)
+
+
+def resample(interpolation: str, draw: Draw) -> Any:
+    """Pillow's constant for "bilinear", "bicubic" or "random"."""
+    if interpolation == "random":
+        interpolation = _geometry.random_interpolation(draw(_geometry.INTERPOLATION))
+    return getattr(_image_module().Resampling, interpolation.upper())
+
+
+def _image_module() -> Any:
+    from fastloader.transforms._pillow import image_module
+
+    return image_module()

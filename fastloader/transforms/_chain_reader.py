@@ -1,0 +1,321 @@
+"""Reading chains of transforms: torchvision's (v1 and v2), timm's and ours.
+
+Exact types only: a subclass may do anything. Nothing of torchvision or timm is imported; a class is
+known by its module and name. When a step is not known, or not in its place, `Unlowered` names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import torch
+
+from fastloader import transforms
+from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._pillow import pass_order
+
+T = TypeVar("T")
+
+
+class Unlowered(Exception):
+    """Why a dataset takes the Python path."""
+
+
+@dataclasses.dataclass
+class Chain:
+    """A chain of transforms in the one order that is native: see csrc/image/image_transform.h."""
+
+    random_crop: tuple[float, float, float, float] | None = None
+    shorter: int | None = None
+    max_size: int | None = None
+    exact: tuple[int, int] | None = None
+    cover: tuple[int, int] | None = None
+    fit: tuple[int, int] | None = None
+    center_crop: tuple[int, int] | None = None
+    fill: tuple[int, int, int] = (0, 0, 0)
+    horizontal_flip: float = 0.0
+    vertical_flip: float = 0.0
+    filter: str = "bilinear"  # or "bicubic", or "random": one of them for each sample
+    tensor: bool = False  # ends in a tensor
+    floating: bool = False  # ... of floats in 0..1, normalised if mean is set
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    @property
+    def scaled(self) -> bool:
+        """Whether a step resizes."""
+        return any(each is not None for each in (self.exact, self.shorter, self.cover, self.fit))
+
+    @property
+    def normalization(self) -> Normalization:
+        """Of a chain that ends in floats."""
+        return Normalization(self.mean, self.std, torch.float32, False, None)
+
+    def native(self, module: Any) -> Any:
+        return module.ImageTransform(
+            random_crop=None if self.random_crop is None else list(self.random_crop),
+            shorter=self.shorter,
+            max_size=self.max_size,
+            exact=self.exact,
+            cover=self.cover,
+            fit=self.fit,
+            center_crop=self.center_crop,
+            fill=list(self.fill),
+            horizontal_flip=self.horizontal_flip,
+            vertical_flip=self.vertical_flip,
+            filter=self.filter,
+            pass_order=pass_order(),
+        )
+
+    def __str__(self) -> str:
+        """What is done, in words, sizes as height x width."""
+        words = []
+        if self.random_crop is not None:
+            low, high, thin, wide = self.random_crop
+            words.append(f"random crop of {low:g} to {high:g} (ratio {thin:.3g} to {wide:.3g})")
+        for size, what in (
+            (self.exact, "to"),
+            (self.cover, "in shape, to cover"),
+            (self.fit, "in shape, to fit into"),
+        ):
+            if size is not None:
+                words.append(f"resize {what} {size[0]}x{size[1]}")
+        if self.shorter is not None:
+            limit = "" if self.max_size is None else f", the longer one to at most {self.max_size}"
+            words.append(f"resize the shorter edge to {self.shorter}{limit}")
+        if self.scaled:
+            words[-1] += f" ({self.filter})"
+        if self.center_crop is not None:
+            words.append(f"centre crop {self.center_crop[0]}x{self.center_crop[1]}")
+            if any(self.fill):
+                words[-1] += f" on {self.fill}"
+        for probability, name in (
+            (self.horizontal_flip, "horizontal"),
+            (self.vertical_flip, "vertical"),
+        ):
+            if probability:
+                words.append(f"{name} flip ({probability:g})")
+        if self.mean is not None:
+            words.append("normalised float32")
+        else:
+            words.append("float32 in 0..1" if self.floating else "uint8")
+        return ", ".join(words)
+
+
+# The modules of the steps that are read, and what stands before their names here: timm has classes
+# that do something else than torchvision's of the same name.
+_HOMES = {
+    "fastloader.transforms": "",
+    "torchvision.transforms.transforms": "",
+    "torchvision.transforms.v2._geometry": "",
+    "torchvision.transforms.v2._container": "",
+    "torchvision.transforms.v2._misc": "",
+    "torchvision.transforms.v2._color": "",
+    "torchvision.transforms.v2._type_conversion": "",
+    "torchvision.transforms.v2._deprecated": "",
+    "timm.data.transforms": "timm ",
+    "fastloader.compat.timm.transforms": "timm ",
+}
+_GEOMETRIC = (
+    "RandomResizedCrop",
+    "Resize",
+    "CenterCrop",
+    "timm RandomResizedCropAndInterpolation",
+    "timm ResizeKeepRatio",
+    "timm CenterCropOrPad",
+)
+
+
+def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
+    """Reads the steps off a transform. Raises Unlowered naming the first that is not known, or not
+    known in its place."""
+    if transform is None:
+        raise Unlowered("the dataset has no transform: its samples are Pillow images")
+    chain = Chain()
+    ours = True
+    for step in steps_of(transform):
+        ours = ours and type(step).__module__ == "fastloader.transforms"
+        _read_step(chain, step)
+    if not chain.tensor and not (ours and ours_ends_in_tensor):
+        raise Unlowered("the transform ends in a Pillow image, which is not collated")
+    if chain.exact is None and chain.center_crop is None:
+        raise Unlowered("the transform gives pictures of different sizes")
+    return chain
+
+
+def steps_of(transform: Any) -> Iterable[Any]:
+    """The steps of a transform, those of chains within chains too."""
+    if _kind(transform) != "Compose":
+        return [transform]
+    return [step for each in transform.transforms for step in steps_of(each)]
+
+
+def _kind(step: Any) -> str:
+    kind = type(step)
+    if kind.__module__ not in _HOMES:
+        return ""
+    return _HOMES[kind.__module__] + kind.__qualname__
+
+
+def _read_step(chain: Chain, step: Any) -> None:
+    kind = _kind(step)
+    if isinstance(step, torch.nn.Sequential):
+        raise Unlowered(f"{_shown(step)}: only the steps of a Compose are looked at")
+    if isinstance(step, torch.nn.Module) and (step._forward_hooks or step._forward_pre_hooks):
+        raise Unlowered(f"{_shown(step)} has hooks")
+    if "forward" in getattr(step, "__dict__", ()):
+        raise Unlowered(f"{_shown(step)} has a forward() of its own")
+    if kind in ("RandomHorizontalFlip", "RandomVerticalFlip"):
+        _read_flip(chain, step, kind)  # the same before and behind the conversion to a tensor
+    elif kind == "RGB":
+        pass  # every picture is, from the start
+    elif chain.tensor:
+        _read_behind_tensor(chain, step, kind)
+    elif kind in _GEOMETRIC and (chain.horizontal_flip or chain.vertical_flip):
+        raise Unlowered(f"{_shown(step)} stands behind a flip")
+    elif kind in _GEOMETRIC and chain.center_crop is None:
+        _read_geometric(chain, step, kind)
+    elif kind in ("PILToTensor", "ToImage", "timm MaybePILToTensor"):
+        chain.tensor = True
+    elif kind in ("ToTensor", "timm MaybeToTensor"):
+        default = torch.get_default_dtype()
+        if default != torch.float32 and type(step).__module__ != "fastloader.transforms":
+            raise Unlowered(
+                f"{_shown(step)} gives torch's default dtype, {default}; float32 is native"
+            )
+        chain.tensor = chain.floating = True
+    elif kind == "timm ToTensor":
+        raise Unlowered(f"{_shown(step)}, timm's, gives floats in 0..255")
+    elif kind in ("ToDtype", "ConvertImageDtype"):
+        raise Unlowered(f"{_shown(step)} stands before the conversion to a tensor")
+    else:
+        raise _unknown(step)
+
+
+def _read_flip(chain: Chain, step: Any, kind: str) -> None:
+    name = "horizontal_flip" if kind == "RandomHorizontalFlip" else "vertical_flip"
+    if getattr(chain, name):
+        raise Unlowered(f"{_shown(step)} stands in the transform for the second time")
+    setattr(chain, name, _made(step, lambda: transforms.RandomHorizontalFlip(step.p)).p)
+
+
+def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
+    """``step``'s arguments are checked by our own transform of the same meaning."""
+    if kind == "CenterCrop":
+        chain.center_crop = _made(step, lambda: transforms.CenterCrop(step.size)).size
+    elif kind == "timm CenterCropOrPad":
+        if step.padding_mode != "constant":
+            raise Unlowered(f"{_shown(step)} pads by {step.padding_mode!r}")
+        chain.center_crop = _made(step, lambda: transforms.CenterCrop(step.size)).size
+        fill = (step.fill,) * 3 if isinstance(step.fill, int) else tuple(step.fill)
+        if len(fill) != 3 or not all(isinstance(v, int) and 0 <= v <= 255 for v in fill):
+            raise Unlowered(f"{_shown(step)} pads with {step.fill!r}, which is no colour")
+        chain.fill = fill
+    elif chain.scaled:
+        raise _unknown(step)
+    elif kind in ("RandomResizedCrop", "timm RandomResizedCropAndInterpolation"):
+        crop = _made(
+            step,
+            lambda: transforms.RandomResizedCrop(
+                step.size, step.scale, step.ratio, _interpolation(step)
+            ),
+        )
+        chain.random_crop = (*crop.scale, *crop.ratio)
+        chain.exact, chain.filter = crop.size, crop.interpolation
+    elif kind == "timm ResizeKeepRatio":
+        if step.random_scale_prob or step.random_aspect_prob:
+            raise Unlowered(f"{_shown(step)} scales at random")
+        if step.longest not in (0.0, 1.0):
+            raise Unlowered(f"{_shown(step)} lies between covering and fitting")
+        # Of ours, RandomResizedCrop checks what this one takes: a pair, and "random".
+        pair = _made(
+            step,
+            lambda: transforms.RandomResizedCrop(step.size, interpolation=_interpolation(step)),
+        )
+        chain.filter = pair.interpolation
+        setattr(chain, "fit" if step.longest else "cover", pair.size)
+    else:
+        resize = _made(
+            step, lambda: transforms.Resize(step.size, step.interpolation, step.max_size)
+        )
+        if len(resize.size) == 1:
+            chain.shorter, chain.max_size = resize.size[0], resize.max_size
+        else:
+            chain.exact = (resize.size[0], resize.size[1])
+        chain.filter = resize.interpolation
+
+
+def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
+    if kind in ("ToImage", "ToPureTensor", "timm MaybeToTensor", "timm MaybePILToTensor"):
+        return  # of a tensor they change nothing that is collated
+    if kind in ("ToDtype", "ConvertImageDtype"):
+        _read_dtype(chain, step, scale=kind == "ConvertImageDtype" or step.scale)
+    elif kind in _GEOMETRIC:
+        raise Unlowered(
+            f"{_shown(step)} stands behind the conversion to a tensor: torchvision resizes and crops "
+            "tensors by other rules than Pillow images; convert at the end"
+        )
+    elif kind == "Normalize" and not chain.floating:
+        raise Unlowered(f"{_shown(step)} stands behind uint8: convert to float before")
+    elif kind == "Normalize" and chain.mean is None:
+        _read_normalize(chain, step)
+    else:
+        raise Unlowered(f"{_shown(step)} stands behind the conversion to a tensor")
+
+
+def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
+    if chain.floating and step.dtype == torch.float32:
+        return
+    if not chain.floating and step.dtype == torch.uint8:
+        return
+    if chain.floating or step.dtype != torch.float32:
+        raise Unlowered(f"{_shown(step)} gives {step.dtype}; uint8 and then float32 are native")
+    if not scale:
+        raise Unlowered(f"{_shown(step)} gives floats in 0..255: scale=True is not set")
+    chain.floating = True
+
+
+def normalization_of(normalize: Any | None) -> Normalization:
+    """What the loader makes of a chain that ends in ToTensor, and in ``normalize`` if there is one."""
+    chain = Chain(tensor=True, floating=True)
+    if normalize is not None:
+        _read_normalize(chain, normalize)
+    return chain.normalization
+
+
+def _read_normalize(chain: Chain, step: Any) -> None:
+    mean, std = (
+        tuple(torch.as_tensor(v, dtype=torch.float64, device="cpu").flatten().tolist())
+        for v in (step.mean, step.std)
+    )
+    if len(mean) not in (1, 3) or len(std) not in (1, 3) or 0.0 in std:
+        raise Unlowered(f"{_shown(step)} is not of three channels")
+    chain.mean = mean * (3 // len(mean))
+    chain.std = std * (3 // len(std))
+
+
+def _interpolation(step: Any) -> Any:
+    """timm's "random" is a tuple of the two."""
+    if not isinstance(step.interpolation, tuple | list):
+        return step.interpolation
+    names = [transforms.interpolation_name(each) for each in step.interpolation]
+    return "random" if names == ["bilinear", "bicubic"] else step.interpolation
+
+
+def _made(step: Any, make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except (TypeError, ValueError) as error:
+        raise Unlowered(f"{_shown(step)}: {error}") from None
+
+
+def _unknown(step: Any) -> Unlowered:
+    return Unlowered(f"{_shown(step)} is not a native transform, or not in this place")
+
+
+def _shown(step: Any) -> str:
+    """A step on one line: modules of torch print on several."""
+    return textwrap.shorten(repr(step), 150, placeholder=" ...")

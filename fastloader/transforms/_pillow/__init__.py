@@ -1,0 +1,157 @@
+"""Pillow, where it is needed."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+import stat
+import sys
+import warnings
+from typing import Any
+
+from fastloader.errors import Error
+from fastloader.transforms._pillow import containers, jpeg_work
+
+
+def image_module() -> Any:
+    """``PIL.Image``, of Pillow or Pillow-SIMD. Raises ImportError that names both."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError(
+            "this needs PIL: pip install pillow, or pip install pillow-simd (faster, but it resizes "
+            "otherwise)"
+        ) from error
+    return Image
+
+
+def pass_order(version: str | None = None) -> str:
+    """The native module's name for the order of a resize's two passes in ``version`` of Pillow; None
+    is the installed one. Each pass rounds, so that only Pillow's own order gives its pixels. Without
+    Pillow it is Pillow 13's order; so it is with Pillow-SIMD, which resizes otherwise anyhow."""
+    if version is None:
+        try:
+            import PIL
+        except ImportError:
+            return "pillow13"
+        version = str(PIL.__version__)
+    if ".post" in version:  # Pillow-SIMD: only its releases are named so
+        return "pillow13"
+    numbers = re.findall(r"\d+", version)
+    release = tuple(int(number) for number in numbers[:2])
+    if release >= (13,):
+        return "pillow13"
+    return "pillow12.2" if release >= (12, 2) else "horizontal first"
+
+
+def open_rgb(path: str) -> Any:
+    """The first frame of the picture at ``path``, decoded and converted as torchvision's default
+    loader does. Raises OSError for what is no file: a pipe named .jpg would never end."""
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"not a regular file: {path!r}")
+        return decoded_rgb(file)
+
+
+def decoded_rgb(file: Any, name: str = "") -> Any:
+    """The same of an open file; ``name``: what errors call it that has none."""
+    with opened(file, name) as image:
+        return image.convert("RGB")
+
+
+def opened(file: Any, name: str = "") -> Any:
+    """What Pillow makes of an open file, or of the path of one, not decoded yet. Raises what `refusal`
+    gives for a picture whose decoding would take too much. A JPEG is read once, and into memory: what
+    is decoded is what was counted."""
+    if hasattr(file, "read"):
+        name = name or str(getattr(file, "name", ""))
+        try:
+            file.seek(0)  # where Pillow begins, too
+        except (AttributeError, io.UnsupportedOperation):
+            file = _Bytes(file.read(), name)
+        data = _bytes_of_jpeg(file)
+        file.seek(0)
+    else:
+        name = os.fspath(file)
+        with open(file, "rb") as own:
+            data = _bytes_of_jpeg(own)
+    if data is not None:
+        reason = jpeg_work.excess(data, pixel_limits()[1])
+        if reason is not None:
+            raise refusal(reason, name)
+        file = _Bytes(data, name)
+    image = image_module().open(file)
+    reason = containers.reason_to_refuse(image, pixel_limits()[1])
+    if reason is not None:
+        image.close()
+        raise refusal(reason, name)
+    return image
+
+
+def _bytes_of_jpeg(file: Any) -> bytes | None:
+    """All of them, or None if the file does not begin as what Pillow takes for a JPEG."""
+    begin = file.read(3)
+    return bytes(begin + file.read()) if begin == b"\xff\xd8\xff" else None
+
+
+class _Bytes(io.BytesIO):
+    """Of a file, whose name is in Pillow's messages."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        super().__init__(data)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return repr(self.name) if self.name else super().__repr__()
+
+
+def refusal(reason: str, name: str = "") -> Exception:
+    """For a picture that no decoder is to be given: Pillow's DecompressionBombError, or without
+    Pillow an Error."""
+    text = f"{name}: {reason}" if name else reason
+    try:
+        from PIL import Image
+    except ImportError:
+        return Error(text)
+    return Image.DecompressionBombError(text)
+
+
+def pixel_limits() -> tuple[int, int]:
+    """(what is worth a warning, what is refused), in pixels, as ``Image.MAX_IMAGE_PIXELS`` says now:
+    more than the first, more than the second."""
+    module = sys.modules.get("PIL.Image")  # who has not imported it has not set it
+    limit = 89478485 if module is None else module.MAX_IMAGE_PIXELS
+    if limit is None:
+        return _NO_LIMIT, _NO_LIMIT
+    try:
+        return _whole(limit), _whole(2 * limit)
+    except TypeError:
+        raise TypeError(
+            f"PIL.Image.MAX_IMAGE_PIXELS is {limit!r}: it is a number of pixels, or None for no limit"
+        ) from None
+
+
+_NO_LIMIT = (1 << 64) - 1
+
+
+def _whole(limit: Any) -> int:
+    """The whole number that the same numbers of pixels are more than."""
+    if not limit < _NO_LIMIT:  # nor is anything more than what is no number
+        return _NO_LIMIT
+    return math.floor(limit) if limit > 0 else 0
+
+
+def warn_of_size(reason: str) -> None:
+    """Pillow's warning, which a filter may turn into an error."""
+    try:
+        from PIL import Image
+    except ImportError:
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
+    else:
+        warnings.warn(reason, Image.DecompressionBombWarning, stacklevel=2)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # or for who writes to the pipe
