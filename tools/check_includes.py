@@ -1,4 +1,4 @@
-"""Checks that includes go one way and that torch.cuda and the import of fastloader stay contained.
+"""Checks that includes go one way. What Python imports is check_layers.py's.
 
     python tools/check_includes.py [ROOT]
 
@@ -9,14 +9,13 @@ bytes, backend moves memory, pipeline starts threads, bindings knows Python.
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from violations import report
+from violations import matches, report
 
 LAYERS = ("base", "image", "source", "backend", "pipeline", "bindings")
 
@@ -75,13 +74,6 @@ COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOT
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 
 
-def matches(path: str, patterns: Iterable[str]) -> bool:
-    def expression(pattern: str) -> str:
-        return re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
-
-    return any(re.fullmatch(expression(pattern), path) for pattern in patterns)
-
-
 def includes(text: str) -> Iterator[tuple[int, str]]:
     def blank(match: re.Match[str]) -> str:
         found = match.group()
@@ -102,7 +94,7 @@ def resolve(csrc: Path, file: Path, included: str) -> str | None:
     return included if included.split("/")[0] in LAYERS and "/" in included else None
 
 
-def check_native(root: Path) -> Iterator[str]:
+def violations(root: Path) -> Iterator[str]:
     csrc = root / "csrc"
     files = sorted(path for path in csrc.rglob("*") if path.suffix in SUFFIXES)
     for file in files:
@@ -126,116 +118,8 @@ def check_native(root: Path) -> Iterator[str]:
                 )
 
 
-def check_torch_cuda(root: Path) -> Iterator[str]:
-    for file in sorted((root / "fastloader").rglob("*.py")):
-        shown = file.relative_to(root).as_posix()
-        if shown == "fastloader/_core/machine/devices.py":
-            continue
-        tree = ast.parse(file.read_text(encoding="utf-8"), shown)
-        for line in sorted(set(torch_cuda_lines(tree))):
-            yield f"{shown}:{line}: torch.cuda: only fastloader/_core/machine/devices.py touches it"
-
-
-def torch_cuda_lines(tree: ast.Module) -> Iterator[int]:
-    """Uses in code, also under another name of torch or as a string to be imported or resolved."""
-    torch_names = {"torch"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            torch_names.update(a.asname for a in node.names if a.name == "torch" and a.asname)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "cuda":
-            if isinstance(node.value, ast.Name) and node.value.id in torch_names:
-                yield node.lineno
-        elif isinstance(node, ast.Import):
-            if any(re.match(r"torch\.cuda\b", a.name) for a in node.names):
-                yield node.lineno
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            module = node.module or ""
-            if re.match(r"torch\.cuda\b", module) or (
-                module == "torch" and any(a.name == "cuda" for a in node.names)
-            ):
-                yield node.lineno
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if re.fullmatch(r"torch\.cuda(\.\w+)*", node.value):
-                yield node.lineno
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if (
-                node.func.id in ("getattr", "hasattr")
-                and len(node.args) >= 2
-                and isinstance(node.args[0], ast.Name)
-                and node.args[0].id in torch_names
-                and isinstance(node.args[1], ast.Constant)
-                and node.args[1].value == "cuda"
-            ):
-                yield node.lineno
-
-
-def check_import(root: Path) -> Iterator[str]:
-    """What `import fastloader` runs: only the standard library and modules that keep to it."""
-    package = root / "fastloader"
-    waiting = [package / "__init__.py"]
-    seen = set(waiting)
-    while waiting:
-        file = waiting.pop(0)
-        if not file.is_file():
-            yield f"{file.relative_to(root).as_posix()}:1: missing"
-            continue
-        shown = file.relative_to(root).as_posix()
-        tree = ast.parse(file.read_text(encoding="utf-8"), shown)
-        for node in imports_at_import(tree.body):
-            for name in imported_names(node, file, package):
-                top = name.split(".")[0]
-                if top == "fastloader":
-                    target = own_module(root, name)
-                    if target is not None and target not in seen:
-                        seen.add(target)
-                        waiting.append(target)
-                elif top not in sys.stdlib_module_names and top != "__future__":
-                    yield (
-                        f"{shown}:{node.lineno}: {name}: `import fastloader` may only run the "
-                        "standard library; import it where it is used"
-                    )
-
-
-def imports_at_import(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
-    for node in body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            yield node
-        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            yield from imports_at_import(node.orelse)
-        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for field in ("body", "orelse", "finalbody"):
-                yield from imports_at_import(getattr(node, field, []))
-            for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]:
-                yield from imports_at_import(part.body)
-
-
-def imported_names(node: ast.Import | ast.ImportFrom, file: Path, package: Path) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield alias.name
-        return
-    base = node.module or ""
-    if node.level:
-        parts = ["fastloader", *file.parent.relative_to(package).parts]
-        parts = parts[: len(parts) - node.level + 1]
-        base = ".".join([*parts, base] if base else parts)
-    yield base
-    if base.split(".")[0] == "fastloader":
-        for alias in node.names:
-            yield f"{base}.{alias.name}"
-
-
-def own_module(root: Path, name: str) -> Path | None:
-    """Its file; None for a name that is no module of ours in Python (an attribute, `_native`)."""
-    path = root.joinpath(*name.split("."))
-    if (path / "__init__.py").is_file():
-        return path / "__init__.py"
-    return path.with_suffix(".py") if path.with_suffix(".py").is_file() else None
-
-
 def check(root: Path) -> list[str]:
-    return [*check_native(root), *check_torch_cuda(root), *check_import(root)]
+    return list(violations(root))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,20 @@
-"""What the checks in this folder print, and their exit status."""
+"""What the checks in this folder share: their patterns, what they print, their exit status."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Whether the path is of one of the patterns: `*` stays within a folder, `**` does not."""
+
+    def expression(pattern: str) -> str:
+        return re.escape(pattern).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+
+    return any(re.fullmatch(expression(pattern), path) for pattern in patterns)
 
 
 def report(check: Callable[[Path], list[str]], none_found: str) -> int:

@@ -1,0 +1,51 @@
+"""tools/check_wheel.py asks an installed wheel for modules that exist, and notices them."""
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+if not (ROOT / "tools" / "check_wheel.py").is_file():
+    pytest.skip("needs the source tree", allow_module_level=True)
+
+check_wheel = importlib.import_module("check_wheel")
+
+
+def imported(folder, files):
+    """How the import of a made-up package ends."""
+    for name, text in {"cli/__init__.py": "", "cli/bench/__init__.py": "", **files}.items():
+        path = folder / "fastloader" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    for name in ("torch.py", "numpy.py"):
+        (folder / name).write_text("")
+    return subprocess.run(
+        [sys.executable, "-c", check_wheel.IMPORT, "pure"],
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+GOOD = "__version__ = '1'\ndef build_info():\n    return {}\n"
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "fastloader.cli", "fastloader.cli.bench"])
+def test_what_importing_the_package_must_not_import(tmp_path, name):
+    assert importlib.util.find_spec(name) is not None  # or it would be looked for in vain
+    done = imported(tmp_path, {"__init__.py": f"import {name}\n{GOOD}"})
+    assert done.returncode != 0 and "pulled" in done.stderr and "AssertionError" in done.stderr
+
+
+def test_a_package_that_imports_none_of_it_passes(tmp_path):
+    done = imported(tmp_path, {"__init__.py": GOOD})
+    assert "AssertionError" not in done.stderr
