@@ -27,9 +27,8 @@ from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.delivery.engine.iterator import Epoch
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.observation.figures import find_stages
 from fastloader._core.observation.headspace import Headspace
-from fastloader._core.observation.report import Report, find_choices, make_report
+from fastloader._core.observation.report import Report, make_report
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.trace import Trace
 from fastloader._core.order import shards, trainers
@@ -720,7 +719,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``ring_bytes`` of memory that all of them use.
         """
         counted = self._runtime.delivery.stats()
-        counted["stages"] = {stage.name: stage.as_dict() for stage in find_stages(self)}
+        seen = self._runtime.observe(self)
+        counted["stages"] = {stage.name: stage.as_dict() for stage in seen.figures.stages}
         if self.num_workers > 0 and self.worker_backend == "process":
             counted["workers"] = self._runtime.rings.stats()
         if self._runtime.source is not None:
@@ -736,9 +736,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 "threads": self._runtime.arrays.threads,
                 **self._runtime.array_memory.stats(),
             }
-        chosen = find_choices(self)
-        if chosen:
-            counted["auto"] = {name: choice.as_dict() for name, choice in chosen.items()}
+        if seen.auto:
+            counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}
         return counted
 
     def report(self) -> Report:
@@ -746,7 +745,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         enough for every epoch. Its last line, ``verdict`` and ``advice``, names what bounds the loop:
         storage, decode, copy, Python, or the GPU (without one, the training step). The rest is machine
         readable as well, see `Report` and docs/tuning.md."""
-        return make_report(self)
+        return make_report(self._runtime.observe(self))
 
     def headspace(self, batches: int = 50) -> Headspace:
         """The training loop's speed if data were free: an iterable that gives one batch ``batches``

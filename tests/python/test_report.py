@@ -8,11 +8,12 @@ import pytest
 import torch
 from pictures import plain_folder, throttle
 
-import fastloader
 from fastloader import FastLoader
 from fastloader._core.delivery.engine import engine
 from fastloader._core.machine import extension
 from fastloader._core.observation import verdict as verdicts
+from fastloader._core.observation.figures import Figures, Observation, Stage
+from fastloader._core.observation.statistics import Statistics
 from fastloader._core.sources.images.stores import lmdb as stores
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
@@ -219,30 +220,26 @@ def test_workers_that_tell_nothing(monkeypatch, processors):
 # --- on a GPU, with figures put in its place --------------------------------------------------------
 
 
-class _Imitation:
-    """A loader on a GPU as `judge` sees it."""
-
-    num_workers = 8
-    worker_backend = "process"
-
-    def __init__(self, ring):
-        self._runtime = self
-        self.delivery = self
-        self.tuner = None
-        self.device = torch.device("cuda", 0)
-        self.normalization = object()
-        self.statistics = fastloader._core.observation.statistics.Statistics(step_s=1.0)
-        self.ring = ring
-
-    def ring_stats(self):
-        return self.ring
-
-
 RING = {"device_wait_s": 0.0, "pinned": True, "why_not_pinned": ""}
 
 
 def judged(ring, share, *stages):
-    return verdicts.judge(_Imitation({**RING, **ring}), list(stages), share, 10.0)
+    """Of a loader on a GPU, asked for batches in ten seconds, of which it waited a share."""
+    waited = Statistics(batches=2, wait_s=10 * share, step_s=10 * (1 - share))
+    seen = Observation(
+        statistics=waited,
+        figures=Figures(stages=stages, ring={**RING, **ring}),
+        workers=8,
+        worker_backend="process",
+        ahead=True,
+        path="engine",
+        device=torch.device("cuda", 0),
+        normalizes=True,
+        auto={},
+        headspace=None,
+        describe=lambda: "Python path",
+    )
+    return verdicts.judge(seen)
 
 
 def test_a_gpu_that_is_busy():
@@ -251,7 +248,7 @@ def test_a_gpu_that_is_busy():
 
 
 def test_a_host_that_runs_ahead_of_its_gpu_waits_in_next():
-    copy = fastloader._core.observation.figures.Stage("copy", 1.0, 10, "batch", "the device", 0)
+    copy = Stage("copy", 1.0, 10, "batch", "the device", 0)
     verdict = judged({"device_wait_s": 8.0}, 0.9, copy)
     assert verdict.bound == "GPU" and "80 %" in verdict.text
     verdict = judged({"device_wait_s": 0.1}, 0.9, dataclass_with(copy, seconds=9.0))
@@ -259,7 +256,7 @@ def test_a_host_that_runs_ahead_of_its_gpu_waits_in_next():
 
 
 def test_a_ring_that_is_not_pinned():
-    copy = fastloader._core.observation.figures.Stage("copy", 9.0, 10, "batch", "the device", 0)
+    copy = Stage("copy", 9.0, 10, "batch", "the device", 0)
     verdict = judged({"pinned": False, "why_not_pinned": "ulimit says no"}, 0.9, copy)
     assert verdict.bound == "copy" and "ulimit says no" in verdict.advice
 

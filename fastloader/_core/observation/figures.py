@@ -1,10 +1,16 @@
-"""The stages of a loader's path, and what each has taken."""
+"""What a loader has to show: the stages that its batches passed, and a picture of all of it in plain
+values."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
+
+from fastloader._core.observation.headspace import Measured
+from fastloader._core.observation.statistics import Statistics
 
 LOOP = "the training loop's thread"
 
@@ -30,78 +36,98 @@ class Stage:
         return {**dataclasses.asdict(self), "each_ms": self.each_ms}
 
 
-def find_stages(loader: Any) -> list[Stage]:
-    """Those of the path that ``loader`` has taken, in the order of a sample's way; the training loop's
-    waiting is the last."""
-    statistics = loader._runtime.delivery.statistics
-    stages = [*_pictures(loader), *_arrays(loader), *_python(loader), *_delivered(loader)]
-    stages.append(
-        Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
-    )
-    return stages
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What one source, or one delivery, has to show since the loader was made.
+
+    ``threads``: its own threads that make batches. ``depth``: batches that it makes ahead at most.
+    ``packed``: whether its pictures lie in one file. ``ring``: the native ring's counters, as
+    ``stats()["ring"]`` has them."""
+
+    stages: tuple[Stage, ...] = ()
+    threads: int | None = None
+    depth: int | None = None
+    bytes_read: int = 0
+    bad_samples: int = 0
+    packed: bool = False
+    ring: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def joined(self, other: Figures) -> Figures:
+        """Of both, where a batch passes this one first. What both say, this one says."""
+        return Figures(
+            stages=(*self.stages, *other.stages),
+            threads=other.threads if self.threads is None else self.threads,
+            depth=other.depth if self.depth is None else self.depth,
+            bytes_read=self.bytes_read + other.bytes_read,
+            bad_samples=self.bad_samples + other.bad_samples,
+            packed=self.packed or other.packed,
+            ring=self.ring or other.ring,
+        )
 
 
-def _pictures(loader: Any) -> Iterator[Stage]:
-    source = loader._runtime.source
-    if source is None:
-        return
-    located, batches = loader._runtime.delivery.statistics.total("locate")
-    if batches:
-        who = "the pump" if loader._runtime.delivery.path == "engine" else LOOP
-        yield Stage("locate", located, batches, "batch", who)
-    times = source.times()
-    count = int(times.get("pictures", 0))
-    if not count:
-        return
-    # Rows are timed on a sample of the pictures; see csrc/pipeline/stage_times.h.
-    share = times["resize"] / times["looked_at"] if times["looked_at"] else 0.0
-    made = [
-        ("read", times["read"]),
-        ("decode", times["decode"] * (1 - share)),
-        ("resample", times["decode"] * share),
-    ]
-    if source.wish.normalization is not None:
-        made.append(("normalise", times["finish"]))
-    elif source.wish.planar:
-        made.append(("collate", times["finish"]))
-    for name, seconds in made:
-        yield Stage(name, seconds, count, "picture", "decode threads", source.quota.threads)
+@dataclasses.dataclass(frozen=True)
+class AutoChoice:
+    """What "auto" has come to, and why."""
+
+    chosen: int | None  # None: there is nothing to choose
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
 
 
-def _arrays(loader: Any) -> Iterator[Stage]:
-    memory = loader._runtime.array_memory
-    if memory.gathered:
-        threads = 1 if loader._runtime.arrays is None else loader._runtime.arrays.threads
-        yield Stage("collate", memory.gather_s, memory.gathered, "batch", "gather threads", threads)
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """One loader as `judge` and `make_report` see it: plain values, no loader.
 
+    ``figures``: of its source and its delivery, joined; the stages in the order of a sample's way.
+    ``workers``: the argument ``num_workers``. ``ahead``: whether batches are made before the loop asks
+    for them. ``path``: as ``stats()["path"]`` has it. ``normalizes``: whether the loader normalises
+    images. ``auto``: by the name of the argument that was "auto". ``describe``: the loader's ``plan()``,
+    which is asked only if the advice needs it."""
 
-def _python(loader: Any) -> Iterator[Stage]:
-    workers = loader.num_workers
-    if workers and loader.worker_backend == "process":
-        rings = loader._runtime.rings
-        if rings.fetched:
-            fetch = rings.fetch_s - rings.collate_s
-            yield Stage("fetch", fetch, rings.fetched, "batch", "worker processes", workers)
-            yield Stage(
-                "collate", rings.collate_s, rings.fetched, "batch", "worker processes", workers
-            )
-        return
-    seconds, count = loader._runtime.delivery.statistics.total("fetch")
-    if count:
-        where = "worker threads" if workers else LOOP
-        yield Stage("fetch", seconds, count, "batch", where, max(1, workers))
+    statistics: Statistics
+    figures: Figures
+    workers: int
+    worker_backend: str
+    ahead: bool
+    path: str
+    device: torch.device | None
+    normalizes: bool
+    auto: Mapping[str, AutoChoice]
+    headspace: Measured | None
+    describe: Callable[[], str]
 
+    @property
+    def on_accelerator(self) -> bool:
+        return self.device is not None and self.device.type != "cpu"
 
-def _delivered(loader: Any) -> Iterator[Stage]:
-    delivery = loader._runtime.delivery
-    ring = delivery.ring_stats()
-    if ring:
-        count = int(ring["filled"])
-        if ring["copied_bytes"]:
-            thread = "the pump" if loader.num_workers else LOOP
-            yield Stage("pack", ring["pack_s"], count, "batch", thread)
-        yield Stage("copy", ring["device_s"], count, "batch", "the device, normalising too", 0)
-    for name in ("copy", "normalise"):
-        seconds, count = delivery.statistics.total(name)
-        if count:
-            yield Stage(name, seconds, count, "batch", LOOP)
+    @property
+    def depth(self) -> int | None:
+        """Batches that are made ahead at most; None where none are."""
+        ring = self.figures.ring
+        return int(ring["depth"]) if ring else self.figures.depth
+
+    @property
+    def fixed_workers(self) -> bool:
+        """Whether ``num_workers`` is a number that the user has chosen, and may change."""
+        return "num_workers" not in self.auto
+
+    @property
+    def looped_s(self) -> float:
+        """Seconds of the loop's steps and of its waiting between them."""
+        statistics = self.statistics
+        return statistics.wait_s - statistics.edge_wait_s + statistics.step_s
+
+    @property
+    def seconds(self) -> float:
+        """That the loader was asked for batches in, with the first waits and the last."""
+        return self.looped_s + self.statistics.edge_wait_s
+
+    @property
+    def wait_share(self) -> float | None:
+        """Of the loop's time that it waited; None when nothing was measured."""
+        statistics = self.statistics
+        if self.looped_s <= 0 or statistics.batches <= 1:
+            return None
+        return (statistics.wait_s - statistics.edge_wait_s) / self.looped_s

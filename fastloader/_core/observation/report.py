@@ -5,19 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fastloader._core.observation.figures import Stage, find_stages
+from fastloader._core.observation.figures import AutoChoice, Observation, Stage
 from fastloader._core.observation.verdict import judge
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """What "auto" has come to, and why."""
-
-    chosen: int | None  # None: there is nothing to choose
-    why: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +45,7 @@ class Report:
     copied_bytes: int
     steps_per_s: float | None
     headspace_steps_per_s: float | None
-    auto: dict[str, Choice]
+    auto: dict[str, AutoChoice]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts."""
@@ -121,79 +110,33 @@ def _headspace(report: Report) -> str:
     )
 
 
-def find_choices(loader: Any) -> dict[str, Choice]:
-    """By the name of the argument that was "auto"."""
-    choices = {}
-    runtime, delivery = loader._runtime, loader._runtime.delivery
-    begun = runtime.begun
-    if runtime.tuner is not None:
-        rule = runtime.tuner.rule
-        number, why = loader.num_workers, "one for each processor of this process"
-        if not begun:
-            why += ": nothing was iterated yet"
-        elif runtime.source is not None:
-            number, why = rule.threads, rule.why
-        elif runtime.arrays is not None:
-            number, why = runtime.arrays.threads, f"{why}; threads that gather are not watched"
-        else:
-            why += "; not changed while workers run"
-        choices["num_workers"] = Choice(number, why)
-    if delivery.depth_rule is not None:
-        depth, why = delivery.depth_rule.depth, delivery.depth_rule.why
-        if not begun:
-            why = "to begin with: nothing was iterated yet"
-        elif not delivery.watches_depth and runtime.source is None:
-            depth = delivery.ring_stats().get("depth")
-            why = "there are no batches made ahead, whose number would be to choose"
-            if loader.num_workers > 0:
-                why = "num_workers and prefetch_factor say how many batches are made ahead"
-        choices["depth"] = Choice(depth, why)
-    return choices
-
-
-def make_report(loader: Any) -> Report:
-    delivery, statistics = loader._runtime.delivery, loader._runtime.delivery.statistics
-    stages = find_stages(loader)
-    ring = delivery.ring_stats()
-    waited = statistics.wait_s - statistics.edge_wait_s
-    looped = waited + statistics.step_s
-    share = waited / looped if looped > 0 and statistics.batches > 1 else None
-    verdict = judge(loader, stages, share, looped + statistics.edge_wait_s)
-    asked, found, depth = statistics.asked, statistics.found, None
-    threads, source = loader.num_workers, loader._runtime.source
+def make_report(seen: Observation) -> Report:
+    statistics, figures = seen.statistics, seen.figures
+    verdict = judge(seen)
+    asked, found, ring = statistics.asked, statistics.found, figures.ring
     if ring:
-        depth = ring["depth"]
         asked, found = ring["asked"], ring["found"]
-    elif loader._runtime.images is not None:
-        depth = loader._runtime.images.ahead
-    elif loader.num_workers:
-        depth = loader.num_workers * (loader.prefetch_factor or 2)
-    if source is not None:
-        threads = source.quota.threads
-    elif loader._runtime.arrays is not None:
-        threads = loader._runtime.arrays.threads
-    ahead = loader.num_workers > 0 or source is not None
-    headspace = loader._runtime.headspace
+    looped = seen.looped_s
     return Report(
         verdict=verdict.text,
         advice=verdict.advice,
         bound=verdict.bound,
-        stages={stage.name: stage for stage in stages},
-        path=delivery.path,
-        device=None if delivery.device is None else str(delivery.device),
+        stages={stage.name: stage for stage in figures.stages},
+        path=seen.path,
+        device=None if seen.device is None else str(seen.device),
         batches=statistics.batches,
         errors=statistics.errors,
-        bad_samples=loader._runtime.policy.bad,
-        threads=threads,
-        depth=depth,
-        ready=found / asked if ahead and asked else None,
+        bad_samples=figures.bad_samples,
+        threads=seen.workers if figures.threads is None else figures.threads,
+        depth=seen.depth,
+        ready=found / asked if seen.ahead and asked else None,
         wait_s=statistics.wait_s,
         edge_wait_s=statistics.edge_wait_s,
         step_s=statistics.step_s,
-        wait_share=share,
-        bytes=0 if source is None else int(source.times().get("bytes", 0)),
+        wait_share=seen.wait_share,
+        bytes=figures.bytes_read,
         copied_bytes=int(ring["bytes"]) if ring else 0,
         steps_per_s=statistics.steps / looped if looped > 0 and statistics.steps else None,
-        headspace_steps_per_s=None if headspace is None else headspace.steps_per_s,
-        auto=find_choices(loader),
+        headspace_steps_per_s=None if seen.headspace is None else seen.headspace.steps_per_s,
+        auto=dict(seen.auto),
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
 
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.observation.figures import Stage
+from fastloader._core.observation.figures import Observation, Stage
 
 # Who waits less has next to nothing to win.
 WAITS = 0.1
@@ -39,16 +39,15 @@ class _Resource:
         return sum(stage.seconds for stage in self.stages)
 
 
-def judge(loader: Any, stages: list[Stage], share: float | None, seconds: float) -> Verdict:
-    """``share``: of the loop's time that it waited, None when nothing was measured; ``seconds``: that
-    the loader was asked for batches in, with the first waits and the last."""
-    step = "GPU" if _on_accelerator(loader) else "training step"
+def judge(seen: Observation) -> Verdict:
+    stages, share, seconds = seen.figures.stages, seen.wait_share, seen.seconds
+    step = "GPU" if seen.on_accelerator else "training step"
     if share is None or seconds <= 0:
         return Verdict("unknown", "nothing to say yet: too few batches", "run a few more batches")
     resources = _resources(stages, seconds)
-    device_wait = loader._runtime.delivery.ring_stats().get("device_wait_s", 0.0) / seconds
+    device_wait = seen.figures.ring.get("device_wait_s", 0.0) / seconds
     busiest = max(resources, key=lambda each: each.busy, default=None)
-    if _on_accelerator(loader) and device_wait > max(0.5, busiest.busy if busiest else 0.0):
+    if seen.on_accelerator and device_wait > max(0.5, busiest.busy if busiest else 0.0):
         # The host runs ahead of the device, so that it is in next() that it waits for its own work.
         return Verdict(
             "GPU",
@@ -69,19 +68,19 @@ def judge(loader: Any, stages: list[Stage], share: float | None, seconds: float)
         return Verdict(
             "Python",
             f"Python-bound: {waits}, and nothing but Python can be what it waits for",
-            _python_advice(loader, None),
+            _python_advice(seen, None),
         )
     if busiest.bound == "storage":
         return Verdict(
             "storage",
             f"storage-bound: {waits}, finding records in the packed file takes "
             f"{_percent(busiest.busy)} of the loop's",
-            _storage_advice(loader),
+            _storage_advice(seen),
         )
     if busiest.bound == "decode":
-        return _pictures(loader, busiest, waits)
+        return _pictures(seen, busiest, waits)
     if busiest.bound == "Python":
-        if loader.num_workers:
+        if seen.workers:
             who = f"{busiest.stages[0].where} ({busiest.threads})"
             at_work = f"its {who} are busy {_percent(busiest.busy)} of theirs"
         else:
@@ -89,20 +88,20 @@ def judge(loader: Any, stages: list[Stage], share: float | None, seconds: float)
         return Verdict(
             "Python",
             f"Python-bound: {waits}, {at_work}",
-            _python_advice(loader, busiest),
+            _python_advice(seen, busiest),
         )
     stage = busiest.stages[0]
     return Verdict(
         "copy",
         f"copy-bound: {waits}, {stage.name} ({stage.where}) takes {_percent(busiest.busy)}",
-        _copy_advice(loader, busiest),
+        _copy_advice(seen, busiest),
     )
 
 
 _NOTHING = "nothing to win from the loader: make the training step faster"
 
 
-def _resources(stages: list[Stage], seconds: float) -> list[_Resource]:
+def _resources(stages: Sequence[Stage], seconds: float) -> list[_Resource]:
     groups: dict[tuple[str, str], list[Stage]] = {}
     for stage in stages:
         if stage.name == "wait":
@@ -123,14 +122,14 @@ def _resources(stages: list[Stage], seconds: float) -> list[_Resource]:
     return made
 
 
-def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
+def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
     by_name = {stage.name: stage.seconds for stage in threads.stages}
     read = by_name.get("read", 0.0) / threads.seconds
     if read > 0.5:
         return Verdict(
             "storage",
             f"storage-bound: {waits}, reading takes {_percent(read)} of the threads' time",
-            _storage_advice(loader),
+            _storage_advice(seen),
         )
     largest = max(threads.stages, key=lambda stage: stage.seconds).name
     share = _percent(1 - read)
@@ -138,8 +137,8 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
     if largest != "decode":
         text += f", most of it {largest}"
     processors = available_threads()
-    if threads.threads < processors and loader._runtime.tuner is None:
-        wanted = _wanted(threads, loader, processors)
+    if threads.threads < processors and seen.fixed_workers:
+        wanted = _wanted(threads, seen, processors)
         idle = processors - threads.threads
         which = "1 processor has" if idle == 1 else f"{idle} processors have"
         return Verdict(
@@ -155,8 +154,8 @@ def _pictures(loader: Any, threads: _Resource, waits: str) -> Verdict:
     )
 
 
-def _storage_advice(loader: Any) -> str:
-    if loader._runtime.source.files.packed:
+def _storage_advice(seen: Observation) -> str:
+    if seen.figures.packed:
         return (
             "put the packed file on a faster disk, or make its pictures smaller: fastloader pack SRC "
             "DST --max-side PIXELS"
@@ -167,31 +166,29 @@ def _storage_advice(loader: Any) -> str:
     )
 
 
-def _python_advice(loader: Any, workers: _Resource | None) -> str:
+def _python_advice(seen: Observation, workers: _Resource | None) -> str:
     processors = available_threads()
-    if not loader.num_workers:
+    if not seen.workers:
         return (
             f"set num_workers={max(1, processors - 1)}: the dataset runs on the loop's own thread"
         )
-    if loader.num_workers < processors and loader._runtime.tuner is None:
-        wanted = processors if workers is None else _wanted(workers, loader, processors)
-        return f"raise num_workers from {loader.num_workers} to {wanted}"
-    if loader.worker_backend == "thread":
+    if seen.workers < processors and seen.fixed_workers:
+        wanted = processors if workers is None else _wanted(workers, seen, processors)
+        return f"raise num_workers from {seen.workers} to {wanted}"
+    if seen.worker_backend == "thread":
         return "try worker_backend='process': Python threads share one interpreter lock"
-    why = loader.plan().partition(";")[0]
+    why = seen.describe().partition(";")[0]
     return f"let the native path do the work; not taken now ({why})"
 
 
-def _copy_advice(loader: Any, resource: _Resource) -> str:
-    gathers = resource.stages[0].where == "gather threads" and loader._runtime.tuner is None
-    if gathers and loader.num_workers < available_threads():
-        return (
-            f"raise num_workers from {loader.num_workers} to {available_threads()}: threads gather"
-        )
-    ring = loader._runtime.delivery.ring_stats()
-    if _on_accelerator(loader) and ring and not ring["pinned"]:
+def _copy_advice(seen: Observation, resource: _Resource) -> str:
+    gathers = resource.stages[0].where == "gather threads" and seen.fixed_workers
+    if gathers and seen.workers < available_threads():
+        return f"raise num_workers from {seen.workers} to {available_threads()}: threads gather"
+    ring = seen.figures.ring
+    if seen.on_accelerator and ring and not ring["pinned"]:
         return f"let the ring be pinned (ulimit -l): {ring['why_not_pinned']}"
-    if loader._runtime.delivery.normalization is None:
+    if not seen.normalizes:
         return (
             "let the dataset return uint8 pictures and give mean and std here: a quarter of the "
             "bytes to move"
@@ -199,20 +196,15 @@ def _copy_advice(loader: Any, resource: _Resource) -> str:
     return "move fewer bytes: smaller pictures, or fewer tensors in a batch"
 
 
-def _wanted(resource: _Resource, loader: Any, processors: int) -> int:
+def _wanted(resource: _Resource, seen: Observation, processors: int) -> int:
     """Threads that would keep up with the training step, as far as there are processors."""
-    step = loader._runtime.delivery.statistics.step_s
+    step = seen.statistics.step_s
     enough = math.ceil(resource.seconds / step) if step > 0 else processors
     return min(processors, max(resource.threads + 1, enough))
 
 
-def _from_python(stages: list[Stage]) -> bool:
+def _from_python(stages: Sequence[Stage]) -> bool:
     return not any(stage.where in ("decode threads", "gather threads") for stage in stages)
-
-
-def _on_accelerator(loader: Any) -> bool:
-    device = loader._runtime.delivery.device
-    return device is not None and device.type != "cpu"
 
 
 def _percent(share: float) -> str:
