@@ -1,4 +1,5 @@
-"""States of datasets in worker processes: restored when a worker begins, and sent with its batches."""
+"""States of datasets in worker processes: restored when a worker begins, and sent with its batches. And
+the number of the epoch, for workers that live on."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torch._utils import ExceptionWrapper
-from torch.utils.data import dataloader
+from torch.utils.data import dataloader, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -170,3 +171,20 @@ class _Reporter:
 
 
 _PARTS = {"dataset": "dataset", "iterator": "dataset's iterator"}
+
+
+class EpochForWorker:
+    """Unpickled in a worker, it tells the worker's dataset the epoch, and becomes None. torch sends it
+    before the worker calls ``iter(dataset)`` for the epoch; there is no other way to a live worker."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __reduce__(self) -> Any:
+        return _enter_epoch, (self._epoch,)
+
+
+def _enter_epoch(epoch: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.set_epoch(epoch)  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.utils.data import dataloader, get_worker_info
+from torch.utils.data import dataloader
 
 from fastloader._core.machine import default_device, devices
 from fastloader._core.observation import trace
@@ -19,24 +19,19 @@ from fastloader._core.order.index_batches import as_given
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress
 from fastloader._core.order.stateful import is_stateful
+from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
-from fastloader._core.sources.python.stateful import AskingForState, Ended, Reported, StatefulWorker
+from fastloader._core.sources.python.stateful import (
+    AskingForState,
+    Ended,
+    EpochForWorker,
+    Reported,
+    StatefulWorker,
+)
 from fastloader._core.tuning.threads import Modest
 from fastloader.errors import Error
 
 _next = dataloader._BaseDataLoaderIter.__next__
-
-
-class LoaderView:
-    """A loader as torch's iterator is to see it: with ``other`` attributes, which a subclass of the
-    loader's may not let us set."""
-
-    def __init__(self, loader: Any, **other: Any) -> None:
-        self._seen = loader
-        self.__dict__.update(other)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._seen, name)
 
 
 class CountingIterator(dataloader._BaseDataLoaderIter):
@@ -83,7 +78,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
             self._pass.outstanding = {}
         if not first_iter and self._position.announces and hasattr(self._dataset, "set_epoch"):
             # The first thing that live workers are sent in an epoch.
-            self._shared_seed = _EpochForWorker(self._pass.epoch)
+            self._shared_seed = EpochForWorker(self._pass.epoch)
 
     def _begun_pass(self) -> Progress:
         position = self._position
@@ -293,20 +288,3 @@ def count_ready(iterator: Any) -> None:
         return
     ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
     iterator._statistics.came(ready)
-
-
-class _EpochForWorker:
-    """Unpickled in a worker, it tells the worker's dataset the epoch, and becomes None. torch sends it
-    before the worker calls ``iter(dataset)`` for the epoch; there is no other way to a live worker."""
-
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-
-    def __reduce__(self) -> Any:
-        return _enter_epoch, (self._epoch,)
-
-
-def _enter_epoch(epoch: int) -> None:
-    info = get_worker_info()
-    assert info is not None
-    info.dataset.set_epoch(epoch)  # type: ignore[attr-defined]

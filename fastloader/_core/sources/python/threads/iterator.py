@@ -25,13 +25,10 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import worker
 
 from fastloader._core.observation.statistics import Statistics
+from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
 from fastloader._core.sources.python.threads import worker_info
-from fastloader._core.sources.python.torch_iterators import (
-    CountingIterator,
-    LoaderView,
-    count_ready,
-)
+from fastloader._core.sources.python.torch_iterators import CountingIterator, count_ready
 from fastloader._core.tuning.threads import Modest
 
 # --- the thread -----------------------------------------------------------------------------------
