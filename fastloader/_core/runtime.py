@@ -164,12 +164,12 @@ class Runtime:
     def _python_stages(self, loader: Any) -> Iterator[Stage]:
         workers = loader.num_workers
         if workers and loader.worker_backend == "process":
-            rings = self.rings
-            if rings.fetched:
-                who, batches = "worker processes", rings.fetched
-                fetched = rings.fetch_s - rings.collate_s
+            counts = self.rings.counts
+            if counts.fetched:
+                who, batches = "worker processes", counts.fetched
+                fetched = counts.fetch_s - counts.collate_s
                 yield Stage("fetch", fetched, batches, "batch", who, workers)
-                yield Stage("collate", rings.collate_s, batches, "batch", who, workers)
+                yield Stage("collate", counts.collate_s, batches, "batch", who, workers)
             return
         seconds, count = self.delivery.statistics.total("fetch")
         if count:

@@ -11,56 +11,29 @@ inside go the way they always went.
 from __future__ import annotations
 
 import collections
-import io
 import threading
 import time
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
-from torch.multiprocessing.reductions import reduce_storage, reduce_tensor
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
-from fastloader._core.batch.tree import is_dense, is_leaf
 from fastloader._core.machine import extension
+from fastloader._core.sources.python.shared_slots.parcel import (
+    HELD,
+    NO_SLOT,
+    SHARED,
+    TOO_LARGE,
+    Ordinary,
+    Parcel,
+    Spent,
+)
+from fastloader._core.sources.python.shared_slots.pickler import SHORT, Placing
 from fastloader.errors import Error
-
-# A pickle that is longer travels in the slot: the pipe takes 64 KiB at a time.
-_SHORT = 16 << 10
-
-# Why a batch, or a part of it, takes torch's way.
-NO_SLOT = "no slot was free"
-HELD = "the worker's own code holds its slots"
-TOO_LARGE = "did not fit into a slot"
-SHARED = "in shared memory already"
-VIEW = "views of a large storage that share memory"
-
-
-class Spent(NamedTuple):
-    """Seconds that a batch has cost its worker."""
-
-    fetch: float  # all of it
-    collate: float  # stacking tensors, of that
-
-
-class Parcel(NamedTuple):
-    """What crosses the queue in place of a batch."""
-
-    slot: int | None  # None: nothing lies in a slot
-    content: bytes | tuple[int, int]  # the pickle, or (offset, bytes) in the slot
-    ordinary: str  # why something in it took torch's way; "" if nothing did
-    spent: Spent
-
-
-class Ordinary(NamedTuple):
-    """A batch that takes torch's way as a whole."""
-
-    batch: Any
-    reason: str
-    spent: Spent
 
 
 def attach(fd: Any, slots: int, slot_bytes: int) -> Sender:
@@ -159,9 +132,9 @@ class Sender:
         self._pocket.append(slot)
 
     def pack(self, slot: int, data: Any, why_shared: str, spent: Spent) -> Parcel:
-        placing = _Placing(self.slots, slot, why_shared)
+        placing = Placing(self.slots, slot, why_shared)
         content = placing.dump(data)
-        if len(content) > _SHORT:
+        if len(content) > SHORT:
             offset = self.slots.place_bytes(slot, content)
             if offset is not None:
                 self.slots.finish(slot)
@@ -197,122 +170,6 @@ class Outgoing:
             content = bytes(ForkingPickler.dumps(wrapper))
             self.sender.keep(self.slot)
             return Parcel, (None, content, "", self.spent)
-
-
-class _Placing:
-    """What becomes of one batch's tensors. Not the pickler itself: that would hold itself through its
-    table, and every object it has seen, until the garbage collector comes by."""
-
-    def __init__(self, slots: Any, slot: int, why_shared: str) -> None:
-        self._slots = slots
-        self._slot = slot
-        self._why_shared = why_shared
-        self._rows_apart = True
-        self._begin()
-
-    def _begin(self) -> None:
-        self._placed: dict[int, int] = {}  # address of a storage: its offset in the slot
-        self.ordinary = ""
-        self._rows: dict[int, list[tuple[int, int]]] = {}  # by storage: (address, size) of its rows
-        self._left: set[int] = set()
-
-    @property
-    def placed(self) -> bool:
-        """Whether anything lies in the slot."""
-        return bool(self._placed or any(self._rows.values()))
-
-    def dump(self, data: Any) -> bytes:
-        try:
-            return self._dump(data)
-        except _Overlap:
-            self._rows_apart = False
-            self._begin()
-            return self._dump(data)
-
-    def _dump(self, data: Any) -> bytes:
-        file = io.BytesIO()
-        pickler = ForkingPickler(file)
-        pickler.dispatch_table = {
-            **pickler.dispatch_table,
-            torch.Tensor: self._tensor,
-            torch.UntypedStorage: self._storage,
-        }
-        pickler.dump(data)
-        return file.getvalue()
-
-    def _tensor(self, tensor: torch.Tensor) -> Any:
-        if tensor.layout is torch.strided and tensor.device.type == "cpu":
-            storage = tensor.untyped_storage()
-            whole = storage.nbytes()
-            size = tensor.numel() * tensor.element_size()
-            # One row of the data set must not take the data set along, as it does with torch, which
-            # moves that to shared memory.
-            if whole > _SHORT and whole > 2 * size and not storage.is_shared():
-                row = self._row(tensor, storage.data_ptr(), size)
-                if row is not None:
-                    return row
-                self._left.add(storage.data_ptr())
-        return reduce_tensor(tensor)
-
-    def _row(self, tensor: torch.Tensor, storage: int, size: int) -> Any:
-        if (
-            not self._rows_apart
-            or not is_leaf(tensor)
-            or not is_dense(tensor)
-            or size == 0
-            or storage in self._placed
-            or storage in self._left
-        ):
-            return None
-        address = tensor.data_ptr()
-        rows = self._rows.setdefault(storage, [])
-        for other, length in rows:
-            if address < other + length and other < address + size:
-                raise _Overlap  # the two share memory, and must do so when they arrive
-        offset = self._slots.place(self._slot, address, size)
-        if offset is None:
-            return None
-        rows.append((address, size))
-        return rebuild_row, (offset, size, tensor.dtype, tensor.size(), tensor.stride())
-
-    def _storage(self, storage: torch.UntypedStorage) -> Any:
-        size = storage.nbytes()
-        if size == 0 or storage.device.type != "cpu":
-            return reduce_storage(storage)
-        address = storage.data_ptr()
-        if address in self._rows:
-            raise _Overlap
-        offset = self._placed.get(address)
-        if offset is None:
-            if storage.is_shared():
-                self.ordinary = self._why_shared
-                return reduce_storage(storage)
-            if address in self._left:
-                self.ordinary = VIEW
-                return reduce_storage(storage)
-            offset = self._slots.place(self._slot, address, size)
-            if offset is None:
-                self.ordinary = TOO_LARGE
-                return reduce_storage(storage)
-            self._placed[address] = offset
-        return rebuild_storage, (offset, size)
-
-
-class _Overlap(Exception):
-    """Two tensors of the batch share memory of a storage that should not travel as a whole."""
-
-
-# The batch being unpickled on each thread of the consumer: pickle hands no context through.
-arriving = threading.local()
-
-
-def rebuild_storage(offset: int, size: int) -> torch.UntypedStorage:
-    return arriving.batch.storage(offset, size)
-
-
-def rebuild_row(offset: int, size: int, dtype: Any, shape: Any, stride: Any) -> torch.Tensor:
-    storage = rebuild_storage(offset, size)
-    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, stride)
 
 
 _sender: Sender | None = None

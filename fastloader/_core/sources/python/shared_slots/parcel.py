@@ -1,0 +1,36 @@
+"""What crosses the workers' queue in place of a batch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+# Why a batch, or a part of it, takes torch's way.
+NO_SLOT = "no slot was free"
+HELD = "the worker's own code holds its slots"
+TOO_LARGE = "did not fit into a slot"
+SHARED = "in shared memory already"
+VIEW = "views of a large storage that share memory"
+
+
+class Spent(NamedTuple):
+    """Seconds that a batch has cost its worker."""
+
+    fetch: float  # all of it
+    collate: float  # stacking tensors, of that
+
+
+class Parcel(NamedTuple):
+    """What crosses the queue in place of a batch."""
+
+    slot: int | None  # None: nothing lies in a slot
+    content: bytes | tuple[int, int]  # the pickle, or (offset, bytes) in the slot
+    ordinary: str  # why something in it took torch's way; "" if nothing did
+    spent: Spent
+
+
+class Ordinary(NamedTuple):
+    """A batch that takes torch's way as a whole."""
+
+    batch: Any
+    reason: str
+    spent: Spent

@@ -1,0 +1,102 @@
+"""torch's queues of indices and batches, with a ring between them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from queue import Empty
+from typing import Any
+
+from fastloader._core.sources.python.shared_slots.ring import Ring
+from fastloader._core.sources.python.shared_slots.sender import Sender
+
+
+class RingQueue:
+    """One of the iterator's queues. What the consumer puts is an index batch, and goes with a slot;
+    what a worker puts is a batch, and comes out of one. Everything else passes."""
+
+    def __init__(self, queue: Any, ring: Ring) -> None:
+        self._queue = queue
+        self._ring = ring
+        self._worker: int | None = None
+        self._in_child: WorkerQueue | None = None
+
+    def put(self, item: Any, *args: Any, **named: Any) -> None:
+        if self._ring.pid != os.getpid():
+            self._forked().put(item, *args, **named)
+            return
+        if type(item) is tuple and type(item[0]) is int:
+            if self._worker is None:
+                self._worker = self._ring.next_worker()
+            item = (*item, self._ring.native.take(self._worker))
+        self._queue.put(item, *args, **named)
+
+    def get(self, *args: Any, **named: Any) -> Any:
+        if self._ring.pid != os.getpid():
+            return self._forked().get(*args, **named)
+        item = self._queue.get(*args, **named)
+        if type(item) is tuple and type(item[0]) is int:
+            return item[0], self._ring.open(item[1])
+        return item
+
+    def _forked(self) -> WorkerQueue:
+        if self._in_child is None:
+            self._in_child = WorkerQueue(self._queue, self._ring.sender())
+        return self._in_child
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+    def __reduce__(self) -> Any:
+        return WorkerQueue, (self._queue, self._ring)
+
+
+class WorkerQueue:
+    """The same in the worker."""
+
+    def __init__(self, queue: Any, sender: Sender) -> None:
+        self._queue = queue
+        self._sender = sender
+
+    def put(self, item: Any, *args: Any, **named: Any) -> None:
+        if type(item) is tuple and type(item[0]) is int:
+            item = (item[0], self._sender.wrap(item[1]))
+        self._queue.put(item, *args, **named)
+
+    def get(self, *args: Any, **named: Any) -> Any:
+        try:
+            item = self._queue.get(*args, **named)
+        except Empty:
+            # torch's watchdog asks for its parent when the worker begins. In a worker whose parent has
+            # died by then it watches over init, for ever. Not getppid() alone: that is the fork server.
+            parent = multiprocessing.parent_process()
+            if parent is not None and parent.pid != os.getppid() and not parent.is_alive():
+                raise SystemExit from None
+            raise
+        if type(item) is tuple and type(item[0]) is int:
+            self._sender.begin(item[2])
+            return item[:2]
+        return item
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)
+
+
+class Context:
+    """A multiprocessing context with such queues, which remembers the processes."""
+
+    def __init__(self, base: Any, ring: Ring) -> None:
+        self._base = base
+        self._ring = ring
+        self.processes: list[Any] = []
+
+    def Queue(self) -> RingQueue:
+        return RingQueue(self._base.Queue(), self._ring)
+
+    def Process(self, *args: Any, **named: Any) -> Any:
+        process = self._base.Process(*args, **named)
+        self.processes.append(process)
+        return process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._base, name)

@@ -1,0 +1,134 @@
+"""One ring of slots, as the consumer sees it."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+from typing import Any
+
+import torch
+
+from fastloader._core.machine import limits
+from fastloader._core.sources.python.shared_slots import sender as slot_sender
+from fastloader._core.sources.python.shared_slots.parcel import Ordinary, Parcel, Spent
+from fastloader._core.sources.python.shared_slots.pickler import arriving
+from fastloader._core.sources.python.shared_slots.sender import Sender
+
+# A smaller leaf is copied out of its slot: whoever keeps the labels of an epoch must not keep its
+# pictures.
+_SMALL = 64 << 10
+
+
+class RingCounts:
+    """What the batches of one loader's rings add up to."""
+
+    def __init__(self) -> None:
+        self.used = 0
+        # What batches have cost the workers that made them; how many those were.
+        self.fetch_s = 0.0
+        self.collate_s = 0.0
+        self.fetched = 0
+        self.ordinary: collections.Counter[str] = collections.Counter()
+
+
+class Ring:
+    """One ring. Pickled for a spawned worker, it becomes that worker's Sender."""
+
+    def __init__(self, native: Any, workers: int, slots_per_worker: int, counts: RingCounts):
+        slots = workers * slots_per_worker
+        # Sparse: what no batch touches costs nothing.
+        self.native = native.WorkerRing(
+            workers=workers,
+            slots_per_worker=slots_per_worker,
+            slot_bytes=max(1 << 20, memory_limit() // 2 // slots),
+        )
+        self.pid = os.getpid()
+        self.counts = counts
+        self._dispatching = 0
+        self._sender: Sender | None = None
+
+    def serves(self, workers: int, slots_per_worker: int) -> bool:
+        native = self.native
+        of_that_size = (native.workers, native.slots_per_worker) == (workers, slots_per_worker)
+        # Where other code has closed its descriptor, spawned workers cannot be given it.
+        return of_that_size and native.has_descriptor
+
+    def begin(self) -> None:
+        self._dispatching = 0
+
+    def next_worker(self) -> int:
+        """A number for an index queue, of which each worker has one."""
+        number = self._dispatching
+        self._dispatching += 1
+        return number
+
+    def sender(self) -> Sender:
+        """In a forked worker."""
+        if self._sender is None:
+            self._sender = Sender(self.native.in_child())
+        return self._sender
+
+    def __reduce__(self) -> Any:
+        from multiprocessing.reduction import (
+            DupFd,
+        )  # not there on Windows, nor is the native module
+
+        native = self.native
+        slots = native.workers * native.slots_per_worker
+        return slot_sender.attach, (DupFd(native.fd), slots, native.slot_bytes)
+
+    def open(self, data: Any) -> Any:
+        """The batch that ``data`` from a worker stands for."""
+        if type(data) is Ordinary:
+            self.counts.ordinary[data.reason] += 1
+            self._count(data.spent)
+            return data.batch
+        if type(data) is not Parcel:
+            return data
+        slot, content, ordinary, spent = data
+        self._count(spent)
+        if ordinary:
+            self.counts.ordinary[ordinary] += 1
+        if slot is None:
+            assert isinstance(content, bytes)
+            return pickle.loads(content)
+        arrival = _Arrival(self.native.receive(slot))
+        self.counts.used += 1
+        pickled = arrival.lease.view(*content) if isinstance(content, tuple) else content
+        before = getattr(arriving, "batch", None)
+        arriving.batch = arrival
+        try:
+            return pickle.loads(pickled)
+        finally:
+            arriving.batch = before
+
+    def _count(self, spent: Spent) -> None:
+        self.counts.fetch_s += spent.fetch
+        self.counts.collate_s += spent.collate
+        self.counts.fetched += 1
+
+
+class _Arrival:
+    """A batch being unpickled. Each storage is built once and holds a share of the slot."""
+
+    def __init__(self, lease: Any) -> None:
+        self.lease = lease
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def storage(self, offset: int, size: int) -> torch.UntypedStorage:
+        storage = self._storages.get(offset)
+        if storage is None:
+            if size <= _SMALL:
+                storage = torch.UntypedStorage(size)
+                self.lease.copy_out(offset, size, storage.data_ptr())
+            else:
+                storage = torch.from_dlpack(self.lease.tensor(offset, size)).untyped_storage()
+            self._storages[offset] = storage
+        return storage
+
+
+def memory_limit() -> int:
+    """Bytes this process may use: the machine's, or less in a container."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(machine, limits.memory_limit() or machine)
