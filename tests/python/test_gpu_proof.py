@@ -1,4 +1,4 @@
-"""tools/gpu_proof.py and tests/gpu, where there is no GPU: the plan holds together, what it names
+"""tools/gpu_proof and tests/gpu, where there is no GPU: the plan holds together, what it names
 exists, and the tests themselves are right, shown over the host twin."""
 
 import importlib.util
@@ -12,12 +12,12 @@ import torch
 
 from support import HANG, PACKAGE_ROOT
 
-TOOL = PACKAGE_ROOT / "tools" / "gpu_proof.py"
+TOOL = PACKAGE_ROOT / "tools" / "gpu_proof"
 
 
 @pytest.fixture(scope="module")
 def proof():
-    spec = importlib.util.spec_from_file_location("gpu_proof", TOOL)
+    spec = importlib.util.spec_from_file_location("gpu_proof", TOOL / "__main__.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look there
     spec.loader.exec_module(module)
@@ -122,10 +122,10 @@ def test_headers_travel_along(tmp_path, proof, monkeypatch):
         options = proof.python_options(tmp_path / "carry")
         assert options == [f"-DPython_INCLUDE_DIR={tmp_path}/carry/{proof.PYTHON}"]
     shutil.rmtree(tmp_path / "carry" / proof.PYTHON, ignore_errors=True)
-    with pytest.raises(proof.StepFailed, match=rf"{proof.PYTHON} tools/gpu_proof\.py pack"):
+    with pytest.raises(proof.StepFailed, match=rf"{proof.PYTHON} tools/gpu_proof pack"):
         proof.python_options(tmp_path / "carry")
     shutil.rmtree(folder / "include")
-    with pytest.raises(proof.StepFailed, match=r"gpu_proof\.py pack"):
+    with pytest.raises(proof.StepFailed, match=r"gpu_proof pack"):
         proof.jpeg_options(tmp_path / "carry")
 
 

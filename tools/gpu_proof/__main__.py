@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 """Everything that touches CUDA, built, tested and measured on the machine this runs on.
 
-    python tools/gpu_proof.py pack                  here: headers that the other machine may lack
-    python tools/gpu_proof.py run [--out DIR] [--part 1|2|3 | --only STEP,...]      there
-    python tools/gpu_proof.py run --list
+    python tools/gpu_proof pack                  here: headers that the other machine may lack
+    python tools/gpu_proof run [--out DIR] [--part 1|2|3 | --only STEP,...]      there
+    python tools/gpu_proof run --list
 
 Needs a GPU, nvcc, CMake, Ninja, pybind11, pytest and torch, and no internet. Run it with the Python that
 has torch. `pack` puts libjpeg-turbo's headers and library, and the headers of the Python that runs
@@ -32,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "build" / "gpu-proof"
 CARRIED = ROOT / ".gpu-carry"
 PART_SECONDS = 590
@@ -180,7 +179,7 @@ def jpeg_options(carry: Path | None) -> list[str]:
     if missing:
         raise StepFailed(
             f"libjpeg-turbo's headers are not on this machine, and {missing[0]} does not exist: run "
-            "`python tools/gpu_proof.py pack` where they are, and let the folder travel along"
+            "`python tools/gpu_proof pack` where they are, and let the folder travel along"
         )
     return [
         f"-DJPEG_INCLUDE_DIR={headers}",
@@ -197,7 +196,7 @@ def python_options(carry: Path | None) -> list[str]:
     if not (folder / "Python.h").exists():
         raise StepFailed(
             f"Python's headers are not on this machine, and {folder} does not exist: run "
-            f"`{PYTHON} tools/gpu_proof.py pack` where they are, and let the folder travel along"
+            f"`{PYTHON} tools/gpu_proof pack` where they are, and let the folder travel along"
         )
     return [f"-DPython_INCLUDE_DIR={folder}"]
 
