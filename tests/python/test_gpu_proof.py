@@ -1,11 +1,12 @@
 """tools/gpu_proof and tests/gpu, where there is no GPU: the plan holds together, what it names
 exists, and the tests themselves are right, shown over the host twin."""
 
-import importlib.util
+import importlib
 import os
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -17,12 +18,16 @@ TOOL = PACKAGE_ROOT / "tools" / "gpu_proof"
 
 @pytest.fixture(scope="module")
 def proof():
-    spec = importlib.util.spec_from_file_location("gpu_proof", TOOL / "__main__.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    """What its modules hold. They are on the path for these tests only."""
+    names = [path.stem for path in TOOL.glob("*.py") if path.stem != "__main__"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOOL))
+        for name in names:
+            patch.delitem(sys.modules, name, raising=False)
+        modules = [importlib.import_module(name) for name in names]
+        yield types.SimpleNamespace(**{k: v for each in modules for k, v in vars(each).items()})
+        for name in names:
+            del sys.modules[name]
 
 
 def run(*arguments, env=None, timeout=HANG):
