@@ -119,10 +119,10 @@ def test_a_side_that_is_small_enough_keeps_the_bytes(folder, tmp_path):
 
 
 def test_the_map_grows(folder, tmp_path, monkeypatch):
-    from fastloader.cli.pack import packer
+    from fastloader.cli.pack import writer
 
-    monkeypatch.setattr(packer, "_FIRST_MAP", 1 << 16)
-    monkeypatch.setattr(packer, "_BATCH_RECORDS", 2)
+    monkeypatch.setattr(writer, "_FIRST_MAP", 1 << 16)
+    monkeypatch.setattr(writer, "_BATCH_RECORDS", 2)
     path = tmp_path / "set.lmdb"
     assert pack(folder, path) == 0
     assert contents(path) == folder_contents(folder)
@@ -275,9 +275,9 @@ def test_usage(tmp_path, capsys):
 # Every read waits for a line on standard input; batches of two records.
 GATED = """
     import sys
-    from fastloader.cli.pack import packer, source as pack_source
+    from fastloader.cli.pack import packer, source as pack_source, writer
     from fastloader.cli.__main__ import main
-    packer._BATCH_RECORDS = 2
+    writer._BATCH_RECORDS = 2
     opened = packer.open_source
     def gated(text):
         source = opened(text)
@@ -368,10 +368,10 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
     total = sum(len(data) for data, _ in folder_contents(folder))
     program = textwrap.dedent("""
         import sys
-        from fastloader.cli.pack import packer
+        from fastloader.cli.pack import writer
         from fastloader.cli.__main__ import main
-        packer._BATCH_RECORDS = 2
-        packer.shutil.disk_usage = lambda folder: type("Usage", (), {"free": 96})
+        writer._BATCH_RECORDS = 2
+        writer.shutil.disk_usage = lambda folder: type("Usage", (), {"free": 96})
         sys.exit(main(["pack", *sys.argv[1:]]))
     """)
     limit = total // 2

@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -16,29 +14,18 @@ import numpy as np
 
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.pack.source import Encoding, PackSource, Sample, SourceError, open_source
+from fastloader.cli.pack.writer import Writer
 from fastloader.datasets._lmdb_file import (
-    EXTENTS,
-    FORMAT,
-    META,
     TARGETS,
-    VERSION,
     DamagedError,
-    check_size,
     data_file,
     decode_record,
-    encode_record,
     exclusive_guard,
     key_of,
     lmdb_module,
     open_environment,
-    parse_meta,
     read_meta,
 )
-
-# A transaction ends after so much: what an interruption can cost, and what memory it takes.
-_BATCH_BYTES = 64 << 20
-_BATCH_RECORDS = 2000
-_FIRST_MAP = 1 << 30
 
 
 def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -> int:
@@ -53,7 +40,7 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
         raise SourceError(f"{path} is a folder of other files: name a file, or an empty folder")
     guard = exclusive_guard(data_file(path))
     try:
-        writer = _Writer(path, source, encoding)
+        writer = Writer(path, source, encoding)
         try:
             status = _write(writer, source, encoding, workers or available_threads())
         finally:
@@ -63,7 +50,7 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
     return status or check(path, quiet=True)
 
 
-def _write(writer: _Writer, source: PackSource, encoding: Encoding, workers: int) -> int:
+def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int) -> int:
     begun = writer.count
     if begun == source.count:
         print(f"{writer.path}: all {begun} samples are there already")
@@ -100,149 +87,12 @@ def _write(writer: _Writer, source: PackSource, encoding: Encoding, workers: int
     return 0
 
 
-def _say_how_far(writer: _Writer, source: PackSource) -> None:
+def _say_how_far(writer: Writer, source: PackSource) -> None:
     print(
         f"{writer.committed} of {source.count} samples are in {writer.path} and can be read; the same "
         "command goes on from there",
         file=sys.stderr,
     )
-
-
-class _Writer:
-    """Appends records in transactions; each also moves ``count``, so that what is in the file always
-    agrees with what it says."""
-
-    def __init__(self, path: str, source: PackSource, encoding: Encoding) -> None:
-        lmdb = lmdb_module()
-        self.path = path
-        self._full = lmdb.MapFullError
-        file = data_file(path)
-        there = os.path.getsize(file)
-        try:
-            self._environment = lmdb.open(
-                path,
-                subdir=os.path.isdir(path),
-                map_size=max(_FIRST_MAP, 2 * there),
-                readahead=False,
-                meminit=False,
-            )
-        except lmdb.Error as error:
-            raise SourceError(f"{path} exists and cannot be continued: {error}") from error
-        self._meta: dict[str, Any] = {
-            "format": FORMAT,
-            "version": VERSION,
-            "count": 0,
-            "complete": False,
-            "classes": source.classes,
-            "source": source.identity,
-            "options": {"max_side": encoding.max_side, "quality": encoding.quality},
-        }
-        self._waiting: list[tuple[bytes, bytes]] = []
-        self._waiting_bytes = 0
-        try:
-            check_size(self._environment, path)
-            self._continue_from(source)
-        except BaseException:
-            self._environment.close()
-            raise
-
-    def _continue_from(self, source: PackSource) -> None:
-        with self._environment.begin() as transaction:
-            found = transaction.get(META)
-            strange = found is None and self._environment.stat()["entries"]
-        if strange:
-            raise SourceError(f"{self.path} exists, and is not a file of `fastloader pack`")
-        if found is not None:
-            meta = parse_meta(found, self.path)
-            for key, what in (("source", "from other samples"), ("options", "with other options")):
-                if meta[key] != self._meta[key]:
-                    raise SourceError(
-                        f"{self.path} was begun {what}: pack to another file, or delete it"
-                    )
-            self._meta = meta
-        self.count = self.committed = int(self._meta["count"])
-        if found is None:
-            self.commit()  # from now on it is told what this file is, whatever happens
-
-    def add(self, sample: Sample) -> None:
-        record = encode_record(sample.image, sample.label, sample.name)
-        self._waiting.append((key_of(self.count), record))
-        self._waiting_bytes += len(record)
-        self.count += 1
-        if self._waiting_bytes >= _BATCH_BYTES or len(self._waiting) >= _BATCH_RECORDS:
-            self.commit()
-
-    def commit(self) -> None:
-        """Everything that was added is on the disk afterwards."""
-        meta = {**self._meta, "count": self.count}
-        self._put([(META, json.dumps(meta).encode()), *self._waiting])
-        self._meta = meta
-        self._waiting.clear()
-        self._waiting_bytes = 0
-        self.committed = self.count
-
-    def finish(self) -> None:
-        """The labels, and the word that nothing is missing."""
-        if self._meta["complete"]:
-            return
-        self.commit()
-        labels = np.empty(self.count, dtype="<i8")
-        extents = np.empty((self.count, 2), dtype="<u8")
-        with self._environment.begin(buffers=True) as transaction:
-            for index in range(self.count):
-                data = transaction.get(key_of(index))
-                labels[index] = decode_record(data, key_of(index)).label
-                extents[index] = (
-                    np.frombuffer(data, np.uint8).__array_interface__["data"][0],
-                    len(data),
-                )
-            begin = _begin_of_mapping(int(extents[0, 0]))
-        meta = {**self._meta, "complete": True}
-        pairs = [(META, json.dumps(meta).encode()), (TARGETS, labels.tobytes())]
-        if begin is not None:
-            extents[:, 0] -= np.uint64(begin)
-            pairs.append((EXTENTS, extents.tobytes()))
-        self._put(pairs)
-        self._meta = meta
-
-    def _put(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        while True:
-            try:
-                with self._environment.begin(write=True) as transaction:
-                    for key, value in pairs:
-                        transaction.put(key, value)
-                return
-            except self._full:
-                self._environment.set_mapsize(2 * self._environment.info()["map_size"])
-
-    def no_room(self) -> str:
-        """LMDB calls a full disk "Input/output error" where it could write a part."""
-        free = shutil.disk_usage(os.path.dirname(os.path.abspath(self.path))).free
-        return f" (the disk is full: {free} bytes are left)" if free < self._waiting_bytes else ""
-
-    def close(self) -> None:
-        self._environment.close()
-        # LMDB's lock file serves several writers at a time; here the guard excludes them.
-        lock = (
-            os.path.join(self.path, "lock.mdb") if os.path.isdir(self.path) else self.path + "-lock"
-        )
-        with contextlib.suppress(OSError):
-            os.unlink(lock)
-
-
-def _begin_of_mapping(address: int) -> int | None:
-    """Where the first byte of the file that is mapped there would be; None where the system does not
-    tell."""
-    try:
-        with open("/proc/self/maps") as mappings:
-            for line in mappings:
-                ends, _permissions, offset, *_ = line.split()
-                first, last = (int(end, 16) for end in ends.split("-"))
-                if first <= address < last:
-                    return first - int(offset, 16)
-    except OSError:
-        pass
-    return None
 
 
 def check(path: str, quiet: bool = False) -> int:
