@@ -15,91 +15,16 @@ import atexit
 import os
 import queue
 import threading
-import time
 import weakref
-from collections.abc import Callable
 from typing import Any
-
-from torch._utils import ExceptionWrapper
-from torch.utils.data import _DatasetKind
-from torch.utils.data._utils import worker
 
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
 from fastloader._core.sources.python.threads import worker_info
+from fastloader._core.sources.python.threads.worker_loop import work
 from fastloader._core.sources.python.torch_iterators import CountingIterator, count_ready
 from fastloader._core.tuning.threads import Modest
-
-# --- the thread -----------------------------------------------------------------------------------
-
-
-def _work(
-    dataset_kind: int,
-    dataset: Any,
-    index_queue: Any,
-    data_queue: Any,
-    done: threading.Event,
-    auto_collation: bool,
-    collate_fn: Callable[[Any], Any],
-    drop_last: bool,
-    base_seed: int,
-    init_fn: Callable[[int], None] | None,
-    worker_id: int,
-    num_workers: int,
-    *_of_processes: Any,
-) -> None:
-    """As torch's _worker_loop, which takes the same arguments, less what concerns a whole process:
-    global seeds and signal handlers, and torch's number of threads."""
-    where = f"in DataLoader worker thread {worker_id}"
-    worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
-    fetcher: Any = None
-    failed: ExceptionWrapper | None = None
-
-    def begin() -> Any:
-        return _DatasetKind.create_fetcher(
-            dataset_kind, dataset, auto_collation, collate_fn, drop_last
-        )
-
-    try:
-        if init_fn is not None:
-            init_fn(worker_id)
-        fetcher = begin()
-    except BaseException:
-        failed = ExceptionWrapper(where=where)
-    ended = False
-    while True:
-        task = index_queue.get()
-        if task is None:
-            return
-        if isinstance(task, worker._ResumeIteration):  # the next epoch of persistent workers
-            ended = False
-            try:
-                fetcher, failed = begin(), None
-            except BaseException:
-                failed = ExceptionWrapper(where=where)
-            data_queue.put((task, None))
-            continue
-        if done.is_set() or ended:
-            continue
-        number, index = task
-        data: Any
-        begun = time.perf_counter()
-        if failed is not None:  # every batch of this worker
-            data = failed
-        else:
-            try:
-                data = fetcher.fetch(index)
-            except BaseException as error:  # SystemExit too: nobody would see a thread end
-                if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:
-                    data = worker._IterableDatasetStopIteration(worker_id)
-                    ended = True
-                else:
-                    data = ExceptionWrapper(where=where)
-        if data_queue.statistics is not None:
-            data_queue.statistics.spend("fetch", time.perf_counter() - begun)
-        data_queue.put((number, data))
-        del data, task, index  # nothing of a batch is kept while waiting for the next
 
 
 class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
@@ -120,7 +45,7 @@ class _Worker:
     def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
         # A daemon, because it may sit in the dataset for ever; the exit hook ends it in order.
         self._thread = threading.Thread(
-            target=_work, args=args, name=f"fastloader-worker-{args[10]}", daemon=True
+            target=work, args=args, name=f"fastloader-worker-{args[10]}", daemon=True
         )
         self.daemon = True
         # Names the worker in messages. torch also looks whether a child of that number has ended.
@@ -153,9 +78,6 @@ class _Context:
         made = _Queue()
         made.statistics = self._statistics
         return made
-
-
-# --- the iterator ---------------------------------------------------------------------------------
 
 
 class ThreadIterator(PolledIterator, CountingIterator):

@@ -1,0 +1,82 @@
+"""What a worker thread does: it fetches batches until it is told to end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _DatasetKind
+from torch.utils.data._utils import worker
+
+from fastloader._core.sources.python.threads import worker_info
+
+
+def work(
+    dataset_kind: int,
+    dataset: Any,
+    index_queue: Any,
+    data_queue: Any,
+    done: threading.Event,
+    auto_collation: bool,
+    collate_fn: Callable[[Any], Any],
+    drop_last: bool,
+    base_seed: int,
+    init_fn: Callable[[int], None] | None,
+    worker_id: int,
+    num_workers: int,
+    *_of_processes: Any,
+) -> None:
+    """As torch's _worker_loop, which takes the same arguments, less what concerns a whole process:
+    global seeds and signal handlers, and torch's number of threads."""
+    where = f"in DataLoader worker thread {worker_id}"
+    worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
+    fetcher: Any = None
+    failed: ExceptionWrapper | None = None
+
+    def begin() -> Any:
+        return _DatasetKind.create_fetcher(
+            dataset_kind, dataset, auto_collation, collate_fn, drop_last
+        )
+
+    try:
+        if init_fn is not None:
+            init_fn(worker_id)
+        fetcher = begin()
+    except BaseException:
+        failed = ExceptionWrapper(where=where)
+    ended = False
+    while True:
+        task = index_queue.get()
+        if task is None:
+            return
+        if isinstance(task, worker._ResumeIteration):  # the next epoch of persistent workers
+            ended = False
+            try:
+                fetcher, failed = begin(), None
+            except BaseException:
+                failed = ExceptionWrapper(where=where)
+            data_queue.put((task, None))
+            continue
+        if done.is_set() or ended:
+            continue
+        number, index = task
+        data: Any
+        begun = time.perf_counter()
+        if failed is not None:  # every batch of this worker
+            data = failed
+        else:
+            try:
+                data = fetcher.fetch(index)
+            except BaseException as error:  # SystemExit too: nobody would see a thread end
+                if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:
+                    data = worker._IterableDatasetStopIteration(worker_id)
+                    ended = True
+                else:
+                    data = ExceptionWrapper(where=where)
+        if data_queue.statistics is not None:
+            data_queue.statistics.spend("fetch", time.perf_counter() - begun)
+        data_queue.put((number, data))
+        del data, task, index  # nothing of a batch is kept while waiting for the next
