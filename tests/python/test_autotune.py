@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fastloader import DevicePrefetcher, FastLoader
 from fastloader._core.machine import extension
-from fastloader._core.sources.images.stores import lmdb as stores
+from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader._core.tuning import threads as tuning
 from fastloader._core.tuning.threads import DepthRule, Interval, ThreadRule
 from fastloader.datasets import ImageFolder
@@ -256,7 +256,7 @@ def test_an_uneven_loop_gets_a_deeper_store(root, monkeypatch, backend):
     """Bursts of quick steps between long ones: what a store of three, and as many on the device, cannot
     smooth over."""
     monkeypatch.setenv("FASTLOADER_BACKEND", backend)
-    throttle(monkeypatch, stores.FolderFiles, 0.005)
+    throttle(monkeypatch, FolderFiles, 0.005)
     loader = FastLoader(
         folder(root), 2, num_workers=1, depth="auto", device="cpu", mean=MEAN, std=STD
     )

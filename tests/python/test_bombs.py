@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.sources.images.stores.lmdb import FolderFiles
+from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
 from fastloader.transforms._pillow import jpeg_work

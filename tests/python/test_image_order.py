@@ -571,9 +571,9 @@ def test_ctrl_c(root, backend, tmp_path):
     (folder / "empty.jpg").touch()
     source = textwrap.dedent(START) + textwrap.dedent("""
         import threading
-        from fastloader._core.sources.images.stores import lmdb as stores
+        from fastloader._core.sources.images.stores import folder
 
-        stores.open_rgb = lambda path: threading.Event().wait()
+        folder.open_rgb = lambda path: threading.Event().wait()
         it = iter(loader)
         print("ready", flush=True)
         try:

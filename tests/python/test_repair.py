@@ -17,7 +17,7 @@ from exact import same_bits
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.sources.images import iterator as image_iterator
-from fastloader._core.sources.images.stores.lmdb import FolderFiles
+from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader.datasets import ImageFolder
 from fastloader.errors import StoppedError
 from support import eventually, our_threads

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
-from fastloader._core.sources.images.stores.lmdb import Files, FolderFiles, PackedFiles
+from fastloader._core.pictures.store import Files
+from fastloader._core.sources.images.stores.folder import FolderFiles
+from fastloader._core.sources.images.stores.lmdb import PackedFiles
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.transforms._chain_reader import Chain, Unlowered, read_chain

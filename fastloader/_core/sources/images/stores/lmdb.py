@@ -1,73 +1,15 @@
-"""Where the encoded pictures of a lowered dataset lie: in files of their own, or in a mapped one."""
+"""Encoded pictures in mapped LMDB files."""
 
 from __future__ import annotations
 
 import bisect
 import copy
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fastloader.datasets._lmdb_file import DamagedError
 from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.transforms._pillow import open_rgb
-
-
-class Files(Protocol):
-    def __len__(self) -> int: ...
-
-    def same(self, other: Any) -> bool:
-        """Whether they are the same files, so that what was built on those can be kept."""
-        ...
-
-    def opened(self, native: Any) -> Any:
-        """These files with a native ``source`` of their own: what one loader looks up in it is nothing
-        to another that lowered the same files."""
-        ...
-
-    def prepare(self, indices: list[int]) -> None:
-        """Before a batch of these is submitted to the source."""
-        ...
-
-    def name(self, index: int) -> str: ...
-
-    def open_rgb(self, index: int) -> Any:
-        """Through Pillow."""
-        ...
-
-
-class FolderFiles:
-    """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever lowers a
-    dataset gives the same arrays again while nothing changes."""
-
-    packed = False
-
-    source: Any  # the native module's, of opened files
-
-    def __init__(self, paths: Any, ends: Any) -> None:
-        self.paths = paths
-        self.ends = ends
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def same(self, other: Any) -> bool:
-        return type(other) is FolderFiles and self.paths is other.paths and self.ends is other.ends
-
-    def opened(self, native: Any) -> Any:
-        mine = copy.copy(self)
-        mine.source = native.FolderSource(self.paths, self.ends)
-        return mine
-
-    def prepare(self, indices: list[int]) -> None:
-        pass
-
-    def name(self, index: int) -> str:
-        name: str = self.source.name(index)
-        return name
-
-    def open_rgb(self, index: int) -> Any:
-        return open_rgb(self.name(index))
 
 
 class _Table(np.ndarray):

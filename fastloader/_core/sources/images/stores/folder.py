@@ -1,0 +1,42 @@
+"""Encoded pictures in files of their own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from fastloader.transforms._pillow import open_rgb
+
+
+class FolderFiles:
+    """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever lowers a
+    dataset gives the same arrays again while nothing changes."""
+
+    packed = False
+
+    source: Any  # the native module's, of opened files
+
+    def __init__(self, paths: Any, ends: Any) -> None:
+        self.paths = paths
+        self.ends = ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def same(self, other: Any) -> bool:
+        return type(other) is FolderFiles and self.paths is other.paths and self.ends is other.ends
+
+    def opened(self, native: Any) -> Any:
+        mine = copy.copy(self)
+        mine.source = native.FolderSource(self.paths, self.ends)
+        return mine
+
+    def prepare(self, indices: list[int]) -> None:
+        pass
+
+    def name(self, index: int) -> str:
+        name: str = self.source.name(index)
+        return name
+
+    def open_rgb(self, index: int) -> Any:
+        return open_rgb(self.name(index))
