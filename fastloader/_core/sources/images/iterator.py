@@ -23,7 +23,7 @@ from fastloader._core.delivery.iterator import BatchIterator
 from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import TIMED, LeftOut, Statistics
 from fastloader._core.order.generators import mixed
-from fastloader._core.pictures.bad_samples import Repair
+from fastloader._core.pictures.repair import Repair
 from fastloader._core.sources.images.recognize.native_images import Lowered
 from fastloader._core.tuning.threads import DepthRule, ThreadTuner, memory_budget, own_threads
 from fastloader.errors import Error, StoppedError
