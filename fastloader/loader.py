@@ -25,6 +25,7 @@ from torch.utils.data import (
 
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.delivery.engine.iterator import Epoch
+from fastloader._core.handoff import AHEAD
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.observation.headspace import Headspace
@@ -33,18 +34,16 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.trace import Trace
 from fastloader._core.order import shards, trainers
 from fastloader._core.order.trainers import NextEpoch
+from fastloader._core.pictures.bad_samples import make_policy
+from fastloader._core.pictures.decoder import ImageSource
+from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.options import Wish
 from fastloader._core.runtime import Runtime
 from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads, warn_unpinned
 from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
 from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
-from fastloader._core.sources.images.iterator import (
-    AHEAD,
-    ImageIterator,
-    ImageSource,
-    Wish,
-    make_policy,
-)
-from fastloader._core.sources.images.recognize.native_images import Lowered, lower
+from fastloader._core.sources.images.iterator import ImageIterator
+from fastloader._core.sources.images.recognize.native_images import lower
 from fastloader._core.sources.python.polling import abandon
 from fastloader._core.sources.python.threads.iterator import ThreadIterator
 from fastloader._core.sources.python.torch_arguments import of_torch, takes_newer

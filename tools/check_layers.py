@@ -69,18 +69,13 @@ TORCH_CUDA = "_core/machine/devices.py"
 # Violations that still exist, as `file: what it imports`, or the files of a circle. The list only
 # shrinks: one that is no violation any more is reported.
 YET: list[str] = [
-    "_core/delivery/delivery.py: _core/sources/images/iterator.py",
     "_core/delivery/engine/engine.py: _core/delivery/cpu.py",
     "_core/delivery/engine/iterator.py: _core/sources/python/lookahead.py",
     "_core/delivery/streams.py: _core/sources/python/lookahead.py",
     "_core/order/trainers.py: loader.py",
-    "_core/pictures/repair.py: _core/sources/images/iterator.py",
     "_core/sources/arrays/recognize.py: _core/sources/images/recognize/native_images.py",
-    "_core/sources/images/iterator.py: _core/delivery/engine/iterator.py",
-    "_core/sources/images/iterator.py: _core/delivery/iterator.py",
     "_core/order/index_batches.py <-> _core/order/position.py <-> _core/order/progress.py",
     "_core/order/trainers.py <-> loader.py",
-    "_core/pictures/repair.py <-> _core/sources/images/iterator.py",
 ]
 
 

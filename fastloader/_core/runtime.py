@@ -12,8 +12,10 @@ from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Obse
 from fastloader._core.observation.headspace import Measured
 from fastloader._core.order.position import Position
 from fastloader._core.order.shards import AutoSharding
+from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.pictures.decoder import ImageSource
 from fastloader._core.sources.arrays.iterator import ArrayIterator, ArrayMemory
-from fastloader._core.sources.images.iterator import ErrorPolicy, ImageIterator, ImageSource
+from fastloader._core.sources.images.iterator import ImageIterator
 from fastloader._core.sources.python.shared_slots.rings import WorkerRings
 from fastloader._core.sources.python.torch_iterators import CountingIterator
 from fastloader._core.tuning.threads import ThreadTuner

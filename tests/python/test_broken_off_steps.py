@@ -12,6 +12,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws, RandomErasing
 from fastloader._core.delivery import cpu, streams
+from fastloader._core.pictures.submitted import Submitted
 from fastloader._core.sources.arrays import iterator as array_iterator
 from fastloader._core.sources.arrays import recognize as arrays
 from fastloader._core.sources.images import iterator as image_iterator
@@ -60,7 +61,7 @@ STEPS = [
     ("cpu", of_arrays, arrays.Arrays, "collated"),
     ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_begin"),
     ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_finish"),
-    ("cpu", of_files, image_iterator.Submitted, "__init__"),
+    ("cpu", of_files, Submitted, "__init__"),
     ("cpu", of_files, image_iterator.ImageIterator, "_finished"),
 ]
 

@@ -21,9 +21,9 @@ from fastloader._core.delivery.engine import iterator as engine_iterator
 from fastloader._core.delivery.engine.engine import Engine
 from fastloader._core.delivery.engine.iterator import EngineIterator, Epoch
 from fastloader._core.delivery.streams import StreamDelivery
+from fastloader._core.handoff import AHEAD
 from fastloader._core.machine import devices, extension
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.sources.images.iterator import AHEAD, ImageIterator
 from fastloader._core.tuning.threads import DepthRule
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization, make_normalization
@@ -169,7 +169,7 @@ class Delivery:
 
     def iterate_images(
         self,
-        make_source: Callable[[Epoch | None], ImageIterator],
+        make_source: Callable[[Epoch | None], Iterator[Any]],
         normalization: Normalization | None,
         pin: bool,
         begin_draws: BeginDraws = Augmentation.begin,

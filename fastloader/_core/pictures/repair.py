@@ -7,16 +7,14 @@ import collections
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fastloader._core.pictures.decoder import ImageSource
+from fastloader._core.pictures.submitted import Submitted
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms import _geometry
 from fastloader.transforms._pillow import refusal, warn_of_size
-
-if TYPE_CHECKING:
-    from fastloader._core.sources.images.iterator import ImageSource, Submitted
 
 _log = logging.getLogger("fastloader")
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import logging
 import operator
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,209 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
-from fastloader._core.delivery.engine.iterator import Epoch
-from fastloader._core.delivery.iterator import BatchIterator
-from fastloader._core.machine import extension
+from fastloader._core.handoff import AHEAD, Slots
+from fastloader._core.observation.loop_iterator import BatchIterator
 from fastloader._core.observation.statistics import TIMED, LeftOut, Statistics
 from fastloader._core.order.generators import mixed
+from fastloader._core.pictures.decoder import ImageSource
 from fastloader._core.pictures.repair import Repair
-from fastloader._core.sources.images.recognize.native_images import Lowered
-from fastloader._core.tuning.threads import DepthRule, ThreadTuner, memory_budget, own_threads
+from fastloader._core.pictures.submitted import Failed, Submitted
+from fastloader._core.tuning.threads import DepthRule, memory_budget, own_threads
 from fastloader.errors import Error, StoppedError
-from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._pillow import pixel_limits
 
 _log = logging.getLogger("fastloader")
-
-# Batches in the pool: one being finished, one being begun, one in reserve. On the engine path the
-# ring's depth, since each lies in a slot.
-AHEAD = 3
-
-
-@dataclasses.dataclass
-class ErrorPolicy:
-    """What becomes of samples that can neither be decoded natively nor by Pillow.
-
-    ``on_error``: "raise", "skip" or "replace". ``max_errors``: how many may be skipped or replaced in
-    the loader's life, as a count (int) or as a share of the samples seen (float); None is no limit.
-    """
-
-    on_error: str
-    max_errors: int | float | None
-    bad: int = 0
-    seen: int = 0
-    last: collections.deque[str] = dataclasses.field(
-        default_factory=lambda: collections.deque(maxlen=20)
-    )
-
-    def count(self, what: str, error: BaseException) -> None:
-        """One more bad sample."""
-        self.bad += 1
-        self.last.append(f"{what}: {type(error).__name__}: {error}")
-
-    def check(self, what: str, error: BaseException) -> None:
-        """Raises when there are too many by now, of which this is the last."""
-        if self.max_errors is None or self.on_error == "raise":
-            return
-        allowed: float = self.max_errors
-        if isinstance(self.max_errors, float):
-            # A rate says nothing about the first few samples.
-            allowed = self.max_errors * max(self.seen, 1000)
-        if self.bad > allowed:
-            raise Error(
-                f"{self.bad} of {self.seen} samples could not be read, more than "
-                f"max_errors={self.max_errors} allows; the last: {what}"
-            ) from error
-
-
-def make_policy(on_error: str, max_errors: int | float | None) -> ErrorPolicy:
-    """Checks the arguments."""
-    if on_error not in ("raise", "skip", "replace"):
-        raise ValueError(f"on_error={on_error!r}: use 'raise', 'skip' or 'replace'")
-    if max_errors is not None:
-        if isinstance(max_errors, bool) or not isinstance(max_errors, int | float):
-            raise TypeError(f"max_errors must be a count, a rate or None, got {max_errors!r}")
-        if not (max_errors >= 0 and (isinstance(max_errors, int) or max_errors <= 1)):
-            raise ValueError(f"max_errors={max_errors}: a count from 0, or a rate from 0.0 to 1.0")
-        if on_error == "raise":
-            raise ValueError("max_errors is for on_error='skip' or 'replace'; 'raise' allows none")
-    return ErrorPolicy(on_error, max_errors)
-
-
-@dataclasses.dataclass(frozen=True)
-class Wish:
-    """What a loader asks of its pictures, besides the data set's own."""
-
-    threads: int
-    normalization: Normalization | None
-    planar: bool
-    decode: str
-    truncated: str
-    tuner: ThreadTuner | None = None  # with num_workers="auto"
-
-
-class ImageSource:
-    """What a loader keeps over its epochs: the file list, the transform, its share of the pool and the
-    recycled memory, as long as it `serves`."""
-
-    def __init__(
-        self, lowered: Lowered, wish: Wish, policy: ErrorPolicy, before: ImageSource | None = None
-    ) -> None:
-        self.policy = policy
-        # What the loader's threads did for sources that served it before.
-        self._done_before = {} if before is None else before.times()
-        self.wish = wish
-        self._pid = os.getpid()
-        normalization = wish.normalization
-        native = extension.load()
-        assert native is not None
-        self.native = native
-        self.lowered = lowered
-        self.memory = native.BufferPool()
-        self.quota = native.DecodeQuota(wish.threads)
-        self.threads = wish.threads  # of the quota, which takes a lock to be asked
-        if wish.tuner is not None:
-            native.lower_decode_priority()
-        transform = lowered.chain.native(native)
-        spec = None
-        if normalization is not None:
-            scale, bias = normalization.constants(3)
-            height, width = transform.output
-            spec = native.NormalizeSpec(
-                nchw=(1, 3, height, width),
-                in_nhwc=True,
-                out_nhwc=normalization.channels_last,
-                dtype=normalization.dtype_name,
-                scale=scale,
-                bias=bias,
-            )
-        self.files = lowered.files.opened(native)
-        self._pixel_limits = pixel_limits()
-        large, most = self._pixel_limits
-        self.job = native.ImageJob(
-            source=self.files.source,
-            transform=transform,
-            planar=wish.planar,
-            normalize=spec,
-            decode=wish.decode,
-            pad_truncated=wish.truncated == "pad",
-            pixel_limit=most,
-            large_pixels=large,
-        )
-
-    def serves(self, lowered: Lowered, wish: Wish) -> bool:
-        """Whether this is what those ask for. A forked child makes its own: another thread may have
-        held the memory's lock when it was forked."""
-        return (
-            self._pid == os.getpid()
-            and self.wish == wish
-            and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
-            and self.lowered.chain == lowered.chain
-            and self.lowered.attempts == lowered.attempts
-            and self.lowered.container is lowered.container
-            and self.lowered.same_files(lowered)
-        )
-
-    def slot_bytes(self, samples: int, draws: EpochDraws | None) -> int:
-        """What a batch takes in a slot: pixels, labels and what their augmentation needs."""
-        leaves = [(samples * self.job.sample_bytes, None), (samples * 8, None)]
-        if draws is not None:
-            leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
-        return int(self.native.BatchPlan(leaves).packed_bytes)
-
-    def times(self) -> dict[str, float]:
-        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
-        # In a forked child the parent's threads did it, and may be at it.
-        mine: dict[str, float] = self.quota.times() if self._pid == os.getpid() else {}
-        before = self._done_before
-        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
-
-    def set_threads(self, threads: int) -> None:
-        """How many decode from now on. Raises what the system gives no thread for."""
-        if threads != self.threads:
-            self.quota.threads = threads
-            self.threads = threads
-
-    def stats(self) -> dict[str, Any]:
-        return {
-            "threads": self.quota.threads,
-            "buffers": self.memory.stats(),
-            "scratch_bytes": self.native.decode_scratch_bytes(),
-        }
-
-
-class Submitted:
-    """One batch in the pool, in the slot ``place`` or else in recycled memory."""
-
-    def __init__(
-        self, source: ImageSource, keys: list[int], seeds: list[int], place: Any | None
-    ) -> None:
-        self.place = place
-        self.keys = keys
-        self.files = list(keys)
-        if source.lowered.indices is not None:
-            self.files = source.lowered.indices[keys].tolist()
-        self.seeds = seeds
-        self.pixels: torch.Tensor | None = None  # the batch gives them once
-        begun = time.perf_counter()
-        source.files.prepare(self.files)
-        self.locate_s = time.perf_counter() - begun
-        self.batch = source.native.DecodeBatch(
-            job=source.job,
-            quota=source.quota,
-            indices=self.files,
-            seeds=seeds,
-            memory=source.memory if place is None else place,
-        )
-
-
-@dataclasses.dataclass
-class Failed:
-    """What the sampler raised, in its batch's place."""
-
-    error: BaseException
-    place: Any | None
 
 
 class ImageIterator(BatchIterator):
@@ -249,7 +55,7 @@ class ImageIterator(BatchIterator):
         statistics: Statistics,
         ready: Statistics,
         pin: bool,
-        epoch: Epoch | None,
+        epoch: Slots | None,
         drawn_ahead: int | None = None,
         depth: int | DepthRule = AHEAD,
     ) -> None:

@@ -6,7 +6,6 @@ known by its module and name. When something is not known, `Unlowered` names it.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import functools
 import os
@@ -16,48 +15,13 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset, default_collate
 
+from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.pictures.store import Files
 from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader._core.sources.images.stores.lmdb import PackedFiles
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.transforms._chain_reader import Chain, Unlowered, read_chain
-
-
-@dataclasses.dataclass
-class Lowered:
-    """A dataset in flat arrays. ``indices`` maps the dataset's indices to files, None is one to one.
-
-    ``attempts``: how many files are tried for one sample, the bad one and those after it; timm's rule.
-    ``starts``: the first file of each dataset that was concatenated; "after it" stays within one.
-    ``container``: of images and labels in a batch, list or tuple.
-    """
-
-    files: Files
-    targets: Any  # one a file
-    indices: Any | None
-    chain: Chain
-    name: str
-    attempts: int = 1
-    starts: tuple[int, ...] = (0,)
-    container: type = list
-
-    def next_file(self, file: int) -> int:
-        """The one after ``file`` in its dataset; after the last, the first."""
-        part = bisect.bisect_right(self.starts, file)
-        end = self.starts[part] if part < len(self.starts) else len(self.files)
-        return file + 1 if file + 1 < end else self.starts[part - 1]
-
-    def __len__(self) -> int:
-        return len(self.files) if self.indices is None else len(self.indices)
-
-    def same_files(self, other: Lowered) -> bool:
-        """Whether the arrays are the same objects: `lower` gives them again while nothing changes."""
-        return (
-            self.files.same(other.files)
-            and self.targets is other.targets
-            and self.indices is other.indices
-        )
+from fastloader.transforms._chain_reader import Unlowered, read_chain
 
 
 def lower(loader: Any) -> Lowered:

@@ -1,0 +1,103 @@
+"""What decodes the pictures of one loader: its native job, its share of the pool, its memory."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.machine import extension
+from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.options import Wish
+from fastloader.transforms._pillow import pixel_limits
+
+
+class ImageSource:
+    """What a loader keeps over its epochs: the file list, the transform, its share of the pool and the
+    recycled memory, as long as it `serves`."""
+
+    def __init__(
+        self, lowered: Lowered, wish: Wish, policy: ErrorPolicy, before: ImageSource | None = None
+    ) -> None:
+        self.policy = policy
+        # What the loader's threads did for sources that served it before.
+        self._done_before = {} if before is None else before.times()
+        self.wish = wish
+        self._pid = os.getpid()
+        normalization = wish.normalization
+        native = extension.load()
+        assert native is not None
+        self.native = native
+        self.lowered = lowered
+        self.memory = native.BufferPool()
+        self.quota = native.DecodeQuota(wish.threads)
+        self.threads = wish.threads  # of the quota, which takes a lock to be asked
+        if wish.tuner is not None:
+            native.lower_decode_priority()
+        transform = lowered.chain.native(native)
+        spec = None
+        if normalization is not None:
+            scale, bias = normalization.constants(3)
+            height, width = transform.output
+            spec = native.NormalizeSpec(
+                nchw=(1, 3, height, width),
+                in_nhwc=True,
+                out_nhwc=normalization.channels_last,
+                dtype=normalization.dtype_name,
+                scale=scale,
+                bias=bias,
+            )
+        self.files = lowered.files.opened(native)
+        self._pixel_limits = pixel_limits()
+        large, most = self._pixel_limits
+        self.job = native.ImageJob(
+            source=self.files.source,
+            transform=transform,
+            planar=wish.planar,
+            normalize=spec,
+            decode=wish.decode,
+            pad_truncated=wish.truncated == "pad",
+            pixel_limit=most,
+            large_pixels=large,
+        )
+
+    def serves(self, lowered: Lowered, wish: Wish) -> bool:
+        """Whether this is what those ask for. A forked child makes its own: another thread may have
+        held the memory's lock when it was forked."""
+        return (
+            self._pid == os.getpid()
+            and self.wish == wish
+            and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
+            and self.lowered.chain == lowered.chain
+            and self.lowered.attempts == lowered.attempts
+            and self.lowered.container is lowered.container
+            and self.lowered.same_files(lowered)
+        )
+
+    def slot_bytes(self, samples: int, draws: EpochDraws | None) -> int:
+        """What a batch takes in a slot: pixels, labels and what their augmentation needs."""
+        leaves = [(samples * self.job.sample_bytes, None), (samples * 8, None)]
+        if draws is not None:
+            leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
+        return int(self.native.BatchPlan(leaves).packed_bytes)
+
+    def times(self) -> dict[str, float]:
+        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
+        # In a forked child the parent's threads did it, and may be at it.
+        mine: dict[str, float] = self.quota.times() if self._pid == os.getpid() else {}
+        before = self._done_before
+        return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
+
+    def set_threads(self, threads: int) -> None:
+        """How many decode from now on. Raises what the system gives no thread for."""
+        if threads != self.threads:
+            self.quota.threads = threads
+            self.threads = threads
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "threads": self.quota.threads,
+            "buffers": self.memory.stats(),
+            "scratch_bytes": self.native.decode_scratch_bytes(),
+        }

@@ -1,0 +1,20 @@
+"""What a loader asks of its pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fastloader._core.tuning.threads import ThreadTuner
+from fastloader.transforms._normalization import Normalization
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """What a loader asks of its pictures, besides the data set's own."""
+
+    threads: int
+    normalization: Normalization | None
+    planar: bool
+    decode: str
+    truncated: str
+    tuner: ThreadTuner | None = None  # with num_workers="auto"
