@@ -43,7 +43,7 @@ from fastloader._core.sources.arrays.iterator import ArrayIterator, array_thread
 from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
 from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
 from fastloader._core.sources.images.iterator import ImageIterator
-from fastloader._core.sources.images.recognize.native_images import lower
+from fastloader._core.sources.images.recognize import lower
 from fastloader._core.sources.python.polling import abandon
 from fastloader._core.sources.python.threads.iterator import ThreadIterator
 from fastloader._core.sources.python.torch_arguments import of_torch, takes_newer

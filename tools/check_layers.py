@@ -73,7 +73,6 @@ YET: list[str] = [
     "_core/delivery/engine/iterator.py: _core/sources/python/lookahead.py",
     "_core/delivery/streams.py: _core/sources/python/lookahead.py",
     "_core/order/trainers.py: loader.py",
-    "_core/sources/arrays/recognize.py: _core/sources/images/recognize/native_images.py",
     "_core/order/index_batches.py <-> _core/order/position.py <-> _core/order/progress.py",
     "_core/order/trainers.py <-> loader.py",
 ]

@@ -200,13 +200,13 @@ def test_a_data_set_is_not_kept_alive(root):
     dataset = ImageFolder(root, T.Resize((8, 9)))
     subset = Subset(dataset, [1, 2])
     list(FastLoader(subset, 2))
-    from fastloader._core.sources.images.recognize import native_images as recognize
+    from fastloader._core.sources.images.recognize.last_time import last_time
 
-    before = len(recognize._last_time)
-    assert subset in recognize._last_time
+    before = len(last_time)
+    assert subset in last_time
     del subset
     gc.collect()
-    assert len(recognize._last_time) == before - 1
+    assert len(last_time) == before - 1
 
 
 def test_memory_is_constant_after_the_first_epoch(tmp_path, device):

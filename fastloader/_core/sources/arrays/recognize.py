@@ -21,7 +21,7 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.tree import is_leaf
-from fastloader._core.sources.images.recognize.native_images import check_collation
+from fastloader._core.sources.collation import check_collation
 from fastloader.transforms._chain_reader import Unlowered
 
 # Of one array in one batch. Below this, memory of torch's own is as fast as a pool's, and a page for

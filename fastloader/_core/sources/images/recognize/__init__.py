@@ -1,1 +1,48 @@
-"""Which data sets hold pictures that are decoded natively."""
+"""Recognising datasets whose pictures the native path can read, decode and transform by itself.
+
+Exact types only: a subclass may do anything. Nothing of torchvision or timm is imported; a class is
+known by its module and name. When something is not known, `Unlowered` names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from torch.utils.data import ConcatDataset, Subset
+
+from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.sources import collation
+from fastloader._core.sources.images.recognize.native_images import concatenated, subset
+from fastloader._core.sources.images.recognize.ours import lower_folder, lower_lmdb
+from fastloader._core.sources.images.recognize.timm import lower_timm
+from fastloader._core.sources.images.recognize.torchvision import lower_torchvision
+from fastloader._core.sources.names import is_class
+from fastloader.datasets.image_folder import ImageFolder
+from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.transforms._chain_reader import Unlowered
+
+
+def lower(loader: Any) -> Lowered:
+    """Raises Unlowered with the reason, in words."""
+    collation.check_batches(loader)
+    container = collation.container(loader.collate_fn)
+    return dataclasses.replace(_lower_dataset(loader.dataset), container=container)
+
+
+def _lower_dataset(dataset: Any) -> Lowered:
+    kind = type(dataset)
+    if kind is Subset:
+        return subset(dataset, _lower_dataset(dataset.dataset))
+    if kind is ConcatDataset:
+        return concatenated(dataset, [_lower_dataset(each) for each in dataset.datasets])
+    if kind is ImageFolder:
+        return lower_folder(dataset)
+    if kind is LMDBDataset:
+        return lower_lmdb(dataset)
+    if is_class(kind, "torchvision.datasets.folder", "ImageFolder"):
+        return lower_torchvision(dataset)
+    for package in ("timm.data", "fastloader.compat.timm"):
+        if is_class(kind, f"{package}.dataset", "ImageDataset"):
+            return lower_timm(dataset, f"{package.partition('.')[0]} ImageDataset")
+    raise Unlowered(f"the dataset is a {kind.__module__}.{kind.__qualname__}")

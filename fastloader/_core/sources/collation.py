@@ -1,0 +1,67 @@
+"""What a loader makes of samples: batches as default_collate makes them, or nearly so."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch.utils.data import default_collate
+
+from fastloader._core.sources.names import is_class, named
+from fastloader.transforms._chain_reader import Unlowered
+
+
+def check_collation(loader: Any) -> None:
+    """Raises Unlowered unless batches are samples in default_collate, and no code of the user's runs in
+    workers."""
+    check_batches(loader)
+    if loader.collate_fn is not default_collate:
+        raise Unlowered(f"collate_fn is {named(loader.collate_fn)}")
+
+
+def check_batches(loader: Any) -> None:
+    if loader._dataset_kind != 0:
+        raise Unlowered("the dataset is iterable")
+    if loader.batch_size is None and loader.batch_sampler is None:
+        raise Unlowered("batch_size=None: samples are not collated")
+    init = loader.worker_init_fn
+    if init is not None and not _only_seeds(init):
+        raise Unlowered(f"worker_init_fn is {named(init)}")
+
+
+# Lightning, under the names of both its packages, and the Trainer of transformers.
+_SEEDING = (
+    ("lightning.fabric.utilities.seed", "pl_worker_init_function"),
+    ("lightning_fabric.utilities.seed", "pl_worker_init_function"),
+    ("transformers.trainer_utils", "seed_worker"),
+)
+
+
+def _only_seeds(init: Any) -> bool:
+    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else: there is
+    nothing left to do where there are no worker processes."""
+    if is_class(type(init), "fastloader.compat.timm.collate", "WorkerSeeding"):
+        return bool(init.usual)
+    while type(init) is functools.partial:
+        init = init.func
+    return (getattr(init, "__module__", ""), getattr(init, "__qualname__", "")) in _SEEDING
+
+
+def container(collate_fn: Any) -> type:
+    """What ``collate_fn`` makes of samples (picture, class), besides batching both."""
+    if collate_fn is default_collate:
+        return list
+    name = (getattr(collate_fn, "__module__", ""), getattr(collate_fn, "__qualname__", ""))
+    if name in _FAST_COLLATES:
+        return tuple
+    if is_class(type(collate_fn), "fastloader.compat.timm.mixup", "FastCollateMixup"):
+        if collate_fn.in_kernel:
+            return tuple
+        raise Unlowered("collate_fn is a FastCollateMixup outside of a PrefetchLoader")
+    raise Unlowered(f"collate_fn is {named(collate_fn)}")
+
+
+_FAST_COLLATES = (
+    ("fastloader.compat.timm.collate", "fast_collate"),
+    ("timm.data.loader", "fast_collate"),
+)

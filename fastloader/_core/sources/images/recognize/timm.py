@@ -1,0 +1,33 @@
+"""timm's ImageDataset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.sources.images.recognize.samples import flat
+from fastloader._core.sources.names import is_class
+from fastloader.transforms._chain_reader import Unlowered, read_chain
+
+
+def lower_timm(dataset: Any, called: str) -> Lowered:
+    """timm's own and that of compat.timm."""
+    reader = type(dataset.reader)
+    homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
+    if not any(is_class(reader, home, "ReaderImageFolder") for home in homes):
+        raise Unlowered(f"the dataset's reader is a {reader.__module__}.{reader.__qualname__}")
+    plain = {
+        "load_bytes": False,
+        "input_img_mode": "RGB",
+        "target_transform": None,
+        "additional_features": None,
+    }
+    for name, value in plain.items():
+        if getattr(dataset, name) != value:
+            raise Unlowered(f"the dataset has {name}={getattr(dataset, name)!r}")
+    attempts = getattr(dataset, "_max_retries", None)
+    if not isinstance(attempts, int) or attempts < 1:
+        raise Unlowered("this version of timm treats bad samples by a rule that is not known")
+    chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
+    files, targets = flat(dataset, dataset.reader.samples)
+    return Lowered(files, targets, None, chain, called, attempts)
