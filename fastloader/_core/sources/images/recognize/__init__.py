@@ -13,10 +13,10 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.sources import collation
-from fastloader._core.sources.images.recognize.native_images import concatenated, subset
 from fastloader._core.sources.images.recognize.ours import lower_folder, lower_lmdb
 from fastloader._core.sources.images.recognize.timm import lower_timm
 from fastloader._core.sources.images.recognize.torchvision import lower_torchvision
+from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
 from fastloader._core.sources.names import is_class
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
