@@ -39,7 +39,8 @@ from fastloader._core.pictures.decoder import ImageSource
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.pictures.options import Wish
 from fastloader._core.runtime import Runtime
-from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads, warn_unpinned
+from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads
+from fastloader._core.sources.arrays.memory import warn_unpinned
 from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
 from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
 from fastloader._core.sources.images.iterator import ImageIterator

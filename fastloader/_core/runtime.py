@@ -14,7 +14,8 @@ from fastloader._core.order.position import Position
 from fastloader._core.order.shards import AutoSharding
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.decoder import ImageSource
-from fastloader._core.sources.arrays.iterator import ArrayIterator, ArrayMemory
+from fastloader._core.sources.arrays.iterator import ArrayIterator
+from fastloader._core.sources.arrays.memory import ArrayMemory
 from fastloader._core.sources.images.iterator import ImageIterator
 from fastloader._core.sources.python.shared_slots.rings import WorkerRings
 from fastloader._core.sources.python.torch_iterators import CountingIterator

@@ -5,10 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import math
 import os
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,49 +20,14 @@ from fastloader._core.machine.limits import available_threads
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.progress import Progress
 from fastloader._core.sources.arrays.indices import as_indices, index_batches
-from fastloader._core.sources.arrays.recognize import FEW_BYTES, Arrays
+from fastloader._core.sources.arrays.memory import ArrayMemory
+from fastloader._core.sources.arrays.recognize import Arrays
 
 IN_FLIGHT = 3  # batches being gathered ahead: one being finished, one being begun, one in reserve
 # Below this, the calling thread is done before another one has woken up.
 HELPED_BYTES = 1 << 20
 
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-class ArrayMemory:
-    """Memory of batches, kept by the loader over its epochs: small tensors are torch's, large ones come
-    from a pool for each array and go back when the last view of them dies."""
-
-    def __init__(self) -> None:
-        self._pools: dict[int, Any] = {}
-        self.torch_batches = 0  # those that were fetched and collated as torch does it
-        self.gathered = 0  # the others,
-        self.gather_s = 0.0  # and the thread time they took
-
-    def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
-        count = math.prod(shape) * dtype.itemsize
-        native = None if pin or count < FEW_BYTES else extension.load()
-        if native is None:
-            return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pin)
-        pool = self._pools.get(number)
-        if pool is None:
-            pool = self._pools[number] = native.BufferPool()
-        storage = torch.from_dlpack(pool.bytes(count)).untyped_storage()
-        # Not a view of the bytes: views share a version counter and cannot be detached in place.
-        return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, _contiguous(shape))
-
-    def stats(self) -> dict[str, Any]:
-        counted: collections.Counter[str] = collections.Counter()
-        for pool in self._pools.values():
-            counted.update(pool.stats())
-        return {"torch_batches": self.torch_batches, "buffers": dict(counted)}
-
-
-def _contiguous(shape: tuple[int, ...]) -> list[int]:
-    strides = [1] * len(shape)
-    for i in range(len(shape) - 1, 0, -1):
-        strides[i - 1] = strides[i] * shape[i]
-    return strides
 
 
 @dataclasses.dataclass
@@ -332,14 +295,3 @@ class ArrayIterator(_BaseDataLoaderIter):
 def array_threads(workers: int) -> int:
     """``num_workers`` threads; without, as many as torch's own operations use, the caller included."""
     return workers or max(1, min(available_threads(), torch.get_num_threads()))
-
-
-def warn_unpinned() -> None:
-    """What torch says to pin_memory=True without an accelerator, since it knows accelerators."""
-    if not hasattr(torch, "accelerator"):  # torch < 2.6
-        return
-    warnings.warn(
-        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
-        "won't be used.",
-        stacklevel=4,
-    )

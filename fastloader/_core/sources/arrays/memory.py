@@ -1,0 +1,60 @@
+"""Memory of batches of arrays."""
+
+from __future__ import annotations
+
+import collections
+import math
+import warnings
+from typing import Any
+
+import torch
+
+from fastloader._core.machine import extension
+from fastloader._core.sources.arrays.recognize import FEW_BYTES
+
+
+class ArrayMemory:
+    """Memory of batches, kept by the loader over its epochs: small tensors are torch's, large ones come
+    from a pool for each array and go back when the last view of them dies."""
+
+    def __init__(self) -> None:
+        self._pools: dict[int, Any] = {}
+        self.torch_batches = 0  # those that were fetched and collated as torch does it
+        self.gathered = 0  # the others,
+        self.gather_s = 0.0  # and the thread time they took
+
+    def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
+        count = math.prod(shape) * dtype.itemsize
+        native = None if pin or count < FEW_BYTES else extension.load()
+        if native is None:
+            return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pin)
+        pool = self._pools.get(number)
+        if pool is None:
+            pool = self._pools[number] = native.BufferPool()
+        storage = torch.from_dlpack(pool.bytes(count)).untyped_storage()
+        # Not a view of the bytes: views share a version counter and cannot be detached in place.
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, _contiguous(shape))
+
+    def stats(self) -> dict[str, Any]:
+        counted: collections.Counter[str] = collections.Counter()
+        for pool in self._pools.values():
+            counted.update(pool.stats())
+        return {"torch_batches": self.torch_batches, "buffers": dict(counted)}
+
+
+def _contiguous(shape: tuple[int, ...]) -> list[int]:
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 1, 0, -1):
+        strides[i - 1] = strides[i] * shape[i]
+    return strides
+
+
+def warn_unpinned() -> None:
+    """What torch says to pin_memory=True without an accelerator, since it knows accelerators."""
+    if not hasattr(torch, "accelerator"):  # torch < 2.6
+        return
+    warnings.warn(
+        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory "
+        "won't be used.",
+        stacklevel=4,
+    )
