@@ -10,6 +10,7 @@ from fastloader._core.machine import extension
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.pictures.options import Wish
+from fastloader.errors import Error
 from fastloader.transforms._pillow import pixel_limits
 
 
@@ -74,6 +75,18 @@ class ImageSource:
             and self.lowered.container is lowered.container
             and self.lowered.same_files(lowered)
         )
+
+    def geometry(self, file: int, seed: int) -> dict[str, Any]:
+        """The box and flips that are drawn for it."""
+        try:
+            found: dict[str, Any] = self.job.geometry(file, seed)
+        except Error:
+            # Not a JPEG: Pillow knows its size.
+            height, width = self.files.open_rgb(file).size[::-1]
+            found = self.lowered.chain.native(self.native).geometry(
+                height=height, width=width, index=file, seed=seed
+            )
+        return found
 
     def slot_bytes(self, samples: int, draws: EpochDraws | None) -> int:
         """What a batch takes in a slot: pixels, labels and what their augmentation needs."""

@@ -18,12 +18,12 @@ import torch
 from fastloader._core.handoff import AHEAD, Slots
 from fastloader._core.observation.loop_iterator import BatchIterator
 from fastloader._core.observation.statistics import TIMED, LeftOut, Statistics
-from fastloader._core.order.generators import mixed
+from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import ImageSource
 from fastloader._core.pictures.repair import Repair
 from fastloader._core.pictures.submitted import Failed, Submitted
 from fastloader._core.tuning.threads import DepthRule, memory_budget, own_threads
-from fastloader.errors import Error, StoppedError
+from fastloader.errors import StoppedError
 
 _log = logging.getLogger("fastloader")
 
@@ -31,12 +31,10 @@ _log = logging.getLogger("fastloader")
 class ImageIterator(BatchIterator):
     """[images, labels] as default_collate makes them from (image, class) samples.
 
-    Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
-    twice (``repeats``), the position in the epoch joins the key, which is ``position`` for the first
-    sample. ``length()`` is the number of batches; ``pin`` puts them into torch's pinned memory, as
-    DataLoader's pin_memory does. ``drawn_ahead``: of index batches, so many are asked of the sampler at
-    the beginning and another one whenever a batch is taken, as torch does for its workers; None: as the
-    pool needs them.
+    Crops are drawn as `CropSeeds` says. ``length()`` is the number of batches; ``pin`` puts them into
+    torch's pinned memory, as DataLoader's pin_memory does. ``drawn_ahead``: of index batches, so many
+    are asked of the sampler at the beginning and another one whenever a batch is taken, as torch does
+    for its workers; None: as the pool needs them.
 
     ``depth``: batches in the pool, where there is no ring to say how many.
 
@@ -80,15 +78,11 @@ class ImageIterator(BatchIterator):
         self._index_batches: Iterator[Any] | None = index_batches
         self._drawn: collections.deque[Any] = collections.deque()
         self._draws_in_step = drawn_ahead is not None
-        self.base_seed = base_seed
-        self._repeats = repeats
-        self._position = position
+        self.seeds = CropSeeds(base_seed, repeats, position)
         self._flight: collections.deque[Submitted | Failed] = collections.deque()
         # The pool is through with the first of them, which next() has begun to finish.
         self._finishing = False
         self._pid = os.getpid()
-        # sample index -> seed, of the batches submitted last: what replay() is asked for
-        self.seeds: collections.OrderedDict[int, int] = collections.OrderedDict()
         self._repair = Repair(source)
         self._cancel = functools.partial(_cancel, self._flight, self._repair, self._pid)
         weakref.finalize(self, self._cancel)
@@ -166,20 +160,11 @@ class ImageIterator(BatchIterator):
         return [key + length if key < 0 else key for key in keys]
 
     def _submit(self, keys: list[int], place: Any | None) -> Submitted:
-        if self._repeats:
-            start = self._position
-            seeds = [mixed(self.base_seed, start + i) for i in range(len(keys))]
-        else:
-            seeds = [self.base_seed]
+        seeds = self.seeds.of_next(len(keys))
         submitted = Submitted(self._source, keys, seeds, place)
-        self._position += len(keys)
+        self.seeds.submitted(keys, seeds)
         if self._source.files.packed:
             self._ready.spend("locate", submitted.locate_s)
-        for i, key in enumerate(keys):
-            self.seeds[key] = seeds[0] if len(seeds) == 1 else seeds[i]
-            self.seeds.move_to_end(key)
-        while len(self.seeds) > 100_000:
-            self.seeds.popitem(last=False)
         return submitted
 
     def _take(self) -> Any:
@@ -283,22 +268,10 @@ class ImageIterator(BatchIterator):
 
     def replay(self, index: int) -> dict[str, Any]:
         """The box and flips of a sample that was submitted in this epoch."""
-        if index not in self.seeds:
-            raise ValueError(
-                f"sample {index} was not among the last {len(self.seeds)} of the epoch"
-            )
+        seed = self.seeds.of(index)
         lowered = self._source.lowered
         file = index if lowered.indices is None else int(lowered.indices[index])
-        seed = self.seeds[index]
-        try:
-            found: dict[str, Any] = self._source.job.geometry(file, seed)
-        except Error:
-            # Not a JPEG: Pillow knows its size.
-            height, width = self._source.files.open_rgb(file).size[::-1]
-            found = lowered.chain.native(self._source.native).geometry(
-                height=height, width=width, index=file, seed=seed
-            )
-        return found
+        return self._source.geometry(file, seed)
 
     def leave(self) -> None:
         """Of a source that another iterator closes."""

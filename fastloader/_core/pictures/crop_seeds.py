@@ -1,0 +1,45 @@
+"""The numbers from which an epoch's crops and flips are drawn."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+
+from fastloader._core.order.generators import mixed
+
+
+class CropSeeds:
+    """Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
+    twice (``repeats``), the position in the epoch joins the key, which is ``position`` for the first
+    sample."""
+
+    def __init__(self, base_seed: int, repeats: bool, position: int) -> None:
+        self.base_seed = base_seed
+        self._repeats = repeats
+        self._position = position
+        # sample index -> seed, of the batches submitted last: what replay() is asked for
+        self._last: collections.OrderedDict[int, int] = collections.OrderedDict()
+
+    def of_next(self, count: int) -> list[int]:
+        """Of so many samples, the next ones: one for each, or one for all."""
+        if self._repeats:
+            start = self._position
+            return [mixed(self.base_seed, start + i) for i in range(count)]
+        return [self.base_seed]
+
+    def submitted(self, keys: Sequence[int], seeds: Sequence[int]) -> None:
+        """A batch of these samples, with these seeds."""
+        self._position += len(keys)
+        for i, key in enumerate(keys):
+            self._last[key] = seeds[0] if len(seeds) == 1 else seeds[i]
+            self._last.move_to_end(key)
+        while len(self._last) > 100_000:
+            self._last.popitem(last=False)
+
+    def of(self, index: int) -> int:
+        """Of a sample that was submitted in this epoch."""
+        if index not in self._last:
+            raise ValueError(
+                f"sample {index} was not among the last {len(self._last)} of the epoch"
+            )
+        return self._last[index]
