@@ -8,15 +8,13 @@ the draws are not: one number from torch's default generator seeds a counter-bas
 from __future__ import annotations
 
 import math
-import numbers
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from fastloader.transforms import _geometry
-from fastloader.transforms._geometry import Draws
+from fastloader.transforms import _arguments, _geometry, _pillow
 
 __all__ = [
     "CenterCrop",
@@ -30,14 +28,12 @@ __all__ = [
     "ToTensor",
 ]
 
-Draw = Callable[[int], Draws]
-
 
 class Transform:
     def __call__(self, image: Any) -> Any:
-        return self.apply(image, fresh_draw())
+        return self.apply(image, _geometry.fresh_draw())
 
-    def apply(self, image: Any, draw: Draw) -> Any:
+    def apply(self, image: Any, draw: _geometry.Draw) -> Any:
         """``draw(operation)`` gives the random numbers of that operation."""
         raise NotImplementedError
 
@@ -46,25 +42,13 @@ class Transform:
         return f"{type(self).__name__}({inner})"
 
 
-def fresh_draw() -> Draw:
-    """Random numbers for one picture, seeded from torch's default generator."""
-    seeds: list[int] = []
-
-    def draw(operation: int) -> Draws:
-        if not seeds:  # a chain that draws nothing leaves torch's generator alone, as torchvision's
-            seeds.append(int(torch.randint(0, 2**63 - 1, (), device="cpu").item()))
-        return Draws(seeds[0], 0, operation)
-
-    return draw
-
-
 class Compose(Transform):
     """The transforms one after the other."""
 
     def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
         self.transforms = list(transforms)
 
-    def apply(self, image: Any, draw: Draw) -> Any:
+    def apply(self, image: Any, draw: _geometry.Draw) -> Any:
         for transform in self.transforms:
             image = (
                 transform.apply(image, draw)
@@ -94,20 +78,20 @@ class RandomResizedCrop(Transform):
         interpolation: Any = "bilinear",
         antialias: bool | None = True,
     ) -> None:
-        self.size = _pair(size)
-        self.scale = _range("scale", scale, 0.0)
-        self.ratio = _range("ratio", ratio, math.ulp(0.0))
+        self.size = _arguments.pair(size)
+        self.scale = _arguments.checked_range("scale", scale, 0.0)
+        self.ratio = _arguments.checked_range("ratio", ratio, math.ulp(0.0))
         self.interpolation = (
-            "random" if interpolation == "random" else interpolation_name(interpolation)
+            "random" if interpolation == "random" else _arguments.interpolation_name(interpolation)
         )
-        self.antialias = _antialias(antialias)
+        self.antialias = _arguments.antialias(antialias)
 
-    def apply(self, image: Any, draw: Draw) -> Any:
+    def apply(self, image: Any, draw: _geometry.Draw) -> Any:
         left, top, width, height = _geometry.random_resized_crop(
             image.height, image.width, self.scale, self.ratio, draw(_geometry.CROP)
         )
         cropped = image.crop((left, top, left + width, top + height))
-        return cropped.resize(self.size[::-1], resample(self.interpolation, draw))
+        return cropped.resize(self.size[::-1], _geometry.resample(self.interpolation, draw))
 
 
 class Resize(Transform):
@@ -142,24 +126,24 @@ class Resize(Transform):
                     f"smaller edge size = {size}"
                 )
         self.max_size = max_size
-        self.interpolation = interpolation_name(interpolation)
-        self.antialias = _antialias(antialias)
+        self.interpolation = _arguments.interpolation_name(interpolation)
+        self.antialias = _arguments.antialias(antialias)
 
-    def apply(self, image: Any, draw: Draw) -> Any:
+    def apply(self, image: Any, draw: _geometry.Draw) -> Any:
         height, width = _geometry.resized(image.height, image.width, self.size, self.max_size)
-        return image.resize((width, height), resample(self.interpolation, draw))
+        return image.resize((width, height), _geometry.resample(self.interpolation, draw))
 
 
 class CenterCrop(Transform):
     """The central (height, width) of the image; what is missing around it is black."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
-        self.size = _pair(size)
+        self.size = _arguments.pair(size)
 
-    def apply(self, image: Any, draw: Draw) -> Any:
+    def apply(self, image: Any, draw: _geometry.Draw) -> Any:
         height, width = self.size
-        left = _center(image.width, width)
-        top = _center(image.height, height)
+        left = _geometry.center(image.width, width)
+        top = _geometry.center(image.height, height)
         return image.crop((left, top, left + width, top + height))
 
 
@@ -167,30 +151,30 @@ class RandomHorizontalFlip(Transform):
     """Mirrors left and right with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = _probability(p)
+        self.p = _arguments.probability(p)
 
-    def apply(self, image: Any, draw: Draw) -> Any:
+    def apply(self, image: Any, draw: _geometry.Draw) -> Any:
         if draw(_geometry.HORIZONTAL_FLIP).uniform() >= self.p:
             return image
-        return image.transpose(_image_module().Transpose.FLIP_LEFT_RIGHT)
+        return image.transpose(_pillow.image_module().Transpose.FLIP_LEFT_RIGHT)
 
 
 class RandomVerticalFlip(Transform):
     """Mirrors top and bottom with probability ``p``."""
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = _probability(p)
+        self.p = _arguments.probability(p)
 
-    def apply(self, image: Any, draw: Draw) -> Any:
+    def apply(self, image: Any, draw: _geometry.Draw) -> Any:
         if draw(_geometry.VERTICAL_FLIP).uniform() >= self.p:
             return image
-        return image.transpose(_image_module().Transpose.FLIP_TOP_BOTTOM)
+        return image.transpose(_pillow.image_module().Transpose.FLIP_TOP_BOTTOM)
 
 
 class PILToTensor(Transform):
     """uint8 of shape (channels, height, width), 0..255."""
 
-    def apply(self, image: Any, draw: Draw) -> torch.Tensor:
+    def apply(self, image: Any, draw: _geometry.Draw) -> torch.Tensor:
         import numpy
 
         if isinstance(image, torch.Tensor):
@@ -205,7 +189,7 @@ class ToTensor(Transform):
     """float32 of shape (channels, height, width), 0..1. What is not of bytes, such as images of modes I
     and F, keeps its values, as with torchvision."""
 
-    def apply(self, image: Any, draw: Draw) -> torch.Tensor:
+    def apply(self, image: Any, draw: _geometry.Draw) -> torch.Tensor:
         pixels = PILToTensor().apply(image, draw)
         if pixels.dtype == torch.bool:  # mode 1
             return pixels.to(torch.float32)
@@ -222,7 +206,7 @@ class Normalize(Transform):
         self.std = std
         self.inplace = inplace
 
-    def apply(self, image: Any, draw: Draw) -> torch.Tensor:
+    def apply(self, image: Any, draw: _geometry.Draw) -> torch.Tensor:
         if not isinstance(image, torch.Tensor) or not image.is_floating_point():
             raise TypeError("Normalize takes a float tensor: put ToTensor before it")
         mean = torch.as_tensor(self.mean, dtype=image.dtype, device=image.device).view(-1, 1, 1)
@@ -231,69 +215,3 @@ class Normalize(Transform):
             raise ValueError(f"std={self.std} contains a zero")
         result = image if self.inplace else image.clone()
         return result.sub_(mean).div_(std)
-
-
-_INTERPOLATIONS = {"bilinear": "bilinear", "bicubic": "bicubic", "2": "bilinear", "3": "bicubic"}
-
-
-def interpolation_name(interpolation: Any) -> str:
-    """ "bilinear" or "bicubic", whatever of torchvision, Pillow or str it is given as."""
-    value = getattr(interpolation, "value", interpolation)
-    name = _INTERPOLATIONS.get(str(value).lower())
-    if name is None:
-        raise ValueError(f"interpolation={interpolation!r}: use 'bilinear' or 'bicubic'")
-    return name
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    if isinstance(size, numbers.Real):  # numpy's too
-        pair = (int(float(size)), int(float(size)))
-    elif len(size) == 1:
-        pair = (operator.index(size[0]), operator.index(size[0]))
-    elif len(size) == 2:
-        pair = (operator.index(size[0]), operator.index(size[1]))
-    else:
-        raise ValueError("Please provide only two dimensions (h, w) for size.")
-    if min(pair) < 1:
-        raise ValueError(f"size={size}: edges must be at least 1 pixel")
-    return pair
-
-
-def _range(name: str, values: Sequence[float], least: float) -> tuple[float, float]:
-    if not isinstance(values, Sequence):
-        raise TypeError(f"{name.capitalize()} should be a sequence")
-    low, high = (float(value) for value in values)
-    if not (least <= low <= high < math.inf):
-        raise ValueError(f"{name}=({low}, {high}): a range of finite numbers, the smaller first")
-    return low, high
-
-
-def _probability(p: float) -> float:
-    if not (isinstance(p, numbers.Real) and 0.0 <= p <= 1.0):  # numpy's too
-        raise ValueError("`p` should be a floating point value in the interval [0.0, 1.0].")
-    return float(p)
-
-
-def _antialias(antialias: bool | None) -> bool | None:
-    if antialias is False:
-        raise ValueError("antialias=False: images are resized as Pillow does, always antialiased")
-    return antialias
-
-
-def _center(image: int, crop: int) -> int:
-    if crop > image:
-        return -((crop - image) // 2)
-    return round((image - crop) / 2.0)
-
-
-def resample(interpolation: str, draw: Draw) -> Any:
-    """Pillow's constant for "bilinear", "bicubic" or "random"."""
-    if interpolation == "random":
-        interpolation = _geometry.random_interpolation(draw(_geometry.INTERPOLATION))
-    return getattr(_image_module().Resampling, interpolation.upper())
-
-
-def _image_module() -> Any:
-    from fastloader.transforms._pillow import image_module
-
-    return image_module()

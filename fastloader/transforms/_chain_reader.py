@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 
 from fastloader import transforms
+from fastloader.transforms._arguments import interpolation_name
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._pillow import pass_order
 
@@ -301,7 +302,7 @@ def _interpolation(step: Any) -> Any:
     """timm's "random" is a tuple of the two."""
     if not isinstance(step.interpolation, tuple | list):
         return step.interpolation
-    names = [transforms.interpolation_name(each) for each in step.interpolation]
+    names = [interpolation_name(each) for each in step.interpolation]
     return "random" if names == ["bilinear", "bicubic"] else step.interpolation
 
 

@@ -7,6 +7,12 @@ against each other.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fastloader.transforms._pillow import image_module
 
 CROP, HORIZONTAL_FLIP, VERTICAL_FLIP = 0, 1, 2
 REPLACEMENT, INTERPOLATION = 3, 4
@@ -49,6 +55,21 @@ class Draws:
         return self.bits() * count >> 64
 
 
+Draw = Callable[[int], Draws]
+
+
+def fresh_draw() -> Draw:
+    """Random numbers for one picture, seeded from torch's default generator."""
+    seeds: list[int] = []
+
+    def draw(operation: int) -> Draws:
+        if not seeds:  # a chain that draws nothing leaves torch's generator alone, as torchvision's
+            seeds.append(int(torch.randint(0, 2**63 - 1, (), device="cpu").item()))
+        return Draws(seeds[0], 0, operation)
+
+    return draw
+
+
 def random_resized_crop(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], draws: Draws
 ) -> tuple[int, int, int, int]:
@@ -88,3 +109,16 @@ def resized(
     if max_size is not None and new_long > max_size:
         new_short, new_long = int(max_size * new_short / new_long), max_size
     return (new_long, new_short) if width <= height else (new_short, new_long)
+
+
+def center(image: int, crop: int) -> int:
+    if crop > image:
+        return -((crop - image) // 2)
+    return round((image - crop) / 2.0)
+
+
+def resample(interpolation: str, draw: Draw) -> Any:
+    """Pillow's constant for "bilinear", "bicubic" or "random"."""
+    if interpolation == "random":
+        interpolation = random_interpolation(draw(INTERPOLATION))
+    return getattr(image_module().Resampling, interpolation.upper())

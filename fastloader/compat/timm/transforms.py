@@ -10,7 +10,6 @@ from fastloader.compat.timm.original import import_timm
 from fastloader.transforms import (
     CenterCrop,
     Compose,
-    Draw,
     Normalize,
     PILToTensor,
     RandomHorizontalFlip,
@@ -19,8 +18,8 @@ from fastloader.transforms import (
     Resize,
     ToTensor,
     Transform,
-    resample,
 )
+from fastloader.transforms._geometry import Draw, resample
 from fastloader.transforms._pillow import image_module
 
 _NATIVE_FILTERS = ("bilinear", "bicubic", "random")
