@@ -12,38 +12,25 @@ from typing import Any
 
 import torch
 
+from fastloader.transforms._philox import MASK, philox
 from fastloader.transforms._pillow import image_module
 
 CROP, HORIZONTAL_FLIP, VERTICAL_FLIP = 0, 1, 2
 REPLACEMENT, INTERPOLATION = 3, 4
-
-_MASK = 0xFFFFFFFF
-
-
-def _philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    a, b, c, d = counter
-    k, m = key
-    for _ in range(10):
-        first = 0xD2511F53 * a
-        second = 0xCD9E8D57 * c
-        a, b, c, d = (second >> 32) ^ b ^ k, second & _MASK, (first >> 32) ^ d ^ m, first & _MASK
-        k = (k + 0x9E3779B9) & _MASK
-        m = (m + 0xBB67AE85) & _MASK
-    return a, b, c, d
 
 
 class Draws:
     """The random numbers of one operation on one sample: a function of the arguments only."""
 
     def __init__(self, seed: int, index: int, operation: int) -> None:
-        self._key = (seed & _MASK, seed >> 32 & _MASK)
-        self._rest = (operation, index & _MASK, index >> 32 & _MASK)
+        self._key = (seed & MASK, seed >> 32 & MASK)
+        self._rest = (operation, index & MASK, index >> 32 & MASK)
         self._block = 0
         self._waiting: list[int] = []
 
     def bits(self) -> int:
         if not self._waiting:
-            a, b, c, d = _philox((self._block, *self._rest), self._key)
+            a, b, c, d = philox((self._block, *self._rest), self._key)
             self._block += 1
             self._waiting = [c | d << 32, a | b << 32]
         return self._waiting.pop()

@@ -16,6 +16,7 @@ from fastloader import transforms as T
 from fastloader._core.batch.augmentation import in_torch
 from fastloader._core.batch.augmentation.augmentation import Augmentation, Mixing, RandomErasing
 from fastloader.datasets import ImageFolder
+from fastloader.transforms._philox import philox
 from support import MEAN, STD, Pictures, random_images
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -95,8 +96,9 @@ def test_the_table_and_the_random_bits_are_the_native_ones():
     assert (torch.from_numpy(table).double() - exact).abs().max() <= 2**-17 * 1.0001
     # Random123's kat_vectors.
     ones = np.full(1, 0xFFFFFFFF, dtype=np.uint64)
-    words = in_torch._philox((ones,) * 4, 2**64 - 1)
-    assert [int(word[0]) for word in words] == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    for one in (ones, 0xFFFFFFFF):
+        words = [np.ravel(word) for word in philox((one,) * 4, (0xFFFFFFFF,) * 2)]
+        assert [int(word[0]) for word in words] == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 
 class Ahead(list):

@@ -16,6 +16,7 @@ import torch
 
 from fastloader._core.batch.augmentation.augmentation import Records
 from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._philox import MASK, philox
 
 # Operations of the counter-based generator: a deviate for each box, or for each element of it.
 _PER_BOX, _PER_ELEMENT = 16, 17
@@ -104,27 +105,16 @@ def _deviates(
     element = element.astype(np.uint64)
     zero = np.zeros_like(element)
     words = np.stack(
-        _philox((element >> np.uint64(3), zero + operation, image.astype(np.uint64), zero), key)
+        philox(
+            (element >> np.uint64(3), zero + operation, image.astype(np.uint64), zero),
+            (key & MASK, key >> 32),
+        )
     )
     index = (element >> np.uint64(1) & np.uint64(3)).astype(np.intp)
     word = np.take_along_axis(words, index[None], axis=0)[0]
     bits = np.where(element & np.uint64(1), word >> np.uint64(16), word)
     magnitude = _normal_table()[(bits % _TABLE).astype(np.intp)]
     return np.where(bits & np.uint64(_TABLE), -magnitude, magnitude)
-
-
-def _philox(counter: tuple[npt.NDArray[np.uint64], ...], key: int) -> tuple[Any, ...]:
-    """philox4x32 of csrc/image/philox.h over arrays of 32-bit words kept in 64 bits."""
-    mask, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-    a, b, c, d = counter
-    low, high = key & 0xFFFFFFFF, key >> 32
-    for _ in range(10):
-        first = np.uint64(0xD2511F53) * a
-        second = np.uint64(0xCD9E8D57) * c
-        a, b = (second >> half) ^ b ^ np.uint64(low), second & mask
-        c, d = (first >> half) ^ d ^ np.uint64(high), first & mask
-        low, high = (low + 0x9E3779B9) & 0xFFFFFFFF, (high + 0xBB67AE85) & 0xFFFFFFFF
-    return a, b, c, d
 
 
 @functools.lru_cache(maxsize=1)
