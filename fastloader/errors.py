@@ -20,3 +20,7 @@ class StoppedError(Exception):
 class PythonPathWarning(UserWarning):
     """Pictures that could be read natively are not, for the reason that is named. It comes once for each
     loader and reason. What is native: docs/native.md."""
+
+
+class Unlowered(Exception):
+    """Why a dataset takes the Python path."""

@@ -55,7 +55,7 @@ from fastloader._core.sources.python.torch_iterators import (
     is_of_another_process,
 )
 from fastloader._core.tuning.threads import MOST_DEPTH, AutoWorkers, ThreadTuner, own_threads
-from fastloader.transforms._chain_reader import Unlowered
+from fastloader.errors import Unlowered
 
 _log = logging.getLogger("fastloader")
 

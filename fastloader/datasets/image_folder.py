@@ -12,6 +12,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from fastloader.transforms._pillow import open_rgb
+from fastloader.transforms._python_chain import as_tensor_chain
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -129,36 +130,6 @@ class Samples(Sequence[tuple[str, int]]):
         return len(self) == len(other) and all(a == b for a, b in zip(self, other))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``transform``, if it is a chain of ours with the end that it has in a batch: PILToTensor behind an
-    image; ToTensor and Normalize in one step, rounded as the loader rounds."""
-    from fastloader import transforms
-    from fastloader.transforms._chain_reader import Unlowered, normalization_of, steps_of
-
-    steps = list(steps_of(transform))
-    if any(type(step).__module__ != transforms.__name__ for step in steps):
-        return transform
-    tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
-    geometric = [step for step in steps if type(step) not in tensors]
-    end = steps[len(geometric) :]
-    if not end:
-        return transforms.Compose([*steps, transforms.PILToTensor()])
-    kinds = [type(step) for step in end]
-    if kinds not in ([transforms.ToTensor], [transforms.ToTensor, transforms.Normalize]):
-        return transform
-    try:
-        normalization = normalization_of(end[1] if len(end) == 2 else None)
-    except Unlowered:
-        return transform
-
-    def floats(image: Any) -> Any:
-        pixels = transforms.PILToTensor()(image)[None]
-        out = normalization.output(pixels.shape, pixels.device)
-        return normalization.apply(pixels, out)[0]
-
-    return transforms.Compose([*geometric, floats])
 
 
 def checked_index(index: int, length: int) -> int:

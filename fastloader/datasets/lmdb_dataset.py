@@ -21,8 +21,9 @@ from fastloader.datasets._lmdb_file import (
     open_environment,
     read_meta,
 )
-from fastloader.datasets.image_folder import as_tensor_chain, checked_index
+from fastloader.datasets.image_folder import checked_index
 from fastloader.transforms._pillow import decoded_rgb
+from fastloader.transforms._python_chain import as_tensor_chain
 
 
 class LMDBDataset(Dataset[Any]):

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from fastloader._core.pictures.store import Files
-from fastloader.transforms._chain_reader import Chain
+from fastloader.transforms._chain import Chain
 
 
 @dataclasses.dataclass

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from fastloader._core.sources.names import is_class, named
-from fastloader.transforms._chain_reader import Unlowered
+from fastloader.errors import Unlowered
 
 
 def check_collation(loader: Any) -> None:

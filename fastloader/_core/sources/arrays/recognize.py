@@ -22,7 +22,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.tree import is_leaf
 from fastloader._core.sources.collation import check_collation
-from fastloader.transforms._chain_reader import Unlowered
+from fastloader.errors import Unlowered
 
 # Of one array in one batch. Below this, memory of torch's own is as fast as a pool's, and a page for
 # each tensor that a user keeps is too much.

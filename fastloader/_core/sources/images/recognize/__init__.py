@@ -20,7 +20,7 @@ from fastloader._core.sources.images.recognize.wrappers import concatenated, sub
 from fastloader._core.sources.names import is_class
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.transforms._chain_reader import Unlowered
+from fastloader.errors import Unlowered
 
 
 def lower(loader: Any) -> Lowered:

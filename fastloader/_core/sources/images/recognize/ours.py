@@ -9,7 +9,8 @@ from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader._core.sources.images.stores.lmdb import PackedFiles
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.transforms._chain_reader import Unlowered, read_chain
+from fastloader.errors import Unlowered
+from fastloader.transforms._chain_reader import read_chain
 
 
 def lower_folder(dataset: ImageFolder) -> Lowered:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastloader._core.sources.images.recognize.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderFiles
-from fastloader.transforms._chain_reader import Unlowered
+from fastloader.errors import Unlowered
 
 
 def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderFiles, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.sources.images.recognize.samples import flat
 from fastloader._core.sources.names import named
-from fastloader.transforms._chain_reader import Unlowered, read_chain
+from fastloader.errors import Unlowered
+from fastloader.transforms._chain_reader import read_chain
 
 
 def lower_torchvision(dataset: Any) -> Lowered:

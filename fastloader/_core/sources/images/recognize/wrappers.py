@@ -12,7 +12,7 @@ from fastloader._core.pictures.store import Files
 from fastloader._core.sources.images.recognize.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader._core.sources.images.stores.lmdb import PackedFiles
-from fastloader.transforms._chain_reader import Unlowered
+from fastloader.errors import Unlowered
 
 
 def subset(dataset: Any, inner: Lowered) -> Lowered:
