@@ -15,10 +15,8 @@ from collections.abc import Callable
 import torch
 from measure import interleaved, ratio, write
 
-from fastloader._core.batch.tree import Image
-from fastloader._core.delivery.cpu import make_spec
 from fastloader._core.machine import extension
-from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._normalization import Normalization, make_spec
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -49,13 +47,13 @@ def main() -> None:
         normalization = Normalization(
             MEAN, STD, destination.dtype, not destination.is_contiguous(), None
         )
-        spec = make_spec(native, Image(shape, in_nhwc, source), normalization)
+        spec = make_spec(native, shape, in_nhwc, normalization)
         return lambda: native.normalize(
             spec, source=source.data_ptr(), destination=destination.data_ptr()
         )
 
     delivery_spec = make_spec(
-        native, Image(shape, True, nhwc), Normalization(MEAN, STD, torch.float32, False, None)
+        native, shape, True, Normalization(MEAN, STD, torch.float32, False, None)
     )
     copied = torch.zeros_like(out)
     contenders = {

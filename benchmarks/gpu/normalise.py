@@ -14,11 +14,9 @@ from device import Device, timed
 from plan import Plan
 from slots import MEAN, STD
 
-from fastloader._core.batch.tree import Image
-from fastloader._core.delivery.cpu import make_spec
 from fastloader._core.machine import extension
 from fastloader.cli.bench.measure import ratio, spread
-from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._normalization import Normalization, make_spec
 
 AT_LEAST = 0.90
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -55,7 +53,7 @@ def against_copy(device: Device, plan: Plan, batch: int, dtype: str, layout: str
     images = pixels.permute(0, 3, 1, 2)
     normalization = Normalization(MEAN, STD, DTYPES[dtype], LAYOUTS[layout], None)
     out = normalization.output(shape, device.torch_device)
-    spec = make_spec(native, Image(shape, True, images), normalization)
+    spec = make_spec(native, shape, True, normalization)
 
     def kernel() -> None:
         native.normalize_on_device(

@@ -85,6 +85,22 @@ def _table(normalization: Normalization, channels: int, device: torch.device) ->
     return exact.float().to(normalization.dtype).to(device)
 
 
+def make_spec(
+    native: Any, shape: tuple[int, int, int, int], nhwc: bool, normalization: Normalization
+) -> Any:
+    """What the native kernels take: ``shape`` is (N, C, H, W) whatever the order of the bytes, which
+    ``nhwc`` says."""
+    scale, bias = normalization.constants(shape[1])
+    return native.NormalizeSpec(
+        nchw=shape,
+        in_nhwc=nhwc,
+        out_nhwc=normalization.channels_last,
+        dtype=normalization.dtype_name,
+        scale=scale,
+        bias=bias,
+    )
+
+
 def make_normalization(
     mean: Sequence[float] | None,
     std: Sequence[float] | None,

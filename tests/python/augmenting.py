@@ -3,7 +3,8 @@
 import torch
 
 from fastloader import DevicePrefetcher
-from fastloader._core.batch.augmentation.augmentation import Mixing, RandomErasing
+from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation.mixing import Mixing
 from support import MEAN, STD, random_images
 
 CLASSES = 7

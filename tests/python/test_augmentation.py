@@ -14,7 +14,9 @@ from exact import same_bits
 from fastloader import DevicePrefetcher, FastLoader
 from fastloader import transforms as T
 from fastloader._core.batch.augmentation import in_torch
-from fastloader._core.batch.augmentation.augmentation import Augmentation, Mixing, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader.datasets import ImageFolder
 from fastloader.transforms._philox import philox
 from support import MEAN, STD, Pictures, random_images

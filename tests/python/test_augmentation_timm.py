@@ -11,7 +11,9 @@ from augmenting import CLASSES, MIXINGS, batches_of, delivered, mixing
 from pictures import import_torchvision
 
 from exact import same_bits
-from fastloader._core.batch.augmentation.augmentation import Augmentation, Mixing, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation.mixing import Mixing
 from support import random_images
 
 import_torchvision()

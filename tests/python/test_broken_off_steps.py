@@ -10,7 +10,8 @@ from torch.utils.data import TensorDataset
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
+from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.delivery import cpu, streams
 from fastloader._core.pictures.submitted import Submitted
 from fastloader._core.sources.arrays import iterator as array_iterator

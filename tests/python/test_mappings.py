@@ -10,7 +10,8 @@ from torch.utils.data import TensorDataset
 
 from exact import normalised, same_bits
 from fastloader import DevicePrefetcher, FastLoader
-from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.batch.containers import Movable
 from fastloader._core.batch.tree import take_apart
 from fastloader._core.machine import devices

@@ -8,7 +8,8 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from fastloader import FastLoader
-from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation.erasing import RandomErasing
 from support import MEAN, STD, Pictures, labels, same
 
 DATA = Pictures(10)

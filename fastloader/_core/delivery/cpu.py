@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,22 +9,20 @@ from typing import Any
 import torch
 from torch.utils.data._utils import pin_memory
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws, Records
+from fastloader._core.batch.augmentation.augmentation import (
+    EpochDraws,
+    Records,
+    make_augment_spec,
+)
 from fastloader._core.batch.augmentation.in_torch import apply
 from fastloader._core.batch.containers import Key, rebuild
-from fastloader._core.batch.tree import (
-    Image,
-    as_image,
-    find_images,
-    is_leaf,
-    put_together,
-    take_apart,
-)
+from fastloader._core.batch.images import Image, as_image, find_images
+from fastloader._core.batch.tree import is_leaf, put_together, take_apart
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.machine import extension
 from fastloader._core.observation import trace
 from fastloader._core.observation.statistics import Statistics
-from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._normalization import Normalization, make_spec
 
 
 class CpuDelivery:
@@ -104,7 +101,7 @@ class CpuDelivery:
             image = as_image(leaf, self._normalization)
             if image is None:
                 return None
-            spec = make_spec(self._native, image, self._normalization)
+            spec = make_spec(self._native, image.shape, image.nhwc, self._normalization)
             if image.pixels.data_ptr() == leaf.data_ptr():
                 if len(self._specs) >= 64:
                     self._specs.clear()
@@ -114,32 +111,6 @@ class CpuDelivery:
 
     def stats(self) -> dict[str, Any]:
         return {} if self._pool is None else {"buffers": self._pool.stats()}
-
-
-def make_spec(native: Any, image: Image, normalization: Normalization) -> Any:
-    scale, bias = normalization.constants(image.shape[1])
-    return native.NormalizeSpec(
-        nchw=image.shape,
-        in_nhwc=image.nhwc,
-        out_nhwc=normalization.channels_last,
-        dtype=normalization.dtype_name,
-        scale=scale,
-        bias=bias,
-    )
-
-
-def make_augment_spec(
-    native: Any, image: Image, normalization: Normalization, records: Records
-) -> Any:
-    augmentation = records.augmentation
-    out = dataclasses.replace(image, shape=(len(records), *image.shape[1:]))
-    return native.AugmentSpec(
-        normalize=make_spec(native, out, normalization),
-        in_batch=image.shape[0],
-        max_boxes=augmentation.max_boxes,
-        fill=augmentation.fill,
-        blend_bytes=augmentation.blends_bytes,
-    )
 
 
 class CpuIterator(DeliveryIterator):

@@ -22,14 +22,8 @@ import torch
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws, Records
 from fastloader._core.batch.augmentation.in_torch import apply
-from fastloader._core.batch.tree import (
-    Image,
-    Parts,
-    find_images,
-    put_together,
-    take_apart,
-    tensors_in,
-)
+from fastloader._core.batch.images import Image, find_images
+from fastloader._core.batch.tree import Parts, put_together, take_apart, tensors_in
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.machine import devices
 from fastloader._core.observation import trace

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader
 from fastloader.loader import FastLoader
 

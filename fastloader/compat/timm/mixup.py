@@ -8,13 +8,9 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import (
-    Augmentation,
-    EpochDraws,
-    Mixing,
-    Records,
-)
+from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws, Records
 from fastloader._core.batch.augmentation.in_torch import augment_bytes, augment_floats
+from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader.compat.timm.collate import fast_collate
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.machine import devices
 from fastloader.compat.timm.mixup import FastCollateMixup
 from fastloader.loader import FastLoader

@@ -8,7 +8,6 @@ the definition); `augmentation/in_torch.py` does the same in torch operations.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._core.batch.tree import Image, Parts
+from fastloader._core.batch.augmentation.erasing import RandomErasing, draw_boxes
+from fastloader._core.batch.augmentation.mixing import Mixing, draw_mixing
+from fastloader._core.batch.images import Image
+from fastloader._core.batch.tree import Parts
+from fastloader.transforms._normalization import Normalization, make_spec
 
 Key = int | str
-Floats = npt.NDArray[np.float64]
 
-_FILLS = ("const", "rand", "pixel")
-_MODES = ("batch", "pair", "elem", "half")
-_ATTEMPTS = 10
 
 # csrc/image/augment.h: MixRecord, EraseBox, and the operations that random bits are drawn for.
 _MIX = np.dtype(
@@ -38,121 +37,6 @@ _MIX = np.dtype(
     ]
 )
 _HEADER = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomErasing:
-    """timm's RandomErasing: same names, defaults and meaning.
-
-    ``probability`` that an image is erased at all; then ``min_count`` to ``max_count`` boxes, each
-    of ``min_area`` to ``max_area`` of the image divided by their number, of log-uniform aspect ratio;
-    a box that does not fit is drawn again, ten times at most. ``mode``: "const" (0, the mean), "rand"
-    (one normal deviate for each box and channel) or "pixel" (one for each value). With ``num_splits``
-    above 1 the first ``batch // num_splits`` images stay as they are.
-
-    Raises ValueError for what cannot be drawn.
-    """
-
-    probability: float = 0.5
-    min_area: float = 0.02
-    max_area: float = 1 / 3
-    min_aspect: float = 0.3
-    max_aspect: float | None = None
-    mode: str = "const"
-    min_count: int = 1
-    max_count: int | None = None
-    num_splits: int = 0
-
-    def __post_init__(self) -> None:
-        if self.fill not in _FILLS:
-            raise ValueError(f"mode={self.mode!r}: random erasing fills 'const', 'rand' or 'pixel'")
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"probability={self.probability} of random erasing is not in 0..1")
-        if not 0 <= self.min_area <= self.max_area:
-            raise ValueError(
-                f"min_area={self.min_area} and max_area={self.max_area} of random erasing: "
-                "0 <= min_area <= max_area is needed"
-            )
-        if self.min_aspect <= 0 or (self.max_aspect or 1) <= 0:
-            raise ValueError(
-                f"min_aspect={self.min_aspect} and max_aspect={self.max_aspect} of random erasing "
-                "must be positive"
-            )
-        if not 1 <= self.min_count <= self.most:
-            raise ValueError(
-                f"min_count={self.min_count} and max_count={self.max_count} of random erasing: "
-                "1 <= min_count <= max_count is needed"
-            )
-
-    @property
-    def fill(self) -> str:
-        return self.mode.lower() or "const"
-
-    @property
-    def most(self) -> int:
-        return self.max_count or self.min_count
-
-
-@dataclasses.dataclass
-class Mixing:
-    """timm's Mixup, or with ``before_normalize`` its FastCollateMixup, which blends bytes: same names,
-    defaults and meaning. ``mode`` "half" is FastCollateMixup's alone and delivers half the batch.
-    ``enabled=False`` (timm's ``mixup_enabled``) leaves images alone and still makes float targets; it
-    acts on batches that are not drawn yet, so set it between epochs.
-
-    Raises ValueError for what cannot be drawn.
-    """
-
-    mixup_alpha: float = 1.0
-    cutmix_alpha: float = 0.0
-    cutmix_minmax: tuple[float, float] | None = None
-    prob: float = 1.0
-    switch_prob: float = 0.5
-    mode: str = "batch"
-    correct_lam: bool = True
-    label_smoothing: float = 0.1
-    num_classes: int = 1000
-    multi_label: bool = False
-    before_normalize: bool = False
-    enabled: bool = True
-
-    def __post_init__(self) -> None:
-        if self.mode not in _MODES:
-            raise ValueError(
-                f"mode={self.mode!r}: Mixup mixes by 'batch', 'pair', 'elem' or 'half'"
-            )
-        if self.mode == "half" and not self.before_normalize:
-            raise ValueError("mode='half' halves the batch, which FastCollateMixup does, Mixup not")
-        if self.cutmix_minmax is not None:
-            low, high = self.cutmix_minmax
-            if not 0 <= low < high <= 1:
-                raise ValueError(
-                    f"cutmix_minmax={self.cutmix_minmax}: 0 <= min < max <= 1 is needed"
-                )
-            self.cutmix_alpha = 1.0
-        if self.mixup_alpha <= 0 and self.cutmix_alpha <= 0:
-            raise ValueError(
-                "one of mixup_alpha > 0, cutmix_alpha > 0 and cutmix_minmax is needed to mix images"
-            )
-
-    def target(self, target: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """timm's mixup_target: float32 (n, num_classes) of the labels (B,), or dense targets (B,
-        num_classes) with ``multi_label``. ``weights`` is float32 (n, 2), n <= B: of each image and
-        of its partner."""
-        if self.multi_label:
-            if target.dim() != 2 or target.shape[1] != self.num_classes:
-                raise ValueError(
-                    f"multi_label mixes dense targets of shape (batch, {self.num_classes}), not "
-                    f"{tuple(target.shape)}"
-                )
-            dense = target.float() * (1.0 - self.label_smoothing) + 0.5 * self.label_smoothing
-        else:
-            off = self.label_smoothing / self.num_classes
-            labels = target.long().view(-1, 1)
-            dense = torch.full((len(labels), self.num_classes), off, device=target.device)
-            dense.scatter_(1, labels, 1.0 - self.label_smoothing + off)
-        n = len(weights)
-        return dense[:n] * weights[:, :1] + dense.flip(0)[:n] * weights[:, 1:]
 
 
 class Records:
@@ -334,116 +218,22 @@ class EpochDraws:
         weights = np.zeros((n, 2), dtype=np.float32)
         weights[:, 0] = 1.0
         if mixing is not None and mixing.enabled:
-            _draw_mixing(mixing, random, mix, weights, height, width)
+            draw_mixing(mixing, random, mix, weights, height, width)
         boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
         if erasing is not None:
-            mix["boxes"] = _draw_boxes(erasing, random, boxes, height, width)
+            mix["boxes"] = draw_boxes(erasing, random, boxes, height, width)
         return Records(augmentation, key, mix, boxes, weights, batch)
 
 
-def _draw_mixing(
-    mixing: Mixing,
-    random: np.random.Generator,
-    mix: npt.NDArray[Any],
-    weights: npt.NDArray[np.float32],
-    height: int,
-    width: int,
-) -> None:
-    """timm's _params_per_batch and _params_per_elem, cutmix_bbox_and_lam, and what the modes do with
-    them."""
-    n = len(mix)
-    per_batch = mixing.mode == "batch"
-    count = 1 if per_batch else n // 2 if mixing.mode == "pair" else n
-    both = mixing.mixup_alpha > 0 and mixing.cutmix_alpha > 0
-    if both:
-        cuts = random.random(count) < mixing.switch_prob
-    else:
-        cuts = np.full(count, mixing.cutmix_alpha > 0)
-    alphas = np.where(cuts, mixing.cutmix_alpha, mixing.mixup_alpha)
-    applied = random.random(count) < mixing.prob
-    lam = np.where(applied, random.beta(alphas, alphas), 1.0)
-    if not per_batch:
-        lam = lam.astype(np.float32).astype(np.float64)  # as timm keeps them
-    cuts &= lam != 1.0
-    boxes = _cut_boxes(mixing, random, lam, height, width)
-    if mixing.correct_lam or mixing.cutmix_minmax is not None:
-        area = (boxes[:, 1] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 2])
-        lam = np.where(cuts, 1.0 - area / float(height * width), lam)
-    pairs = np.empty((count, 2), dtype=np.float32)
-    pairs[:, 0] = lam
-    # A whole batch's weight is a Python float in timm, that of an image a float32.
-    pairs[:, 1] = 1.0 - (lam if per_batch else pairs[:, 0])
-    pixels = np.where(cuts[:, None], np.array([1.0, 0.0], dtype=np.float32), pairs)
-    boxes = np.where(cuts[:, None], boxes, 0)
-    if per_batch:
-        which = np.zeros(n, dtype=np.intp)
-    elif mixing.mode == "pair":
-        first = np.arange(count)
-        which = np.concatenate((first, first[::-1]))
-    else:
-        which = np.arange(n)
-    mix["own_weight"], mix["partner_weight"] = pixels[which].T
-    mix["cut"] = boxes[which]
-    weights[:] = pairs[which]
-
-
-def _cut_boxes(
-    mixing: Mixing, random: np.random.Generator, lam: Floats, height: int, width: int
-) -> npt.NDArray[np.int64]:
-    """timm's rand_bbox and rand_bbox_minmax: (count, 4), top, bottom, left, right."""
-    count = len(lam)
-    if mixing.cutmix_minmax is not None:
-        sides = []
-        for edge in (height, width):
-            low, high = (int(edge * ratio) for ratio in mixing.cutmix_minmax)
-            if low >= high:
-                raise ValueError(
-                    f"cutmix_minmax={mixing.cutmix_minmax} leaves no box for images of "
-                    f"{height} x {width}: from {low} to less than {high} pixels"
-                )
-            length = random.integers(low, high, size=count)
-            start = random.integers(0, edge - length + 1)
-            sides += [start, start + length]
-        return np.stack(sides, axis=1)
-    ratio = np.sqrt(1.0 - lam)
-    sides = []
-    for edge in (height, width):
-        length = (edge * ratio).astype(np.int64)
-        centre = random.integers(0, edge, size=count)
-        sides += [
-            np.clip(centre - length // 2, 0, edge),
-            np.clip(centre + (length + 1) // 2, 0, edge),
-        ]
-    return np.stack(sides, axis=1)
-
-
-def _draw_boxes(
-    erasing: RandomErasing,
-    random: np.random.Generator,
-    boxes: npt.NDArray[np.int32],
-    height: int,
-    width: int,
-) -> npt.NDArray[np.uint32]:
-    """timm's RandomErasing._erase for all images at once. Returns how many boxes each has; one that
-    never fitted stays empty."""
-    n, most = len(boxes), erasing.most
-    chosen = random.random(n) <= erasing.probability
-    chosen[: n // erasing.num_splits if erasing.num_splits > 1 else 0] = False
-    counts = random.integers(erasing.min_count, most, size=n, endpoint=True)
-    shape = (n, most, _ATTEMPTS)
-    area = random.uniform(erasing.min_area, erasing.max_area, shape) * (height * width)
-    area /= counts[:, None, None]
-    max_aspect = erasing.max_aspect or 1 / erasing.min_aspect
-    aspect = np.exp(random.uniform(math.log(erasing.min_aspect), math.log(max_aspect), shape))
-    h = np.rint(np.sqrt(area * aspect)).astype(np.int64)
-    w = np.rint(np.sqrt(area / aspect)).astype(np.int64)
-    fits = (w < width) & (h < height)
-    first = fits.argmax(axis=2)[:, :, None]
-    h = np.take_along_axis(h, first, axis=2)[:, :, 0]
-    w = np.take_along_axis(w, first, axis=2)[:, :, 0]
-    used = fits.any(axis=2) & chosen[:, None] & (np.arange(most) < counts[:, None])
-    h, w = np.where(used, h, 0), np.where(used, w, 0)
-    top = random.integers(0, height - h + 1)
-    left = random.integers(0, width - w + 1)
-    boxes[:] = np.stack((top, top + h, left, left + w), axis=2)
-    return np.where(chosen, counts, 0).astype(np.uint32)
+def make_augment_spec(
+    native: Any, image: Image, normalization: Normalization, records: Records
+) -> Any:
+    augmentation = records.augmentation
+    out = dataclasses.replace(image, shape=(len(records), *image.shape[1:]))
+    return native.AugmentSpec(
+        normalize=make_spec(native, out.shape, out.nhwc, normalization),
+        in_batch=image.shape[0],
+        max_boxes=augmentation.max_boxes,
+        fill=augmentation.fill,
+        blend_bytes=augmentation.blends_bytes,
+    )

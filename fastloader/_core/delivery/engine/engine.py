@@ -14,13 +14,17 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws, Records
-from fastloader._core.batch.tree import find_images, is_dense, take_apart
-from fastloader._core.delivery.cpu import make_augment_spec, make_spec
+from fastloader._core.batch.augmentation.augmentation import (
+    EpochDraws,
+    Records,
+    make_augment_spec,
+)
+from fastloader._core.batch.images import find_images
+from fastloader._core.batch.tree import is_dense, take_apart
 from fastloader._core.machine import devices, extension
 from fastloader._core.tuning.threads import MOST_DEPTH, DepthRule, memory_budget
 from fastloader.errors import Error
-from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._normalization import Normalization, make_spec
 
 _log = logging.getLogger("fastloader")
 
@@ -152,7 +156,9 @@ class Engine:
             if index in images:
                 assert self.normalization is not None
                 if records is None:
-                    spec = make_spec(self.native, images[index], self.normalization)
+                    spec = make_spec(
+                        self.native, images[index].shape, images[index].nhwc, self.normalization
+                    )
                 else:
                     spec = make_augment_spec(
                         self.native, images[index], self.normalization, records

@@ -1,0 +1,79 @@
+"""Which leaves of a batch are images, and how they lie in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from fastloader._core.batch.tree import Parts
+from fastloader.transforms._normalization import Normalization
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """How an image leaf lies in memory. ``shape`` is (N, C, H, W) whatever the order of the bytes."""
+
+    shape: tuple[int, int, int, int]
+    nhwc: bool
+    pixels: torch.Tensor  # uint8, contiguous in the order that `nhwc` says
+
+
+def find_images(parts: Parts, normalization: Normalization) -> dict[int, Image]:
+    """The image leaves by leaf number. Raises TypeError or ValueError when there is none: silence
+    would deliver raw bytes to a model that expects normalised floats."""
+    images = {}
+    for index, (leaf, key) in enumerate(zip(parts.leaves, parts.keys, strict=True)):
+        if normalization.image_key is not None and key != normalization.image_key:
+            continue
+        image = as_image(leaf, normalization)
+        if image is not None:
+            images[index] = image
+    if not images:
+        raise _no_image(parts, normalization)
+    return images
+
+
+def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
+    if leaf.dtype is not torch.uint8 or leaf.dim() != 4:
+        return None
+    if normalization.allows_channels(leaf.shape[1]):
+        nchw = leaf
+    elif normalization.allows_channels(leaf.shape[3]):
+        nchw = leaf.permute(0, 3, 1, 2)
+    else:
+        return None
+    n, c, h, w = nchw.shape
+    if nchw.is_contiguous():
+        return Image((n, c, h, w), False, nchw)
+    if nchw.is_contiguous(memory_format=torch.channels_last):
+        return Image((n, c, h, w), True, nchw)
+    # Any other stride order (a crop, a flip by negative step is impossible in torch) is copied once.
+    return Image((n, c, h, w), False, nchw.contiguous())
+
+
+def _no_image(parts: Parts, normalization: Normalization) -> Exception:
+    described = [
+        f"[{key!r}] {str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
+        for leaf, key in zip(parts.leaves, parts.keys, strict=True)
+    ]
+    channels = (
+        "1 to 4 channels" if normalization.mean is None else f"{len(normalization.mean)} channels"
+    )
+    wanted = f"a uint8 tensor of 4 dimensions, NCHW or NHWC, with {channels}"
+    where = "" if normalization.image_key is None else f" under {normalization.image_key!r}"
+    text = (
+        f"mean, std or dtype asks for normalised images, but the batch has no image{where}: "
+        f"an image leaf is {wanted}; this batch holds {', '.join(described) or 'no tensor at all'}. "
+    )
+    if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in parts.leaves):
+        return TypeError(
+            text
+            + "Let the dataset return uint8 (drop ToTensor and Normalize from its transform), or "
+            "drop mean, std and dtype here."
+        )
+    if any(leaf.dtype is torch.uint8 and leaf.dim() == 4 for leaf in parts.leaves):
+        return ValueError(text + "Give mean and std one value per channel of the images.")
+    return TypeError(
+        text + "Collate images into one uint8 batch, or drop mean, std and dtype here."
+    )
