@@ -24,7 +24,7 @@ from torch.utils.data import (
 )
 
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.delivery.engine.iterator import Epoch
+from fastloader._core.delivery.engine.epoch import Epoch
 from fastloader._core.handoff import AHEAD
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import available_threads

@@ -11,7 +11,7 @@ import torch
 from device import Device
 
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.delivery.engine.iterator import Epoch
+from fastloader._core.delivery.engine.epoch import Epoch
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)

@@ -12,7 +12,8 @@ from exact import normalised, same_bits
 from fastloader import FastLoader
 from fastloader._core.delivery import streams
 from fastloader._core.delivery.engine import engine as ring_engine
-from fastloader._core.delivery.engine.iterator import EngineIterator, Epoch
+from fastloader._core.delivery.engine.epoch import Epoch
+from fastloader._core.delivery.engine.iterator import EngineIterator
 from support import MEAN, STD, Pictures
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

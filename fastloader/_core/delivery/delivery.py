@@ -3,37 +3,28 @@ DevicePrefetcher."""
 
 from __future__ import annotations
 
-import atexit
-import logging
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
+from fastloader._core.batch.augmentation.augmentation import Augmentation, BeginDraws, EpochDraws
 from fastloader._core.delivery.cpu import CpuDelivery
-from fastloader._core.delivery.engine import engine as ring_engine
-from fastloader._core.delivery.engine import iterator as engine_iterator
 from fastloader._core.delivery.engine.engine import Engine
-from fastloader._core.delivery.engine.iterator import EngineIterator, Epoch
+from fastloader._core.delivery.engine.epoch import Epoch
+from fastloader._core.delivery.engine.iterator import EngineIterator
+from fastloader._core.delivery.engine.pump import end_everything
+from fastloader._core.delivery.spec import check_environment, checked_depth, choose_path
 from fastloader._core.delivery.streams import StreamDelivery
 from fastloader._core.handoff import AHEAD
-from fastloader._core.machine import devices, extension
+from fastloader._core.machine import devices, process
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.tuning.threads import DepthRule
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization, make_normalization
-
-_log = logging.getLogger("fastloader")
-
-# What says with which draws an epoch's erasing and mixing begins.
-BeginDraws = Callable[[Augmentation], EpochDraws]
-
-_MAX_DEPTH = 64
 
 # Seconds: how long a pump may take to leave its source. torch's iterators take a tenth of one.
 _PATIENCE = 60.0
@@ -60,14 +51,11 @@ class Delivery:
         self.arguments = (device, mean, std, dtype, channels_last, image_key, depth)
         named = devices.check_device(device)
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
-        self.depth = _checked_depth(depth)
+        self.depth = checked_depth(depth)
         self.depth_rule = DepthRule(AHEAD) if depth == "auto" else None
         self.watches_depth = False  # by the engine of the last epoch
         self.statistics = Statistics()
-        native = extension.load()
-        if native is not None and self.normalization is not None:
-            native.active_isa()  # a wrong FASTLOADER_FORCE_ISA is told here, not at the first batch
-        devices.forced_backend()  # so is a wrong FASTLOADER_BACKEND
+        check_environment(self.normalization)
         self._settled: tuple[torch.device | None, str] | None = None
         if device is None or (named is not None and named.type == "cpu"):
             self.settle()
@@ -90,7 +78,7 @@ class Delivery:
         was started here would be of no use in a process that is forked later."""
         if self._settled is None:
             device = devices.resolve_device(self.arguments[0])
-            self._settled = device, self._choose_path(device)
+            self._settled = device, choose_path(device, self.normalization)
 
     @property
     def device(self) -> torch.device | None:
@@ -103,30 +91,11 @@ class Delivery:
     @property
     def path(self) -> str:
         """Before the first ``iter()``, what it would be now."""
-        return self._choose_path(self.device) if self._settled is None else self._settled[1]
-
-    def _choose_path(self, device: torch.device | None) -> str:
-        forced = devices.forced_backend()
-        if device is None:
-            return "torch" if self.normalization is None else "cpu"
-        if forced == "torch":
-            return "streams"
-        if device.type == "cpu":
-            if forced == "host":
-                if extension.load() is None:
-                    raise ValueError(
-                        "FASTLOADER_BACKEND=host needs the native module, which is not in use: "
-                        + (extension.problem() or "it is switched off or was left out on purpose")
-                    )
-                return "engine"
-            return "torch" if self.normalization is None else "cpu"
-        if device.type == "cuda":
-            problem = devices.native_cuda_problem()
-            if not problem:
-                return "engine"
-            if extension.load() is not None:
-                _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
-        return "streams"
+        return (
+            choose_path(self.device, self.normalization)
+            if self._settled is None
+            else self._settled[1]
+        )
 
     def augment(self, augmentation: Augmentation | None) -> None:
         """What to erase and mix from the next iter() on; None: nothing. Raises ValueError unless images
@@ -220,7 +189,7 @@ class Delivery:
     def _begin_epoch(
         self, ahead: bool, normalization: Normalization | None, draws: EpochDraws | None
     ) -> Epoch:
-        _register_exit_hook()
+        process.at_exit(end_everything)
         if self.depth_rule is not None:
             self.depth_rule.begin()
         epoch = Epoch(self._take_engine(ahead, normalization), draws)
@@ -328,40 +297,3 @@ class Delivery:
             prefetchers += [engine.prefetcher for engine in self._idle]
         running = [prefetcher for prefetcher in prefetchers if prefetcher is not None]
         return running[0].stats() if running else self._last_engine_stats
-
-
-def _checked_depth(depth: int | str | None) -> int | None:
-    if depth is None or depth == "auto":
-        return None
-    if isinstance(depth, bool) or not isinstance(depth, int):
-        raise TypeError(f"depth must be a whole number of batches, 'auto' or None, got {depth!r}")
-    if not 1 <= depth <= _MAX_DEPTH:
-        raise ValueError(f"depth={depth}: the ring holds 1 to {_MAX_DEPTH} batches")
-    return depth
-
-
-_warned: set[str] = set()
-
-
-def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
-
-
-_hook_registered = False
-
-
-def _register_exit_hook() -> None:
-    """When the interpreter has waited for the threads that it waits for, any of which may still be in an
-    epoch, and before it takes itself apart, when the pumps, which are daemons, could not go on."""
-    global _hook_registered
-    if not _hook_registered:
-        _hook_registered = True
-        atexit.register(_end_everything)
-
-
-def _end_everything() -> None:
-    engine_iterator.end_all_at_exit()
-    for engine in list(ring_engine.live):
-        engine.close()

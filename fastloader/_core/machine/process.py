@@ -1,10 +1,12 @@
-"""Locks of this process's own."""
+"""Locks of this process's own, and what ends when it does."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
+from collections.abc import Callable
 
 
 class ProcessLock:
@@ -28,3 +30,16 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+
+_at_exit: set[Callable[[], None]] = set()
+
+
+def at_exit(end: Callable[[], None]) -> None:
+    """Once for each ``end``, however often it is given. It is called when the interpreter has waited for
+    the threads that it waits for, any of which may still be in an epoch, and before it takes itself
+    apart, when daemons of ours could not go on: one that comes back from native code after that would
+    crash. What was given last is called first."""
+    if end not in _at_exit:
+        _at_exit.add(end)
+        atexit.register(end)

@@ -8,7 +8,7 @@ the definition); `augmentation/in_torch.py` does the same in torch operations.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -223,6 +223,10 @@ class EpochDraws:
         if erasing is not None:
             mix["boxes"] = draw_boxes(erasing, random, boxes, height, width)
         return Records(augmentation, key, mix, boxes, weights, batch)
+
+
+# What says with which draws an epoch's erasing and mixing begins.
+BeginDraws = Callable[[Augmentation], EpochDraws]
 
 
 def make_augment_spec(

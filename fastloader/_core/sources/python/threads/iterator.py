@@ -11,13 +11,13 @@ threads and theirs: nothing is pickled, nothing goes through shared memory.
 
 from __future__ import annotations
 
-import atexit
 import os
 import queue
 import threading
 import weakref
 from typing import Any
 
+from fastloader._core.machine import process
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
@@ -93,7 +93,7 @@ class ThreadIterator(PolledIterator, CountingIterator):
         super().__init__(LoaderView(seen, multiprocessing_context=context))
         if self._position.iterable and self._pass.batches:
             self._fast_forward()
-        _register_exit_hook()
+        process.at_exit(_end_all)
         live.add(self)
 
     def _next_data(self) -> Any:
@@ -115,16 +115,6 @@ class ThreadIterator(PolledIterator, CountingIterator):
 
 
 live: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
-_hook_registered = False
-
-
-def _register_exit_hook() -> None:
-    """Before the interpreter takes itself apart: a daemon that comes back from native code after that
-    would crash. Not before it has waited for its threads: see `delivery._register_exit_hook`."""
-    global _hook_registered
-    if not _hook_registered:
-        _hook_registered = True
-        atexit.register(_end_all)
 
 
 def _end_all() -> None:

@@ -1,0 +1,107 @@
+"""How a batch is packed: its structure, and the bytes in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from fastloader._core.batch.augmentation.augmentation import (
+    EpochDraws,
+    Records,
+    make_augment_spec,
+)
+from fastloader._core.batch.images import find_images
+from fastloader._core.batch.tree import is_dense, take_apart
+from fastloader.transforms._normalization import Normalization, make_spec
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """The structure of a packed batch: the native plan and how to allocate what comes out of it."""
+
+    native: Any
+    # (shape, dtype, strides) of each leaf; (shape, None, ()) of an image, (N, C, H, W).
+    outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
+    # (leaf of the targets, leaf of their weights): what is mixed after delivery.
+    mixed: tuple[int, int] | None = None
+    records: bool = False  # whether the native plan has one more leaf, which has no output
+
+
+class Packing:
+    """The plans by which one engine packs."""
+
+    def __init__(self, native: Any, normalization: Normalization | None) -> None:
+        self.native = native
+        self.normalization = normalization
+        self._plans: dict[Any, Plan] = {}
+
+    def pack(
+        self, batch: Any, draws: EpochDraws | None = None
+    ) -> tuple[Any, Plan, list[torch.Tensor]]:
+        """(template, plan, tensors whose bytes are to be copied, in the plan's order). A plan is
+        made once for each structure seen; finding one again twice only costs a new credit."""
+        parts = take_apart(batch)
+        images = find_images(parts, self.normalization) if self.normalization else {}
+        records, mixed = None, None
+        if draws is not None:
+            image_leaf, target = draws.augmentation.leaves(parts, images)
+            records = draws.next(images[image_leaf])
+            if target is not None:
+                mixed = (target, len(parts.leaves))
+                parts.leaves.append(torch.from_numpy(records.weights))
+        key: list[Any] = []
+        sources: list[torch.Tensor] = []
+        outputs: list[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]]] = []
+        for index, leaf in enumerate(parts.leaves):
+            image = images.get(index)
+            if image is not None:
+                sources.append(image.pixels)
+                out = image.shape if records is None else (len(records), *image.shape[1:])
+                outputs.append((out, None, ()))
+                key.append((image.shape, image.nhwc, out))
+                continue
+            if not is_dense(leaf):
+                leaf = leaf.contiguous()
+            sources.append(leaf)
+            outputs.append((tuple(leaf.shape), leaf.dtype, leaf.stride()))
+            key.append(outputs[-1])
+        if records is not None:
+            sources.append(records.packed())
+            augmentation = records.augmentation
+            key.append(
+                (augmentation.max_boxes, augmentation.fill, augmentation.blends_bytes, mixed)
+            )
+        wanted = tuple(key)
+        plan = self._plans.get(wanted)
+        if plan is None:
+            plan = self._make_plan(tuple(outputs), sources, images, records, mixed)
+            if len(self._plans) >= 256:  # sizes that never repeat
+                self._plans.clear()
+            self._plans[wanted] = plan
+        return parts.template, plan, sources
+
+    def _make_plan(
+        self,
+        outputs: Any,
+        sources: list[torch.Tensor],
+        images: Any,
+        records: Records | None,
+        mixed: tuple[int, int] | None,
+    ) -> Plan:
+        leaves = []
+        for index, source in enumerate(sources):
+            spec = None
+            if index in images:
+                assert self.normalization is not None
+                if records is None:
+                    spec = make_spec(
+                        self.native, images[index].shape, images[index].nhwc, self.normalization
+                    )
+                else:
+                    spec = make_augment_spec(
+                        self.native, images[index], self.normalization, records
+                    )
+            leaves.append((source.numel() * source.element_size(), spec))
+        return Plan(self.native.BatchPlan(leaves), outputs, mixed, records is not None)
