@@ -50,7 +50,7 @@ APART: list[list[str]] = [
     [
         "_core/delivery/plain.py",
         "_core/delivery/cpu.py",
-        "_core/delivery/streams.py",
+        "_core/delivery/streams/**",
         "_core/delivery/engine/**",
     ],
 ]
@@ -71,7 +71,7 @@ TORCH_CUDA = "_core/machine/devices.py"
 YET: list[str] = [
     "_core/delivery/engine/epoch.py: _core/sources/python/lookahead.py",
     "_core/delivery/engine/iterator.py: _core/sources/python/lookahead.py",
-    "_core/delivery/streams.py: _core/sources/python/lookahead.py",
+    "_core/delivery/streams/iterator.py: _core/sources/python/lookahead.py",
     "_core/order/trainers.py: loader.py",
     "_core/order/index_batches.py <-> _core/order/position.py <-> _core/order/progress.py",
     "_core/order/trainers.py <-> loader.py",

@@ -79,7 +79,7 @@ def _enter(way, monkeypatch):
 def _deliver_to(device, monkeypatch):
     from fastloader._core.batch.tree import put_together, take_apart
     from fastloader._core.delivery.engine.iterator import EngineIterator
-    from fastloader._core.delivery.streams import StreamIterator
+    from fastloader._core.delivery.streams.iterator import StreamIterator
     from fastloader._core.machine import devices
 
     resolve = devices.resolve_device

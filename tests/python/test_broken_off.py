@@ -10,10 +10,10 @@ from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from exact import normalised, same_bits
 from fastloader import FastLoader
-from fastloader._core.delivery import streams
 from fastloader._core.delivery.engine import engine as ring_engine
 from fastloader._core.delivery.engine.epoch import Epoch
 from fastloader._core.delivery.engine.iterator import EngineIterator
+from fastloader._core.delivery.streams import iterator as streams
 from support import MEAN, STD, Pictures
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

@@ -115,7 +115,7 @@ def test_an_import_counts_wherever_and_however_it_stands(check, statement):
         ("_core/sources/remote/source.py", "_core/sources/python/source.py"),
         ("_core/delivery/plain.py", "_core/delivery/cpu.py"),
         ("_core/delivery/cpu.py", "_core/delivery/engine/packing.py"),
-        ("_core/delivery/streams.py", "_core/delivery/engine/engine.py"),
+        ("_core/delivery/streams/iterator.py", "_core/delivery/engine/engine.py"),
     ],
 )
 def test_what_stays_apart(check, one, other):

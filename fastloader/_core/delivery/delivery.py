@@ -18,7 +18,7 @@ from fastloader._core.delivery.engine.epoch import Epoch
 from fastloader._core.delivery.engine.iterator import EngineIterator
 from fastloader._core.delivery.engine.pump import end_everything
 from fastloader._core.delivery.spec import check_environment, checked_depth, choose_path
-from fastloader._core.delivery.streams import StreamDelivery
+from fastloader._core.delivery.streams.iterator import StreamDelivery
 from fastloader._core.handoff import AHEAD
 from fastloader._core.machine import devices, process
 from fastloader._core.observation.statistics import Statistics

@@ -1,0 +1,1 @@
+"""Delivery with torch's streams."""
