@@ -13,7 +13,7 @@ from fastloader import FastLoader
 from fastloader._core.delivery.engine import engine as ring_engine
 from fastloader._core.delivery.engine.epoch import Epoch
 from fastloader._core.delivery.engine.iterator import EngineIterator
-from fastloader._core.delivery.streams import iterator as streams
+from fastloader._core.delivery.streams import delivery as streams
 from support import MEAN, STD, Pictures
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

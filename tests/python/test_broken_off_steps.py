@@ -13,7 +13,7 @@ from fastloader import transforms as T
 from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
 from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.delivery import cpu
-from fastloader._core.delivery.streams import iterator as streams
+from fastloader._core.delivery.streams import delivery as streams
 from fastloader._core.pictures.submitted import Submitted
 from fastloader._core.sources.arrays import iterator as array_iterator
 from fastloader._core.sources.arrays import recognize as arrays

@@ -18,7 +18,8 @@ from fastloader._core.delivery.engine.epoch import Epoch
 from fastloader._core.delivery.engine.iterator import EngineIterator
 from fastloader._core.delivery.engine.pump import end_everything
 from fastloader._core.delivery.spec import check_environment, checked_depth, choose_path
-from fastloader._core.delivery.streams.iterator import StreamDelivery
+from fastloader._core.delivery.streams.delivery import StreamDelivery
+from fastloader._core.delivery.streams.iterator import StreamIterator
 from fastloader._core.handoff import AHEAD
 from fastloader._core.machine import devices, process
 from fastloader._core.observation.statistics import Statistics
@@ -182,7 +183,7 @@ class Delivery:
         if self.path == "streams":
             if self._streams is None or self._streams.normalization != normalization:
                 self._streams = StreamDelivery(self.device, normalization, self.statistics)
-            return self._streams.iterate(source, ahead, draws)
+            return StreamIterator(source, self._streams, ahead, draws)
         epoch = self._begin_epoch(ahead, normalization, draws)
         return EngineIterator(epoch, source, self.statistics, ahead, self._give_back)
 
