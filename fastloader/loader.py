@@ -54,7 +54,9 @@ from fastloader._core.sources.python.torch_iterators import (
     SingleProcessIterator,
     is_of_another_process,
 )
-from fastloader._core.tuning.threads import MOST_DEPTH, AutoWorkers, ThreadTuner, own_threads
+from fastloader._core.tuning.depth import MOST_DEPTH
+from fastloader._core.tuning.share import own_threads
+from fastloader._core.tuning.tuner import AutoWorkers, ThreadTuner
 from fastloader.errors import Unlowered
 
 _log = logging.getLogger("fastloader")

@@ -19,7 +19,7 @@ from fastloader._core.sources.arrays.memory import ArrayMemory
 from fastloader._core.sources.images.iterator import ImageIterator
 from fastloader._core.sources.python.shared_slots.rings import WorkerRings
 from fastloader._core.sources.python.torch_iterators import CountingIterator
-from fastloader._core.tuning.threads import ThreadTuner
+from fastloader._core.tuning.tuner import ThreadTuner
 
 
 class Runtime:

@@ -14,8 +14,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from fastloader import DevicePrefetcher, FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.sources.images.stores.folder import FolderFiles
-from fastloader._core.tuning import threads as tuning
-from fastloader._core.tuning.threads import DepthRule, Interval, ThreadRule
+from fastloader._core.tuning import share
+from fastloader._core.tuning.depth import MOST_DEPTH, DepthRule
+from fastloader._core.tuning.threads import Interval, ThreadRule
+from fastloader._core.tuning.tuner import ThreadTuner
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
 
@@ -159,7 +161,7 @@ def test_depth_keeps_to_its_budget():
     for _ in range(5):
         if swing(rule):
             rule.deepen(room=1000)
-    assert rule.depth == tuning.MOST_DEPTH
+    assert rule.depth == MOST_DEPTH
 
 
 # --- the loader -----------------------------------------------------------------------------------
@@ -177,8 +179,8 @@ def folder(root):
 @pytest.fixture
 def impatient(monkeypatch):
     """Looks at every step, so that choices change in the middle of a short epoch."""
-    monkeypatch.setattr(tuning.ThreadTuner, "SECONDS", 0.0)
-    monkeypatch.setattr(tuning.ThreadTuner, "STEPS", 1)
+    monkeypatch.setattr(ThreadTuner, "SECONDS", 0.0)
+    monkeypatch.setattr(ThreadTuner, "STEPS", 1)
 
 
 def delivered(loader, epochs=2):
@@ -194,7 +196,7 @@ def assert_equal(ours, theirs):
 
 
 def test_order_and_pixels_do_not_depend_on_the_choice(root, impatient, monkeypatch, way):
-    monkeypatch.setattr(tuning, "available_threads", lambda: 2)
+    monkeypatch.setattr(share, "available_threads", lambda: 2)
 
     def run(**options):
         torch.manual_seed(5)
@@ -213,7 +215,7 @@ def test_order_and_pixels_do_not_depend_on_the_choice(root, impatient, monkeypat
 
 @native_only
 def test_threads_of_the_pool_follow_the_rule(root, impatient, monkeypatch):
-    monkeypatch.setattr(tuning, "available_threads", lambda: 3)
+    monkeypatch.setattr(share, "available_threads", lambda: 3)
     loader = FastLoader(folder(root), 4, num_workers="auto", device="cpu", mean=MEAN, std=STD)
     assert loader.num_workers == 3
     assert "3 decode threads (auto)" in loader.plan()
@@ -271,7 +273,7 @@ def test_an_uneven_loop_gets_a_deeper_store(root, monkeypatch, backend):
 
 
 def test_python_datasets_get_a_worker_for_each_processor(monkeypatch):
-    monkeypatch.setattr(tuning, "available_threads", lambda: 2)
+    monkeypatch.setattr(share, "available_threads", lambda: 2)
     loader = FastLoader(Priorities(), 4, num_workers="auto", prefetch_factor=3)
     assert loader.num_workers == 2
     mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
@@ -296,7 +298,7 @@ class Priorities(Dataset):
 
 
 def test_worker_threads_yield_too_and_the_users_init_runs(monkeypatch):
-    monkeypatch.setattr(tuning, "available_threads", lambda: 2)
+    monkeypatch.setattr(share, "available_threads", lambda: 2)
     begun = []
     loader = FastLoader(
         Priorities(), 4, num_workers="auto", worker_backend="thread", worker_init_fn=begun.append
@@ -314,7 +316,7 @@ class Counting(IterableDataset):
 
 
 def test_the_same_as_with_that_number(monkeypatch):
-    monkeypatch.setattr(tuning, "available_threads", lambda: 2)
+    monkeypatch.setattr(share, "available_threads", lambda: 2)
     for dataset in (Counting(), TensorDataset(torch.arange(40))):
         torch.manual_seed(3)
         theirs = [each for _ in range(2) for each in DataLoader(dataset, 3, num_workers=2)]

@@ -21,7 +21,7 @@ from fastloader._core.delivery import delivery
 from fastloader._core.machine import devices
 from fastloader._core.order import trainers
 from fastloader._core.order.shards import ShardSampler
-from fastloader._core.tuning import threads as tuning
+from fastloader._core.tuning import share
 from fastloader.compat.timm import ImageDataset, create_loader
 from fastloader.datasets import ImageFolder
 from support import HANG, MEAN, STD, Pictures, labels, same
@@ -110,12 +110,12 @@ def test_any_other_function_runs_in_workers():
 
 
 def test_auto_is_remembered_by_the_number(monkeypatch):
-    monkeypatch.setattr(tuning, "available_threads", lambda: 3)
+    monkeypatch.setattr(share, "available_threads", lambda: 3)
     loader = FastLoader(Pictures(5), 2, num_workers="auto")
     assert loader.num_workers == 3 and isinstance(loader.num_workers, int)
     assert f"{loader.num_workers}" == str(loader.num_workers) == "3"
     # Somewhere else there are other processors.
-    monkeypatch.setattr(tuning, "available_threads", lambda: 1)
+    monkeypatch.setattr(share, "available_threads", lambda: 1)
     for again in (rebuilt(loader), rebuilt(rebuilt(loader))):
         assert again.num_workers == 1
         assert again.stats()["auto"]["num_workers"]["chosen"] == 1

@@ -23,7 +23,7 @@ from fastloader._core.delivery.streams.iterator import StreamIterator
 from fastloader._core.handoff import AHEAD
 from fastloader._core.machine import devices, process
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.tuning.threads import DepthRule
+from fastloader._core.tuning.depth import DepthRule
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization, make_normalization
 

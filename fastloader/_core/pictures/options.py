@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fastloader._core.tuning.threads import ThreadTuner
+from fastloader._core.tuning.tuner import ThreadTuner
 from fastloader.transforms._normalization import Normalization
 
 

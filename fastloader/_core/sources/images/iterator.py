@@ -22,7 +22,8 @@ from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import ImageSource
 from fastloader._core.pictures.repair import Repair
 from fastloader._core.pictures.submitted import Failed, Submitted
-from fastloader._core.tuning.threads import DepthRule, memory_budget, own_threads
+from fastloader._core.tuning.depth import DepthRule
+from fastloader._core.tuning.share import memory_budget, own_threads
 from fastloader.errors import StoppedError
 
 _log = logging.getLogger("fastloader")

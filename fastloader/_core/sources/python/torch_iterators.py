@@ -28,7 +28,7 @@ from fastloader._core.sources.python.stateful import (
     Reported,
     StatefulWorker,
 )
-from fastloader._core.tuning.threads import Modest
+from fastloader._core.tuning.priority import Modest
 from fastloader.errors import Error
 
 _next = dataloader._BaseDataLoaderIter.__next__

@@ -24,7 +24,7 @@ from fastloader._core.sources.python.polling import PolledIterator
 from fastloader._core.sources.python.threads import worker_info
 from fastloader._core.sources.python.threads.worker_loop import work
 from fastloader._core.sources.python.torch_iterators import CountingIterator, count_ready
-from fastloader._core.tuning.threads import Modest
+from fastloader._core.tuning.priority import Modest
 
 
 class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]

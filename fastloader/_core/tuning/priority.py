@@ -1,0 +1,38 @@
+"""The priority of workers, lower than the training loop's."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+
+_log = logging.getLogger("fastloader")
+
+
+class Modest:
+    """A worker_init_fn: the worker yields to the thread that launches the training step, then does what
+    the user's does."""
+
+    def __init__(self, given: Callable[[int], None] | None) -> None:
+        self._given = given
+
+    def __call__(self, worker_id: int) -> None:
+        lower_own_priority()
+        if self._given is not None:
+            self._given(worker_id)
+
+
+def lower_own_priority() -> None:
+    """Of the calling thread, as the native threads do. On Linux a thread has a priority of its own;
+    elsewhere its number might be another process's."""
+    if sys.platform != "linux":
+        return
+    thread = threading.get_native_id()
+    try:
+        before = os.getpriority(os.PRIO_PROCESS, thread)
+        os.setpriority(os.PRIO_PROCESS, thread, min(before + 5, 19))
+    except OSError as error:
+        # A sandbox may forbid even this. A worker that yields to nobody works all the same.
+        _log.info("fastloader: a worker keeps its priority: %s", error)

@@ -1,0 +1,19 @@
+"""This rank's part of the machine's processors and memory."""
+
+from __future__ import annotations
+
+from fastloader._core.machine.limits import available_memory, available_threads
+from fastloader._core.order import shards
+
+# Of what is free, for the batches of one loader.
+_MEMORY_SHARE = 8
+
+
+def own_threads() -> int:
+    """This rank's part of the processors."""
+    return max(1, available_threads() // shards.ranks_here())
+
+
+def memory_budget() -> int:
+    """Bytes for the batches of one loader that are ready or being made."""
+    return available_memory() // _MEMORY_SHARE // shards.ranks_here()

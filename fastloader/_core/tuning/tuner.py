@@ -1,0 +1,139 @@
+"""What watches the training loop with ``num_workers="auto"``, and applies the rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+from typing import Any
+
+from fastloader._core.observation.statistics import TIMED, Statistics
+from fastloader._core.tuning.threads import Interval, ThreadRule
+
+_log = logging.getLogger("fastloader")
+
+
+class AutoWorkers(int):
+    """The number that ``num_workers="auto"`` began with. Frameworks make a loader again from its
+    attributes; from this one the constructor knows that "auto" was asked for."""
+
+
+class ThreadTuner:
+    """Applies a `ThreadRule` to the quota of a loader in the decode pool. Called with every batch, looks
+    every half second at most, or at once when it had taken threads away and the loop waits."""
+
+    SECONDS, STEPS = 0.5, 8  # of the loop, at least
+    WAITED = 0.25  # seconds, that are too long with threads taken away
+
+    def __init__(self, share: int) -> None:
+        self.rule = ThreadRule(share)
+        self._begin_here()
+
+    def _begin_here(self) -> None:
+        self._pid = os.getpid()
+        # Guards all but the rule's `threads` and `why`: with zip(loader, loader) there are two callers.
+        self._lock = threading.Lock()
+        self._seen = _Figures()  # when it last looked, or the epoch had got under way
+        self._gathered = _Figures()  # between looks, in epochs before this one
+        self._under_way = False
+
+    def filling(self, share: int, counted: Statistics, source: Any) -> None:
+        """An epoch begins: nothing is ready, and the loop waits for its first batch. ``share``: of the
+        processors, which may have become another."""
+        if self._pid != os.getpid():
+            # Forked off: other threads, and maybe a lock whose holder is not here.
+            self._begin_here()
+        self.ended(counted, source)  # where it was left early
+        with self._lock:
+            if share != self.rule.share:
+                self.rule = ThreadRule(share)
+        source.set_threads(max(share, self.rule.threads))
+
+    def ended(self, counted: Statistics, source: Any) -> None:
+        """The epoch is. What decode threads do until the next one is not of this loop: validation's."""
+        with self._lock:
+            if self._under_way:
+                self._gathered += _Figures.of(counted, source) - self._seen
+                self._under_way = False
+
+    def taken(self, counted: Statistics, source: Any) -> None:
+        """One more batch was, and enough of them are ready or begun for the rule to decide."""
+        if not TIMED:
+            return
+        if self._under_way:
+            waited = counted.wait_s - counted.edge_wait_s - self._seen.waited
+            looped = counted.step_s + counted.wait_s - counted.edge_wait_s - self._seen.seconds
+            seconds = looped + self._gathered.seconds
+            steps = counted.steps - self._seen.steps + self._gathered.steps
+            if seconds < self.SECONDS or steps < self.STEPS:
+                late = self.rule.saves and waited > max(self.WAITED, self.rule.HUNGRY * seconds)
+                if not late:
+                    if source.threads != self.rule.threads:
+                        self._apply(source)
+                    return
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            now = _Figures.of(counted, source)
+            if self._under_way:
+                self._look(self._gathered + (now - self._seen), source)
+                self._gathered = _Figures()
+            # What was decoded while the epoch got under way was for no time of the loop.
+            self._seen, self._under_way = now, True
+        finally:
+            self._lock.release()
+
+    def _look(self, seen: _Figures, source: Any) -> None:
+        if seen.seconds <= 0:
+            return
+        threads = self.rule.threads
+        chosen = self.rule.observe(
+            # A loader that decodes at the same time is in the processors' time.
+            Interval(seen.seconds, seen.waited, seen.pictures, seen.busy, min(seen.cpu, seen.busy))
+        )
+        self._apply(source)
+        if chosen != threads:
+            _log.info("fastloader: %d decode threads now: %s", self.rule.threads, self.rule.why)
+
+    def _apply(self, source: Any) -> None:
+        try:
+            source.set_threads(self.rule.threads)
+        except Exception as error:
+            # The batch has been taken; to lose it for a thread that is not to be had would be wrong.
+            _log.warning("fastloader: %d decode threads: %s", self.rule.threads, error)
+            self.rule.refused(source.threads)
+
+
+@dataclasses.dataclass
+class _Figures:
+    """What was counted until now, or in a while."""
+
+    seconds: float = 0.0
+    waited: float = 0.0
+    steps: int = 0
+    pictures: int = 0
+    busy: float = 0.0
+    cpu: float = 0.0
+
+    @classmethod
+    def of(cls, counted: Statistics, source: Any) -> _Figures:
+        times = source.times()
+        waited = counted.wait_s - counted.edge_wait_s
+        return cls(
+            counted.step_s + waited,
+            waited,
+            counted.steps,
+            int(times.get("pictures", 0)),
+            times.get("read", 0.0) + times.get("decode", 0.0) + times.get("finish", 0.0),
+            source.native.decode_cpu_seconds(),
+        )
+
+    def __add__(self, other: _Figures) -> _Figures:
+        return _Figures(*(a + b for a, b in zip(self._all(), other._all())))
+
+    def __sub__(self, other: _Figures) -> _Figures:
+        return _Figures(*(a - b for a, b in zip(self._all(), other._all())))
+
+    def _all(self) -> tuple[Any, ...]:
+        return self.seconds, self.waited, self.steps, self.pictures, self.busy, self.cpu
