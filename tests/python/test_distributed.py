@@ -12,7 +12,8 @@ from torch.utils.data import DistributedSampler
 from torchrun import torchrun
 
 from fastloader import FastLoader
-from fastloader._core.order import shards
+from fastloader._core.machine import ranks as machine_ranks
+from fastloader._core.order import agreement, shards
 from support import Pictures, Stream
 
 
@@ -227,7 +228,8 @@ def test_ranks_that_disagree_are_told(tmp_path):
 def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
     """The absent rank waits at a barrier that is no part of fastloader."""
     source = """
-    shards.PATIENCE = 1.0
+    from fastloader._core.order import agreement
+    agreement.PATIENCE = 1.0
     loader = FastLoader(Pictures(8), 2, distributed="pad")
     if RANK == ARGUMENT:
         dist.barrier()
@@ -288,9 +290,9 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
     here = threading.local()
     Ranks(monkeypatch, 2, 0)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: here.rank)
-    monkeypatch.setattr(shards, "_ranks_here", None)
+    monkeypatch.setattr(machine_ranks, "_ranks_here", None)
     rounds = {}
-    monkeypatch.setattr(shards, "_rounds", rounds)
+    monkeypatch.setattr(agreement, "_rounds", rounds)
 
     def attempt(length):
         rounds[store] = itertools.repeat(0)
@@ -298,7 +300,7 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
 
         def run(rank):
             here.rank = rank
-            agreed[rank] = shards.agree({"length": length}, 10 * length + rank)
+            agreed[rank] = agreement.agree({"length": length}, 10 * length + rank)
 
         threads = [threading.Thread(target=run, args=(rank,)) for rank in (1, 0)]
         for thread in threads:

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from fastloader import Error, FastLoader
-from fastloader._core.order import shards
+from fastloader._core.machine import ranks as machine_ranks
+from fastloader._core.order import agreement
 
 LONG = os.environ.get("FASTLOADER_LONG") == "1"
 
@@ -39,11 +40,11 @@ class Ranks:
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda: self.here.world)
         monkeypatch.setattr(torch.distributed, "get_rank", lambda: self.here.rank)
-        monkeypatch.setattr(shards, "_ranks_here", None)
-        monkeypatch.setattr(shards, "_rounds", {})
+        monkeypatch.setattr(machine_ranks, "_ranks_here", None)
+        monkeypatch.setattr(agreement, "_rounds", {})
 
     def run(self, world, work):
-        shards._rounds[self.store] = itertools.repeat(next(self.round))
+        agreement._rounds[self.store] = itertools.repeat(next(self.round))
         done = [None] * world
 
         def become(rank):

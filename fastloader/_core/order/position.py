@@ -29,8 +29,8 @@ from torch.utils.data import (
 
 from fastloader._core.machine import default_device
 from fastloader._core.machine.process import ProcessLock
+from fastloader._core.order import agreement, shards
 from fastloader._core.order import generators as generator_states
-from fastloader._core.order import shards
 from fastloader._core.order.index_batches import Indices, plain
 from fastloader._core.order.progress import MissingFirst, Progress
 from fastloader._core.order.shards import ShardSampler
@@ -221,19 +221,19 @@ class Position:
         assert self.shard is not None
         saved = self._saved if self._saved and self._saved["begun"] else None
         facts = {
-            shards.LENGTH: len(self.dataset),
+            agreement.LENGTH: len(self.dataset),
             "the seed": self.shard.seed,
             "shuffle": self.shard.shuffle,
-            shards.POLICY: self.shard.policy,
+            agreement.POLICY: self.shard.policy,
             "batch_size": loader.batch_size,
             "drop_last": loader.drop_last,
-            shards.EPOCH: self.epoch,
-            shards.CONSUMED: saved["samples"] if saved else 0,
+            agreement.EPOCH: self.epoch,
+            agreement.CONSUMED: saved["samples"] if saved else 0,
         }
         proposal = self.run_seed
         if proposal is None:  # drawing one would not be as DataLoader draws
             proposal = (loader.generator or torch.default_generator).initial_seed()
-        self.run_seed = shards.agree(facts, proposal)
+        self.run_seed = agreement.agree(facts, proposal)
         self._agreed = True
 
     def image_seed(self, loader: Any) -> int:

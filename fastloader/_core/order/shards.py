@@ -1,16 +1,10 @@
-"""Ranks: which samples are whose, whether they agree, and how many share a machine."""
+"""``distributed=``: which samples are whose."""
 
 from __future__ import annotations
 
 import copy
-import itertools
-import json
 import os
-import socket
-import time
 import warnings
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,7 +15,6 @@ from fastloader._core.machine.callers import callers
 from fastloader.errors import Error
 
 POLICIES = ("pad", "drop", "exact")
-PATIENCE = 300.0  # seconds that a rank waits for the others at its first iter()
 
 
 class ShardSampler(DistributedSampler[int]):
@@ -203,150 +196,3 @@ def begin_auto(
     if policy != "auto" or given or isinstance(dataset, IterableDataset):
         return None
     return AutoSharding(shuffle)
-
-
-# Facts that are more than compared.
-EPOCH, CONSUMED = "the epoch", "the number of samples consumed"
-LENGTH, POLICY = "the dataset's length", "distributed"
-
-# Agreements so far, for each store: ranks call iter() on their loaders for the first time in one order.
-_rounds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-_ranks_here: int | None = None  # as counted in the last agreement
-
-
-def ranks_here() -> int:
-    """How many ranks share this machine's processors with this one, itself included."""
-    if _ranks_here is not None:
-        return _ranks_here
-    try:
-        return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # set by torchrun
-    except ValueError:
-        return 1
-
-
-def agree(facts: dict[str, Any], proposal: int) -> int:
-    """Raises Error on every rank if ``facts`` are not the same on all; else returns rank 0's
-    ``proposal``. The only thing in fastloader that ranks wait for each other in: once for each loader
-    with ``distributed=``, through the process group's store, `PATIENCE` seconds at most."""
-    global _ranks_here
-    # There is no public way to the store of the default group; torch has had this since 1.8.
-    store = distributed.distributed_c10d._get_default_store()
-    if store is None:  # MPI
-        return proposal
-    world, rank = distributed.get_world_size(), distributed.get_rank()
-    key = f"fastloader/agreement/{next(_rounds.setdefault(store, itertools.count()))}"
-    once = os.urandom(8).hex()
-    mine = {"facts": facts, "proposal": proposal, "processors": _processors(), "once": once}
-    store.set(f"{key}/{rank}", json.dumps(mine))
-    deadline = time.monotonic() + PATIENCE
-    if rank == 0:
-        verdict = _judge(store, key, world, deadline)
-    else:
-        # torchrun's store outlives the processes that it starts again: theirs may be there still.
-        verdict = _poll(lambda: _verdict(store, key, once), deadline + 5) or {
-            "error": f"rank 0 did not call iter() on its loader within {PATIENCE:g} s, or is gone"
-        }
-    if verdict["error"]:
-        raise Error(
-            f"the ranks do not agree about a loader with distributed= (the {key.rpartition('/')[2]}. to "
-            f"be iterated, from 0; all ranks must take them in the same order): {verdict['error']}"
-        )
-    _ranks_here = verdict["sharing"][mine["processors"]]
-    return int(verdict["proposal"])
-
-
-def _judge(store: Any, key: str, world: int, deadline: float) -> dict[str, Any]:
-    """Rank 0's part: waits for what the ranks say, compares it, and tells them."""
-    names = [f"{key}/{rank}" for rank in range(world)]
-    missing = list(names)
-
-    def all_are_there() -> bool:
-        missing[:] = [name for name in missing if not store.check([name])]
-        return not missing
-
-    _poll(all_are_there, deadline)
-    present = [json.loads(store.get(name)) for name in names if name not in missing]
-    if missing:
-        ranks = ", ".join(name.rpartition("/")[2] for name in missing)
-        verdict: dict[str, Any] = {
-            "error": f"rank {ranks} did not call iter() on its loader within {PATIENCE:g} s"
-        }
-    else:
-        verdict = _compare(present)
-    verdict["present"] = [each["once"] for each in present]
-    for name in names:
-        store.delete_key(name)
-    store.set(f"{key}/verdict", json.dumps(verdict))
-    return verdict
-
-
-def _verdict(store: Any, key: str, once: str) -> dict[str, Any] | None:
-    """The verdict, if it is about what this process said."""
-    if not store.check([f"{key}/verdict"]):
-        return None
-    verdict: dict[str, Any] = json.loads(store.get(f"{key}/verdict"))
-    return verdict if once in verdict["present"] else None
-
-
-def _poll(condition: Callable[[], Any], deadline: float) -> Any:
-    """What the condition gives once it is true, or what it gave last at the deadline. The store could
-    wait by itself, but would keep Ctrl-C waiting as well."""
-    pause = 0.002
-    while True:
-        answer = condition()
-        if answer or time.monotonic() > deadline:
-            return answer
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.1)
-
-
-def _compare(all_ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    first = all_ranks[0]
-    facts = [each["facts"] for each in all_ranks]
-    compared = set(first["facts"])
-    if CONSUMED in compared and _in_one_place(facts):
-        compared -= {EPOCH, CONSUMED}
-    differences = [
-        f"{name} is {value!r} on rank 0 and {other.get(name)!r} on rank {rank}"
-        for rank, other in enumerate(facts)
-        for name, value in first["facts"].items()
-        if name in compared and other.get(name) != value
-    ]
-    shown = differences[:5] + ["..."] * (len(differences) > 5)
-    processors = [each["processors"] for each in all_ranks]
-    return {
-        "error": "; ".join(shown),
-        "proposal": first["proposal"],
-        "sharing": {each: processors.count(each) for each in set(processors)},
-    }
-
-
-def _in_one_place(facts: list[dict[str, Any]]) -> bool:
-    """Whether states that the ranks saved for themselves are of one place. Where an epoch ends unevenly
-    the same place has several names: a rank that has no more samples may stand before another's last
-    batch, behind it, or in the next epoch, as it was last asked."""
-    places = [(each[EPOCH], each[CONSUMED]) for each in facts]
-    if len(set(places)) == 1:
-        return True
-    length, policy, world = facts[0][LENGTH], facts[0][POLICY], len(facts)
-
-    def is_over(rank: int, place: tuple[int, int], epoch: int) -> bool:
-        """Whether nothing of ``epoch`` is left for the rank."""
-        rest = length - place[1]
-        left = {"pad": rest, "drop": rest - world + 1, "exact": rest - rank}[policy]
-        return place == (epoch + 1, 0) or (place[0] == epoch and left <= 0)
-
-    def fits(rank: int, place: tuple[int, int], common: tuple[int, int]) -> bool:
-        epoch = min(place[0], common[0])
-        return place == common or (is_over(rank, place, epoch) and is_over(rank, common, epoch))
-
-    return any(
-        all(fits(rank, place, common) for rank, place in enumerate(places))
-        for common in set(places)
-    )
-
-
-def _processors() -> str:
-    """Equal for ranks that run on the same processors: a launcher may give each rank its own."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    return f"{socket.gethostname()} {allowed}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastloader._core.machine.limits import available_memory, available_threads
-from fastloader._core.order import shards
+from fastloader._core.machine.ranks import ranks_here
 
 # Of what is free, for the batches of one loader.
 _MEMORY_SHARE = 8
@@ -11,9 +11,9 @@ _MEMORY_SHARE = 8
 
 def own_threads() -> int:
     """This rank's part of the processors."""
-    return max(1, available_threads() // shards.ranks_here())
+    return max(1, available_threads() // ranks_here())
 
 
 def memory_budget() -> int:
     """Bytes for the batches of one loader that are ready or being made."""
-    return available_memory() // _MEMORY_SHARE // shards.ranks_here()
+    return available_memory() // _MEMORY_SHARE // ranks_here()
