@@ -403,7 +403,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         position = self._runtime.position
         with position.lock:
             if position.resumes_mid_epoch and trainers.counted_as_over():
-                return NextEpoch(self, position.leave_out_rest(self))
+                return NextEpoch(self, self._begin_epoch, position.leave_out_rest(self))
             return self._begin_epoch()
 
     def _begin_epoch(self) -> Any:

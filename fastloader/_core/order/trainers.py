@@ -8,7 +8,7 @@ first ``iter()``, and an empty rest would be taken for that epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.machine.callers import callers_in
@@ -16,7 +16,6 @@ from fastloader.errors import Error
 
 if TYPE_CHECKING:
     from fastloader._core.order.progress import Progress
-    from fastloader.loader import FastLoader
 
 # Under both names that the package is installed by.
 _FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
@@ -61,7 +60,7 @@ def _evaluates_anew(loop: Any) -> bool:
 _WRAPPERS = ("lightning.fabric.wrappers", "lightning_fabric.wrappers")
 
 
-def fabrics_epoch(loader: FastLoader[Any]) -> int | None:
+def fabrics_epoch(loader: object) -> int | None:
     """The number that Fabric gives the epoch that is about to begin, where Fabric calls. It counts from
     0 in each process, and tells it to the samplers, also where a state was loaded before."""
     for frame in callers_in(_WRAPPERS):
@@ -81,15 +80,16 @@ class NextEpoch(Iterator[Any]):
     """An iterator for such a trainer: the epoch begins with the first ``next()``. Lightning calls
     ``iter()`` before it tells samplers the epoch, and once more if it does not want this epoch."""
 
-    def __init__(self, loader: FastLoader[Any], progress: Progress) -> None:
+    def __init__(self, loader: Sized, begin: Callable[[], Any], progress: Progress) -> None:
         self._loader = loader
+        self._begin = begin
         self._promised = progress  # goes stale when another state is loaded
         self._begun: Any = None
 
     def __next__(self) -> Any:
         if self._begun is None:
             self._promised.check()
-            self._begun = self._loader._begin_epoch()
+            self._begun = self._begin()
         return next(self._begun)
 
     def __len__(self) -> int:
