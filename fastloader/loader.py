@@ -32,7 +32,8 @@ from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.report import Report, make_report
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.trace import Trace
-from fastloader._core.order import shards, trainers
+from fastloader._core.order import trainers
+from fastloader._core.order.distributed import shards
 from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.bad_samples import make_policy
 from fastloader._core.pictures.decoder import ImageSource

@@ -10,8 +10,8 @@ from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Observation, Stage
 from fastloader._core.observation.headspace import Measured
+from fastloader._core.order.distributed.shards import AutoSharding
 from fastloader._core.order.position import Position
-from fastloader._core.order.shards import AutoSharding
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.decoder import ImageSource
 from fastloader._core.sources.arrays.iterator import ArrayIterator

@@ -13,7 +13,7 @@ from torchrun import torchrun
 
 from fastloader import FastLoader
 from fastloader._core.machine import ranks as machine_ranks
-from fastloader._core.order import agreement, shards
+from fastloader._core.order.distributed import agreement, shards
 from support import Pictures, Stream
 
 
@@ -228,7 +228,7 @@ def test_ranks_that_disagree_are_told(tmp_path):
 def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
     """The absent rank waits at a barrier that is no part of fastloader."""
     source = """
-    from fastloader._core.order import agreement
+    from fastloader._core.order.distributed import agreement
     agreement.PATIENCE = 1.0
     loader = FastLoader(Pictures(8), 2, distributed="pad")
     if RANK == ARGUMENT:

@@ -14,7 +14,7 @@ import torch
 
 from fastloader import Error, FastLoader
 from fastloader._core.machine import ranks as machine_ranks
-from fastloader._core.order import agreement
+from fastloader._core.order.distributed import agreement
 
 LONG = os.environ.get("FASTLOADER_LONG") == "1"
 

@@ -20,7 +20,7 @@ from fastloader import Error, FastLoader, transforms
 from fastloader._core.delivery import delivery
 from fastloader._core.machine import devices
 from fastloader._core.order import trainers
-from fastloader._core.order.shards import ShardSampler
+from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader._core.tuning import share
 from fastloader.compat.timm import ImageDataset, create_loader
 from fastloader.datasets import ImageFolder

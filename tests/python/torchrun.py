@@ -14,7 +14,7 @@ PRELUDE = """
     import torch
     import torch.distributed as dist
     from fastloader import FastLoader, Error
-    from fastloader._core.order import shards
+    from fastloader._core.order.distributed import shards
     from support import Pictures
     if GROUP:
         dist.init_process_group("gloo")

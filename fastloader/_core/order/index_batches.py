@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler
 
 from fastloader._core.machine import default_device
 from fastloader._core.order import generators as generator_states
-from fastloader._core.order import shards
+from fastloader._core.order.distributed import shards
 from fastloader._core.order.generators import Randomness
 from fastloader.errors import Error
 

@@ -29,11 +29,11 @@ from torch.utils.data import (
 
 from fastloader._core.machine import default_device
 from fastloader._core.machine.process import ProcessLock
-from fastloader._core.order import agreement, shards
 from fastloader._core.order import generators as generator_states
+from fastloader._core.order.distributed import agreement, shards
+from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader._core.order.index_batches import Indices, plain
 from fastloader._core.order.progress import MissingFirst, Progress
-from fastloader._core.order.shards import ShardSampler
 from fastloader._core.order.stateful import is_stateful, state_of
 from fastloader.errors import Error
 

@@ -1,0 +1,1 @@
+"""What ranks share: the samples, and what they agree on."""
