@@ -34,6 +34,7 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.trace import Trace
 from fastloader._core.order import trainers
 from fastloader._core.order.distributed import shards
+from fastloader._core.order.state import load_state_dict, state_dict
 from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.bad_samples import make_policy
 from fastloader._core.pictures.decoder import ImageSource
@@ -411,7 +412,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         position = self._runtime.position
         with position.lock:
             self._runtime.delivery.settle()
-            position.follow_count(trainers.fabrics_epoch(self))
+            trainers.follow_count(position, trainers.fabrics_epoch(self))
             with position.begin(self):
                 iterator = self._iterate()
             # A subclass may make an iterator of any kind, which does not count.
@@ -800,7 +801,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         """
         position = self._runtime.position
         with position.lock:
-            return position.state_dict(self)
+            return state_dict(position, self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next ``iter()`` gives the batches that would have followed `state_dict`, and, where loader
@@ -818,7 +819,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         """
         position = self._runtime.position
         with position.lock:
-            position.load_state_dict(self, state)
+            load_state_dict(position, self, state)
             if state and self._iterator is not None:
                 # Persistent workers began before the state.
                 self._runtime.delivery.end_iterators()

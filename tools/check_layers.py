@@ -72,7 +72,6 @@ YET: list[str] = [
     "_core/delivery/engine/epoch.py: _core/sources/python/lookahead.py",
     "_core/delivery/engine/iterator.py: _core/sources/python/lookahead.py",
     "_core/delivery/streams/iterator.py: _core/sources/python/lookahead.py",
-    "_core/order/index_batches.py <-> _core/order/position.py <-> _core/order/progress.py",
 ]
 
 

@@ -10,6 +10,7 @@ from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Observation, Stage
 from fastloader._core.observation.headspace import Measured
+from fastloader._core.order import state
 from fastloader._core.order.distributed.shards import AutoSharding
 from fastloader._core.order.position import Position
 from fastloader._core.pictures.bad_samples import ErrorPolicy
@@ -61,14 +62,14 @@ class Runtime:
                 if self._position is None:
                     made = Position(self._loader())
                     if self._carried is not None:
-                        made.carry_on(self._carried)
+                        state.carry_on(made, self._carried)
                     if self._position is None:  # nor made meanwhile by who asked for it in there
                         self._position = made
         return self._position
 
     def carried(self) -> dict[str, Any] | None:
         """What a copy of the loader knows of its epochs."""
-        return self._carried if self._position is None else self._position.carried()
+        return self._carried if self._position is None else state.carried(self._position)
 
     def carry_on(self, carried: dict[str, Any] | None) -> None:
         """For the position that will be made."""

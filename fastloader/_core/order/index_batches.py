@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler
@@ -18,11 +18,9 @@ from fastloader._core.machine import default_device
 from fastloader._core.order import generators as generator_states
 from fastloader._core.order.distributed import shards
 from fastloader._core.order.generators import Randomness
+from fastloader._core.order.progress import Progress
+from fastloader._core.order.samplers import Samplers
 from fastloader.errors import Error
-
-if TYPE_CHECKING:
-    from fastloader._core.order.position import Position
-    from fastloader._core.order.progress import Progress
 
 
 class Indices(Iterator[Any]):
@@ -32,18 +30,21 @@ class Indices(Iterator[Any]):
 
     def __init__(
         self,
-        position: Position,
+        samplers: Samplers,
         progress: Progress,
         generators: list[torch.Generator],
         draw: Callable[[Any], Iterator[Any]],
+        reloaded: bool,
+        on_users_generator: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        self._position = position
+        self._samplers = samplers
         self._progress = progress
         self._generators = generators
-        self._open = functools.partial(position.open, progress.epoch, draw)
+        self._open = functools.partial(samplers.open, progress.epoch, draw)
         self._inner: Iterator[Any] | None = None  # None: the sampler gave nothing yet
         self._began = False
-        self._reloaded = position.sampler_reloaded
+        self._reloaded = reloaded
+        self._on_users_generator = on_users_generator
         if progress.saved is None:
             before = generator_states.states_of(generators)
             self._inner = self._open()
@@ -70,7 +71,7 @@ class Indices(Iterator[Any]):
         assert self._inner is not None
         try:
             # With batch_size=None a BatchSampler may stand in the sampler's place.
-            if type(self._position.sampler) is not BatchSampler:
+            if type(self._samplers.sampler) is not BatchSampler:
                 for key in self._inner:
                     note((1, key))
                     yield key
@@ -103,19 +104,19 @@ class Indices(Iterator[Any]):
         if progress.first is None:
             progress.first = plain(first)
         progress.drawn.append((samples, last))
-        if self._position.stateful is not None:
-            progress.sampler_states.append(self._position.stateful.state_dict())
+        if self._samplers.stateful is not None:
+            progress.sampler_states.append(self._samplers.stateful.state_dict())
         return keys
 
     def _draw_first(self) -> Any:
-        position, progress = self._position, self._progress
+        samplers, progress = self._samplers, self._progress
         assert progress.randomness is not None
-        if position.shard is not None:
+        if samplers.shard is not None:
             progress.order_epoch = progress.epoch
-        elif position.shared:
-            progress.order_epoch = position.inner.epoch
-        if position.stateful is not None:
-            progress.sampler_state = position.stateful.state_dict()
+        elif samplers.shared:
+            progress.order_epoch = samplers.inner.epoch
+        if samplers.stateful is not None:
+            progress.sampler_state = samplers.stateful.state_dict()
             progress.first_sampler_state = progress.sampler_state
         before = generator_states.states_of(self._generators)
         try:
@@ -127,15 +128,15 @@ class Indices(Iterator[Any]):
         finally:
             (drawn,) = generator_states.changed(before[:1], [torch.get_rng_state()])
             seed = None
-            if drawn is not None and position.stateful is None:
-                seed = generator_states.seed_drawn(position.inner, drawn)
+            if drawn is not None and samplers.stateful is None:
+                seed = generator_states.seed_drawn(samplers.inner, drawn)
             # The others are kept in any case: the epochs that follow are drawn from them.
             progress.randomness.first_drawn(
                 [None if seed is not None else drawn, *before[1:]], seed
             )
 
     def _draw_again(self, saved: dict[str, Any]) -> Any:
-        position, progress = self._position, self._progress
+        samplers, progress = self._samplers, self._progress
         randomness = generator_states.from_json(saved["randomness"])
         progress.randomness = randomness
         self._inner = iter(())  # if what follows raises
@@ -144,24 +145,24 @@ class Indices(Iterator[Any]):
             return self._begin_again(saved, randomness)
         source: Iterator[Any] = iter(())
         with generator_states.global_generator_kept():
-            if position.batching is None:
+            if samplers.batching is None:
                 generator_states.put_back(self._generators, randomness.at_iter)
                 source = self._restarted(saved, randomness)
             generator_states.put_back(self._generators, randomness.at_next)
-            if position.batching is not None:  # which begins its sampler with the first batch
+            if samplers.batching is not None:  # which begins its sampler with the first batch
                 source = self._restarted(saved, randomness)
             if not (
-                position.stateful
-                or position.shared
-                or position.iterable
+                samplers.stateful
+                or samplers.shared
+                or progress.endless
                 or saved.get("read_again")  # all of it is drawn again, too
             ):
-                _skip(source, saved, "batches" if position.batching is None else "samples")
-            self._inner = source if position.batching is None else position.batched(source)
+                _skip(source, saved, "batches" if samplers.batching is None else "samples")
+            self._inner = source if samplers.batching is None else samplers.batched(source)
             try:
                 return self._draw()
             except StopIteration:
-                if position.stateful is None or saved["batches"]:
+                if samplers.stateful is None or saved["batches"]:
                     raise
                 generator_states.put_back(self._generators, randomness.at_next)
                 return self._draw_anew()
@@ -171,7 +172,7 @@ class Indices(Iterator[Any]):
         had not run yet in the next. Samplers such as torchdata's distributed one skip what they had
         given by then, all of it, and begin anew after that."""
         with contextlib.suppress(TypeError):
-            if len(self._position.sampler) == 0:
+            if len(self._samplers.sampler) == 0:
                 raise StopIteration
         self._progress.exhausted = False
         self._inner = self._open()
@@ -180,35 +181,30 @@ class Indices(Iterator[Any]):
     def _begin_again(self, saved: dict[str, Any], randomness: Randomness) -> Any:
         """The state was saved before the first index was drawn: that is still to come, and from the
         state that the user's generator is in then."""
-        position = self._position
+        samplers = self._samplers
         with generator_states.global_generator_kept():
             generator_states.put_back(self._generators, randomness.at_iter)
-            if position.stateful is not None and saved["sampler_state"] is not None:
-                position.stateful.load_state_dict(saved["sampler_state"])
+            if samplers.stateful is not None and saved["sampler_state"] is not None:
+                samplers.stateful.load_state_dict(saved["sampler_state"])
                 self._reloaded = True
             self._inner = self._open()
         generator_states.put_back(
             self._generators[1:], generator_states.decoded(saved["generators"])
         )
-        if position.users_generator is None:
-            return self._draw_first()
         # Workers are given their first batches within iter(), which has drawn their seed by now.
-        torch.set_rng_state(position.users_generator)
-        try:
+        with self._on_users_generator():
             return self._draw_first()
-        finally:
-            position.users_generator = torch.get_rng_state()
 
     def _restarted(self, saved: dict[str, Any], randomness: Randomness) -> Iterator[Any]:
         """What the sampler that is skipped on gives: batches, or single indices if a BatchSampler is
         to group them."""
-        position = self._position
-        sampler: Any = position.inner
-        if position.stateful is not None:
+        samplers = self._samplers
+        sampler: Any = samplers.inner
+        if samplers.stateful is not None:
             if saved["sampler_state"] is not None:
-                position.stateful.load_state_dict(saved["sampler_state"])
-        elif position.shared:
-            if position.shard is None and sampler.epoch != saved["order_epoch"]:
+                samplers.stateful.load_state_dict(saved["sampler_state"])
+        elif samplers.shared:
+            if samplers.shard is None and sampler.epoch != saved["order_epoch"]:
                 raise Error(
                     f"the state that was loaded is from the middle of an epoch that its sampler calls "
                     f"{saved['order_epoch']}, but then set_epoch({sampler.epoch}) was called on it"
@@ -260,17 +256,3 @@ def plain(key: Any) -> Any:
     with contextlib.suppress(TypeError):
         return operator.index(key)
     return None
-
-
-def as_given(keys: Any) -> Any:
-    """A copy of keys, to hold in a state: of the same types and values, since a dataset may tell a
-    tensor from a number or a tuple from a list. Of a tensor it has the part that is the key:
-    ``copy.deepcopy`` would take all of the tensor that it is a view of."""
-    kind = type(keys)
-    if kind in (int, str):
-        return keys
-    if kind in (list, tuple):
-        return kind(as_given(key) for key in keys)
-    if kind is torch.Tensor:
-        return keys.clone()
-    return copy.deepcopy(keys)

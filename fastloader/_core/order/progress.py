@@ -8,8 +8,9 @@ import pickle
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from fastloader._core.order.generators import Randomness
-from fastloader._core.order.index_batches import as_given
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
@@ -219,3 +220,36 @@ class MissingFirst(Iterator[Any]):
         self._drawn, self._states = list(drawn), list(states)
         drawn.clear()
         states.clear()
+
+
+def at_end(saved: dict[str, Any], lives_on: bool) -> dict[str, Any]:
+    """The state that would have been saved, had the epoch of this one ended there. ``lives_on``: so
+    do the workers."""
+    augmentation = saved.get("augmentation")
+    return {
+        **saved,
+        "augmentation": augmentation and {**augmentation, "seed": None, "batch": 0},
+        "epoch": saved["epoch"] + 1,
+        "begun": False,
+        "base_seed": saved["base_seed"] if lives_on else None,
+        "workers": saved["workers"] if lives_on else {},
+        "order_epoch": None,
+        "iterator_state": None,
+        "ended": False,
+        "read_again": False,
+        "missing": [],
+    }
+
+
+def as_given(keys: Any) -> Any:
+    """A copy of keys, to hold in a state: of the same types and values, since a dataset may tell a
+    tensor from a number or a tuple from a list. Of a tensor it has the part that is the key:
+    ``copy.deepcopy`` would take all of the tensor that it is a view of."""
+    kind = type(keys)
+    if kind in (int, str):
+        return keys
+    if kind in (list, tuple):
+        return kind(as_given(key) for key in keys)
+    if kind is torch.Tensor:
+        return keys.clone()
+    return copy.deepcopy(keys)

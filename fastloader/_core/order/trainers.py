@@ -15,6 +15,7 @@ from fastloader._core.machine.callers import callers_in
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
+    from fastloader._core.order.position import Position
     from fastloader._core.order.progress import Progress
 
 # Under both names that the package is installed by.
@@ -74,6 +75,20 @@ def fabrics_epoch(loader: object) -> int | None:
                     f"({error}): give the loader to your loop without Fabric's setup_dataloaders()"
                 ) from error
     return None
+
+
+def follow_count(position: Position, named: int | None) -> None:
+    """Fabric tells the samplers its own number of the epoch that begins, ``named``, which counts
+    from 0 in each process. After a state was loaded, that is so many behind."""
+    if named is None or not position.samplers.shared:
+        return
+    if position.saved is not None:
+        order = position.saved.get("order_epoch")
+        position.ahead_of_fabric = (order if order is not None else position.saved["epoch"]) - named
+    if position.ahead_of_fabric and position.samplers.shard is not None:
+        position.count_epoch(named + position.ahead_of_fabric)
+    elif position.ahead_of_fabric:
+        position.samplers.inner.set_epoch(named + position.ahead_of_fabric)
 
 
 class NextEpoch(Iterator[Any]):

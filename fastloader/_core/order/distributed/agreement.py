@@ -12,8 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import distributed
+from torch.utils.data import DataLoader
 
 from fastloader._core.machine.ranks import note_ranks_here
+from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader.errors import Error
 
 PATIENCE = 300.0  # seconds that a rank waits for the others at its first iter()
@@ -24,6 +26,22 @@ LENGTH, POLICY = "the dataset's length", "distributed"
 
 # Agreements so far, for each store: ranks call iter() on their loaders for the first time in one order.
 _rounds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def facts_about(
+    loader: DataLoader[Any], shard: ShardSampler, length: int, epoch: int, consumed: int
+) -> dict[str, Any]:
+    """What has to be the same on all ranks."""
+    return {
+        LENGTH: length,
+        "the seed": shard.seed,
+        "shuffle": shard.shuffle,
+        POLICY: shard.policy,
+        "batch_size": loader.batch_size,
+        "drop_last": loader.drop_last,
+        EPOCH: epoch,
+        CONSUMED: consumed,
+    }
 
 
 def agree(facts: dict[str, Any], proposal: int) -> int:

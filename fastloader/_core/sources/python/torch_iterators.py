@@ -15,9 +15,8 @@ from fastloader._core.machine import default_device, devices
 from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
 from fastloader._core.observation.statistics import TIMED, Statistics
-from fastloader._core.order.index_batches import as_given
 from fastloader._core.order.position import Position
-from fastloader._core.order.progress import Progress
+from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.stateful import is_stateful
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator

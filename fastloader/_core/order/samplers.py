@@ -1,0 +1,77 @@
+"""The samplers that a loader has now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    dataloader,
+)
+
+from fastloader._core.machine import default_device
+from fastloader._core.order import generators as generator_states
+from fastloader._core.order.distributed import shards
+from fastloader._core.order.distributed.shards import ShardSampler
+from fastloader._core.order.stateful import is_stateful
+
+# torch's samplers whose iterators have ended when they have raised.
+ENDED_BY_ERRORS = (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    dataloader._InfiniteConstantSampler,
+)
+
+
+class Samplers:
+    """What gives a loader's index batches, and what is beneath it."""
+
+    def __init__(self, loader: Any) -> None:
+        self.follow(loader)
+
+    def follow(self, loader: Any) -> None:
+        """Takes the loader's samplers as they are now: subclasses replace them after construction (timm,
+        ultralytics), and frameworks replace what a BatchSampler groups (accelerate)."""
+        # Asked of the loader, because a subclass may have a property of its own.
+        self.sampler = loader._index_sampler
+        # A BatchSampler only groups: beneath it samples can be counted and skipped one by one.
+        grouping = self.sampler is loader.batch_sampler and type(self.sampler) is BatchSampler
+        self.batching = self.sampler if grouping else None
+        self.inner: Any = self.sampler if self.batching is None else self.batching.sampler
+        names = [type(self.sampler).__qualname__, type(self.inner).__qualname__]
+        self.name = names[0] if self.inner is self.sampler else f"{names[0]} of {names[1]}"
+        # Whose shares can be computed for any world size, and whose epochs we count ourselves.
+        self.shared = type(self.inner) in (ShardSampler, DistributedSampler)
+        self.shard = self.inner if type(self.inner) is ShardSampler else None
+        self.stateful: Any = next((s for s in (self.sampler, self.inner) if is_stateful(s)), None)
+
+    def generators(self, loader: Any) -> list[torch.Generator]:
+        owners = (loader, self.sampler, self.inner)
+        return generator_states.distinct(*[getattr(owner, "generator", None) for owner in owners])
+
+    def open(self, epoch: int, draw: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        """Index batches from the beginning of an epoch."""
+        if self.shard is not None:  # whose own __iter__ gives the next epoch
+            return self.batched(shards.share(self.shard, epoch))
+        return default_device.drawn(self.inner, draw(self.sampler))
+
+    def batched(self, keys: Iterable[Any]) -> Iterator[Any]:
+        if self.batching is None:
+            return iter(keys)
+        return iter(BatchSampler(keys, self.batching.batch_size, self.batching.drop_last))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tells those that have one of their own; a ShardSampler only keeps the number."""
+        for each in {id(each): each for each in (self.sampler, self.inner)}.values():
+            if each is not self.shard and hasattr(each, "set_epoch"):
+                each.set_epoch(epoch)
