@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "image/jpeg_scans.h"
-#include "image/pillow_header.h"
+#include "image/jpeg/pillow_header.h"
+#include "image/jpeg/scans.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
 

@@ -20,7 +20,7 @@ from violations import matches, report
 LAYERS = ("base", "image", "source", "backend", "pipeline", "bindings")
 
 # `*` stays within a folder, `**` does not.
-NORMALIZE = ["image/normalize*.h", "image/augment*.h", "image/*.inc", "image/host_device.h"]
+NORMALIZE = ["image/normalize/*.h", "image/normalize/*.inc", "image/host_device.h"]
 BELOW_PIPELINE = ["base/**", "image/**", "source/**", "backend/backend.h"]
 
 # What the files matching a pattern may include. The first pattern that matches a file decides.

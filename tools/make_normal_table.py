@@ -1,4 +1,4 @@
-"""Writes csrc/image/normal_table.inc, the quantiles of the normal distribution that random erasing
+"""Writes csrc/image/normalize/normal_table.inc, the quantiles of the normal distribution that random erasing
 fills with: ``python tools/make_normal_table.py``.
 
 A table and no formula, because mathematical libraries differ in the last bit and the fill must not:

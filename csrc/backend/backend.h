@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "image/augment.h"
-#include "image/normalize.h"
+#include "image/normalize/augment.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 
@@ -27,8 +27,9 @@ namespace fastloader {
 //     CPU, that is the calling thread itself: waiting on it blocks the caller.
 //  7. Allocations remember their device; every entry point selects the device it needs itself and
 //     restores the caller's.
-//  8. A kernel's body is one function of (parameters, thread index) in image/normalize_kernel.h
-//     or image/augment_kernel.h, run by the CUDA grid and, over the same grid, by the twin.
+//  8. A kernel's body is one function of (parameters, thread index) in image/normalize/kernel.h
+//     or image/normalize/augment_kernel.h, run by the CUDA grid and, over the same grid, by the
+//     twin.
 //
 // The event of an outstanding ticket must outlive it and must not be recorded again: the caller
 // owns that rule (the prefetcher keeps one event per slot and proves it in prefetcher.h).

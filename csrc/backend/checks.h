@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "image/augment.h"
-#include "image/normalize.h"
+#include "image/normalize/augment.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

@@ -4,7 +4,7 @@
 #include "bindings/dlpack.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "image/augment.h"
+#include "image/normalize/augment.h"
 #include "pipeline/buffer_pool.h"
 
 namespace py = pybind11;

@@ -5,8 +5,8 @@
 #include "bindings/gil.h"
 #include "bindings/register.h"
 #include "image/dispatch.h"
-#include "image/jpeg_library.h"
-#include "image/jpeg_probe.h"
+#include "image/jpeg/library.h"
+#include "image/jpeg/probe.h"
 
 namespace py = pybind11;
 

@@ -13,7 +13,7 @@
 #include "bindings/dlpack.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "image/jpeg_scans.h"
+#include "image/jpeg/scans.h"
 #include "pipeline/buffer_pool.h"
 #include "pipeline/decode_pool.h"
 #include "pipeline/reservation.h"

@@ -6,7 +6,7 @@
 #include "backend/registry.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 // What the prefetch thread does on the device, one call at a time, so that benchmarks can tell what
 // it costs. Loaders don't come by here.

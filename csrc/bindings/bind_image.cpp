@@ -9,10 +9,10 @@
 #include "base/error.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "image/augment.h"
 #include "image/dispatch.h"
-#include "image/jpeg_scans.h"
-#include "image/normalize.h"
+#include "image/jpeg/scans.h"
+#include "image/normalize/augment.h"
+#include "image/normalize/normalize.h"
 
 namespace py = pybind11;
 

@@ -8,8 +8,8 @@
 
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "image/jpeg_decoder.h"
-#include "image/resize.h"
+#include "image/jpeg/decoder.h"
+#include "image/resize/resizer.h"
 
 // The stages of a picture's way, one at a time, so that benchmarks can tell what each of them
 // costs. Loaders don't come by here: the pool runs them together, row by row.

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 #include "pipeline/buffer_pool.h"
 
 // The C structs of DLPack 0.x, as every torch since 1.10 reads them from a capsule named

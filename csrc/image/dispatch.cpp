@@ -8,8 +8,8 @@
 #endif
 
 #include "base/error.h"
-#include "image/normalize_runs.h"
-#include "image/resize_kernels.h"
+#include "image/normalize/runs.h"
+#include "image/resize/kernels.h"
 
 namespace fastloader {
 namespace {

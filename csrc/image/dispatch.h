@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

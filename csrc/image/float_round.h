@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "image/host_device.h"
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

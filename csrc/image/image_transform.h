@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "image/crop.h"
-#include "image/resize.h"
+#include "image/resize/resizer.h"
 
 namespace fastloader {
 

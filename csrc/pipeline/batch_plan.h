@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "image/augment.h"
-#include "image/normalize.h"
+#include "image/normalize/augment.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

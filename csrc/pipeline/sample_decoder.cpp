@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/trace.h"
-#include "image/split_rgb.h"
+#include "image/resize/split_rgb.h"
 
 namespace fastloader {
 namespace {

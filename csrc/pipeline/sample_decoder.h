@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "image/image_transform.h"
-#include "image/jpeg_decoder.h"
-#include "image/normalize.h"
-#include "image/resize.h"
+#include "image/jpeg/decoder.h"
+#include "image/normalize/normalize.h"
+#include "image/resize/resizer.h"
 #include "pipeline/stage_times.h"
 #include "source/source.h"
 

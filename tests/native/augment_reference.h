@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "image/augment.h"
+#include "image/normalize/augment.h"
 #include "image/philox.h"
 #include "normalize_reference.h"
 

@@ -1,4 +1,4 @@
-#include "image/augment.h"
+#include "image/normalize/augment.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "augment_reference.h"
 #include "base/error.h"
 #include "check.h"
-#include "image/augment_kernel.h"
+#include "image/normalize/augment_kernel.h"
 
 namespace fastloader {
 namespace {

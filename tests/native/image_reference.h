@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "image/image_transform.h"
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 #include "jpeg_plain.h"
 #include "jpeg_samples.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "image/jpeg_decoder.h"
+#include "image/jpeg/decoder.h"
 #include "jpeg_plain.h"
 
 namespace fastloader::testing {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "image/jpeg_decoder.h"
+#include "image/jpeg/decoder.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
 

@@ -1,4 +1,4 @@
-#include "image/jpeg_decoder.h"
+#include "image/jpeg/decoder.h"
 
 #include <cstdint>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "image/jpeg_probe.h"
+#include "image/jpeg/probe.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
 

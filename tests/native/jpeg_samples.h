@@ -11,7 +11,7 @@
 
 #include <jpeglib.h>
 
-#include "image/jpeg_decoder_layouts.h"
+#include "image/jpeg/layouts.h"
 
 // JPEGs made in memory, for tests and fuzzing: no picture is stored in the repository.
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "decode_pool_test.h"
-#include "image/jpeg_decoder.h"
-#include "image/jpeg_scans.h"
+#include "image/jpeg/decoder.h"
+#include "image/jpeg/scans.h"
 #include "jpeg_bomb.h"
 #include "source/folder_source.h"
 

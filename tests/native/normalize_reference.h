@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader::testing {
 

@@ -1,4 +1,4 @@
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@
 #include "check.h"
 #include "image/dispatch.h"
 #include "image/float_round.h"
-#include "image/normalize_kernel.h"
+#include "image/normalize/kernel.h"
 #include "normalize_reference.h"
 
 namespace fastloader {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "image/resize.h"
+#include "image/resize/resizer.h"
 
 namespace fastloader::testing {
 

@@ -1,4 +1,4 @@
-#include "image/resize.h"
+#include "image/resize/resizer.h"
 
 #include <atomic>
 #include <cstdint>

@@ -15,7 +15,7 @@
 #include "check.h"
 #include "gated_source.h"
 #include "image/dispatch.h"
-#include "image/split_rgb.h"
+#include "image/resize/split_rgb.h"
 #include "image_reference.h"
 
 namespace {

@@ -1,5 +1,5 @@
 #include "backend/cuda/normalize_launch.h"
-#include "image/augment_kernel.h"
+#include "image/normalize/augment_kernel.h"
 
 namespace fastloader {
 namespace {
@@ -9,7 +9,7 @@ constexpr size_t kMaxBlocks = 0x7fffffff;
 
 // Not constant memory, which serves one address to a warp at a time: these are random.
 __device__ const int32_t device_normal_table[kNormalTableSize] = {
-#include "image/normal_table.inc"
+#include "image/normalize/normal_table.inc"
 };
 
 template <class Kernel>

@@ -1,5 +1,5 @@
 #include "backend/cuda/normalize_launch.h"
-#include "image/normalize_kernel.h"
+#include "image/normalize/kernel.h"
 
 namespace fastloader {
 namespace {

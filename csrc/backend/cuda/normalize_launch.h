@@ -2,8 +2,8 @@
 
 #include <cuda_runtime.h>
 
-#include "image/augment.h"
-#include "image/normalize.h"
+#include "image/normalize/augment.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

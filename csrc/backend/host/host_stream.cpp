@@ -9,8 +9,8 @@
 #include "backend/checks.h"
 #include "backend/host/host_memory.h"
 #include "base/error.h"
-#include "image/augment_kernel.h"
-#include "image/normalize_kernel.h"
+#include "image/normalize/augment_kernel.h"
+#include "image/normalize/kernel.h"
 
 namespace fastloader {
 HostEvent::HostEvent(std::shared_ptr<HostShared> shared, HostEventState& state, int device)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastloader._core.machine import extension
 
-# As in csrc/image/jpeg_decoder.h, which says why.
+# As in csrc/image/jpeg/decoder.h, which says why.
 MOST_SCANS = 100
 MOST_WORK = 1 << 31  # scans times pixels
 
@@ -29,7 +29,7 @@ def excess(data: Any, pixel_limit: int, whole: tuple[int, int] | None = None) ->
     most = min(MOST_SCANS, most_work // max(1, width * height))
     if count <= most:
         return None
-    return (  # csrc/image/jpeg_scans.cpp says the same
+    return (  # csrc/image/jpeg/scans.cpp says the same
         f"the picture of {width}x{height} pixels has more than {most} scans; {MOST_SCANS} are the most, "
         f"and {most_work} for scans times pixels: it could be a decompression bomb. If you trust it, "
         "write it anew with one scan: jpegtran -copy all -outfile NEW.jpg OLD.jpg"

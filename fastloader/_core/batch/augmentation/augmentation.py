@@ -1,7 +1,7 @@
 """Random erasing, Mixup and CutMix on whole batches, with timm 1.0.31's distributions.
 
 What becomes of each image is drawn here, for a whole batch at a time, by numpy's counter-based
-generator; `Records` is the result. The kernel applies it while it normalises (csrc/image/augment.h is
+generator; `Records` is the result. The kernel applies it while it normalises (csrc/image/normalize/augment.h is
 the definition); `augmentation/in_torch.py` does the same in torch operations.
 """
 
@@ -24,7 +24,7 @@ from fastloader.transforms._normalization import Normalization, make_spec
 Key = int | str
 
 
-# csrc/image/augment.h: MixRecord, EraseBox, and the operations that random bits are drawn for.
+# csrc/image/normalize/augment.h: MixRecord, EraseBox, and the operations that random bits are drawn for.
 _MIX = np.dtype(
     [
         ("own", np.uint32),

@@ -1,6 +1,6 @@
 """What the augmentation kernel does to a batch, in torch operations: equal to the bit.
 
-csrc/image/augment.h is the definition, `Records` says what is to be done.
+csrc/image/normalize/augment.h is the definition, `Records` says what is to be done.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _inside(boxes: npt.NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
 def _deviates(
     key: int, operation: int, image: npt.NDArray[Any], element: npt.NDArray[Any]
 ) -> npt.NDArray[np.float32]:
-    """Normal deviates; see csrc/image/augment.h."""
+    """Normal deviates; see csrc/image/normalize/augment.h."""
     element = element.astype(np.uint64)
     zero = np.zeros_like(element)
     words = np.stack(
@@ -119,7 +119,7 @@ def _deviates(
 
 @functools.lru_cache(maxsize=1)
 def _normal_table() -> npt.NDArray[np.float32]:
-    """csrc/image/normal_table.inc. The rounding to 2^-16 hides what mathematical libraries differ in;
+    """csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides what mathematical libraries differ in;
     a test holds the two against each other."""
     normal = statistics.NormalDist()
     entries = [round(normal.inv_cdf(0.5 + (i + 0.5) / (2 * _TABLE)) * 2**16) for i in range(_TABLE)]

@@ -27,7 +27,7 @@ constexpr size_t kJpegLayouts = 8;
 const JpegLayout* jpeg_layouts();
 
 /// The one of this sampling for which the libjpeg that is loaded passes the test too
-/// (jpeg_probe.h).
+/// (jpeg/probe.h).
 bool jpeg_layout_is_proven(int components, const JpegSampling* sampling);
 
 }  // namespace fastloader

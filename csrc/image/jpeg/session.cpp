@@ -1,4 +1,4 @@
-#include "image/jpeg_decoder_session.h"
+#include "image/jpeg/session.h"
 
 #include <cstring>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "image/augment.h"
+#include "image/normalize/augment.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/error.h"
-#include "image/augment_kernel.h"
 #include "image/dispatch.h"
+#include "image/normalize/augment_kernel.h"
 
 namespace fastloader {
 
 const int32_t kNormalTable[kNormalTableSize] = {
-#include "image/normal_table.inc"
+#include "image/normalize/normal_table.inc"
 };
 
 static_assert(sizeof(MixRecord) == 40 && sizeof(EraseBox) == 16,

@@ -1,9 +1,9 @@
-#include "image/jpeg_scans.h"
+#include "image/jpeg/scans.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "image/jpeg_decoder.h"
+#include "image/jpeg/decoder.h"
 
 namespace fastloader {
 namespace {

@@ -1,14 +1,14 @@
-#include "image/jpeg_decoder.h"
+#include "image/jpeg/decoder.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "base/error.h"
-#include "image/jpeg_decoder_session.h"
-#include "image/jpeg_probe.h"
-#include "image/jpeg_scans.h"
-#include "image/pillow_header.h"
+#include "image/jpeg/pillow_header.h"
+#include "image/jpeg/probe.h"
+#include "image/jpeg/scans.h"
+#include "image/jpeg/session.h"
 
 #include <jerror.h>  // after jpeglib.h
 

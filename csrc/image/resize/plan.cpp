@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "image/resize_kernels.h"
+#include "image/resize/kernels.h"
 
 namespace fastloader {
 namespace {

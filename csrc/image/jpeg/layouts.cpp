@@ -1,6 +1,6 @@
-#include "image/jpeg_decoder_layouts.h"
+#include "image/jpeg/layouts.h"
 
-#include "image/jpeg_probe.h"
+#include "image/jpeg/probe.h"
 
 namespace fastloader {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "image/jpeg_decoder_layouts.h"
+#include "image/jpeg/layouts.h"
 
 namespace fastloader {
 
@@ -38,7 +38,7 @@ struct JpegOptions {
   /// not (UnsupportedImage: Pillow says): whatever makes Pillow's whole decode fail makes this one
   /// fail. Costs the time of entropy-decoding the rest.
   bool check_below = false;
-  /// Takes for granted what the libjpeg that is loaded is to be tested for (jpeg_probe.h).
+  /// Takes for granted what the libjpeg that is loaded is to be tested for (jpeg/probe.h).
   bool probing = false;
 };
 

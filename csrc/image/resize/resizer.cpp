@@ -1,4 +1,4 @@
-#include "image/resize.h"
+#include "image/resize/resizer.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "image/dispatch.h"
-#include "image/resize_axis.h"
-#include "image/resize_buffer.h"
-#include "image/resize_kernels.h"
+#include "image/resize/axis.h"
+#include "image/resize/buffer.h"
+#include "image/resize/kernels.h"
 
 namespace fastloader {
 namespace {

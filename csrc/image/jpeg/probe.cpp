@@ -1,4 +1,4 @@
-#include "image/jpeg_probe.h"
+#include "image/jpeg/probe.h"
 
 #include <atomic>
 #include <csetjmp>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "image/jpeg_decoder.h"
+#include "image/jpeg/decoder.h"
 
 #include <jpeglib.h>
 

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "image/float_round.h"
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "image/resize_axis.h"
-#include "image/resize_buffer.h"
+#include "image/resize/axis.h"
+#include "image/resize/buffer.h"
 
 namespace fastloader {
 

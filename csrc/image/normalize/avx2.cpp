@@ -1,8 +1,8 @@
-#include "image/normalize_runs.h"
+#include "image/normalize/runs.h"
 
 #if defined(__x86_64__)
 
-#include "image/normalize_x86.h"
+#include "image/normalize/x86.h"
 
 #define FASTLOADER_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define FASTLOADER_AVX2_INLINE __attribute__((target("avx2,fma,f16c"), always_inline)) inline

@@ -1,4 +1,4 @@
-#include "image/resize_kernels.h"
+#include "image/resize/kernels.h"
 
 #if defined(__x86_64__)
 

@@ -1,8 +1,8 @@
-#include "image/normalize_runs.h"
+#include "image/normalize/runs.h"
 
 #if defined(__x86_64__)
 
-#include "image/normalize_x86.h"
+#include "image/normalize/x86.h"
 
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
 // GCC bug 105593: the compiler's own header is said to use uninitialised vectors.

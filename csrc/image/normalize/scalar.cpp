@@ -1,4 +1,4 @@
-#include "image/normalize_runs.h"
+#include "image/normalize/runs.h"
 
 namespace fastloader {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

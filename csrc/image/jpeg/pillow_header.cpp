@@ -1,4 +1,4 @@
-#include "image/pillow_header.h"
+#include "image/jpeg/pillow_header.h"
 
 #include <algorithm>
 #include <string_view>

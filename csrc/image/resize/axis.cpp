@@ -1,4 +1,4 @@
-#include "image/resize_axis.h"
+#include "image/resize/axis.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "image/jpeg_decoder_layouts.h"
+#include "image/jpeg/layouts.h"
 
 namespace fastloader {
 

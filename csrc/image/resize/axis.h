@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "image/resize.h"
-#include "image/resize_buffer.h"
+#include "image/resize/buffer.h"
+#include "image/resize/resizer.h"
 
 namespace fastloader {
 

@@ -65,7 +65,7 @@ __attribute__((target("ssse3"))) inline __m128i merge_part(__m128i a, __m128i b,
   return _mm_or_si128(_mm_or_si128(from_a, from_b), from_c);
 }
 
-/// The merge() that normalize_runs.h asks for.
+/// The merge() that normalize/runs.h asks for.
 template <int kChannels>
 __attribute__((target("ssse3"))) inline void merge(const uint8_t* in, size_t plane, size_t pixels,
                                                    uint8_t* out) {

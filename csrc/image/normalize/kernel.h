@@ -7,7 +7,7 @@
 
 #include "image/float_round.h"
 #include "image/host_device.h"
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 namespace fastloader {
 

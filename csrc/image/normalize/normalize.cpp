@@ -1,4 +1,4 @@
-#include "image/normalize.h"
+#include "image/normalize/normalize.h"
 
 #include <cmath>
 #include <string>

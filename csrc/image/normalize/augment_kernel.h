@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <cstring>
 
-#include "image/augment.h"
 #include "image/float_round.h"
 #include "image/host_device.h"
-#include "image/normalize_kernel.h"
+#include "image/normalize/augment.h"
+#include "image/normalize/kernel.h"
 #include "image/philox.h"
 
 namespace fastloader {
 
-// The body of the augmenting GPU kernel; see normalize_kernel.h for how it is used:
+// The body of the augmenting GPU kernel; see normalize/kernel.h for how it is used:
 //
 //   const AugmentGrid grid = make_augment_grid(spec);
 //   visit_augment_kernel(spec, [&](auto kernel) {
