@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "backend/host/host_backend.h"
@@ -28,22 +27,22 @@ constexpr std::chrono::milliseconds kSignalInterval{100};
 
 /// A prefetcher and the backend it stands on. The default backends live for ever; one made for a
 /// test lives as long as its prefetcher.
-struct Engine {
+struct PrefetcherHandle {
   std::shared_ptr<Backend> twin;
   std::unique_ptr<Prefetcher> prefetcher;
   Ticket arrived;  // of the batch that wait_arrival announced and deliver will take
 };
 
-/// Destroying an engine joins its threads; nobody may wait for the GIL meanwhile.
+/// Destroying an handle joins its threads; nobody may wait for the GIL meanwhile.
 struct DeleteWithoutGil {
-  void operator()(Engine* engine) const {
+  void operator()(PrefetcherHandle* handle) const {
     const WithoutGil unlocked;
-    engine->prefetcher.reset();
-    delete engine;
+    handle->prefetcher.reset();
+    delete handle;
   }
 };
 
-using EnginePtr = std::unique_ptr<Engine, DeleteWithoutGil>;
+using PrefetcherPtr = std::unique_ptr<PrefetcherHandle, DeleteWithoutGil>;
 
 /// Calls `attempt(deadline)` without the GIL until it answers something else than `again` or it is
 /// `until`, running Python's signal handlers in between.
@@ -62,11 +61,12 @@ Result interruptible(Result again, Attempt attempt,
   }
 }
 
-EnginePtr make_engine(const std::string& backend, int device, size_t depth, size_t max_slot_bytes,
-                      size_t most, uint64_t twin_delay_seed, uint64_t twin_fail_on_call,
-                      bool twin_unpinned, double twin_copy_seconds) {
-  // Not an EnginePtr yet: if this throws, the engine dies while the GIL is already released.
-  auto engine = std::make_unique<Engine>();
+PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t depth,
+                              size_t max_slot_bytes, size_t most, uint64_t twin_delay_seed,
+                              uint64_t twin_fail_on_call, bool twin_unpinned,
+                              double twin_copy_seconds) {
+  // Not an PrefetcherPtr yet: if this throws, the handle dies while the GIL is already released.
+  auto handle = std::make_unique<PrefetcherHandle>();
   const WithoutGil unlocked;
   Backend* chosen = nullptr;
   if (twin_delay_seed != 0 || twin_fail_on_call != 0 || twin_unpinned || twin_copy_seconds > 0) {
@@ -76,56 +76,48 @@ EnginePtr make_engine(const std::string& backend, int device, size_t depth, size
     options.fail_on_call = twin_fail_on_call;
     options.fail_pinning = twin_unpinned;
     options.copy_delay = std::chrono::microseconds(static_cast<int64_t>(twin_copy_seconds * 1e6));
-    engine->twin = std::make_shared<HostBackend>(options);
-    chosen = engine->twin.get();
+    handle->twin = std::make_shared<HostBackend>(options);
+    chosen = handle->twin.get();
   } else {
     chosen = &open_backend(backend);
   }
-  engine->prefetcher = std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes, most);
-  return EnginePtr(engine.release());
+  handle->prefetcher = std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes, most);
+  return PrefetcherPtr(handle.release());
 }
 
-bool push(Engine& engine, uint64_t epoch, const Plan& plan,
+bool push(PrefetcherHandle& handle, uint64_t epoch, const Plan& plan,
           const std::vector<uintptr_t>& addresses) {
   std::vector<const void*> leaves;
   leaves.reserve(addresses.size());
   for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
   const SharedPlan shared = plan;
   return interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
-           return engine.prefetcher->push(epoch, shared, leaves, deadline);
+           return handle.prefetcher->push(epoch, shared, leaves, deadline);
          }) == Ring::Wait::kOk;
 }
 
-std::shared_ptr<Reservation> reserve(Engine& engine, uint64_t epoch, size_t bytes) {
-  // May outlive the engine; its memory needs the backend still.
+std::shared_ptr<Reservation> reserve(PrefetcherHandle& handle, uint64_t epoch, size_t bytes) {
+  // May outlive the handle; its memory needs the backend still.
   struct Kept {
     std::shared_ptr<Backend> twin;
     std::shared_ptr<Reservation> place;
   };
   auto kept = std::make_shared<Kept>();
-  kept->twin = engine.twin;
+  kept->twin = handle.twin;
   const auto waited = interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
-    return engine.prefetcher->reserve(epoch, bytes, deadline, &kept->place);
+    return handle.prefetcher->reserve(epoch, bytes, deadline, &kept->place);
   });
   if (waited != Ring::Wait::kOk) return nullptr;
   return {kept, kept->place.get()};
 }
 
-bool commit(Reservation& place, const Plan& plan, const std::vector<uintptr_t>& addresses) {
-  std::vector<const void*> leaves;
-  leaves.reserve(addresses.size());
-  for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
-  const WithoutGil unlocked;
-  return place.commit(plan, leaves);
-}
-
-bool put(Engine& engine, uint64_t epoch, EntryKind kind) {
+bool put(PrefetcherHandle& handle, uint64_t epoch, EntryKind kind) {
   return interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
-           return engine.prefetcher->ring().put(epoch, kind, deadline);
+           return handle.prefetcher->ring().put(epoch, kind, deadline);
          }) == Ring::Wait::kOk;
 }
 
-const char* wait_arrival(Engine& engine, uint64_t epoch, double timeout) {
+const char* wait_arrival(PrefetcherHandle& handle, uint64_t epoch, double timeout) {
   auto until = Ring::Clock::time_point::max();
   if (timeout > 0 && timeout < 1e9) {
     until = Ring::Clock::now() + std::chrono::duration_cast<Ring::Clock::duration>(
@@ -134,7 +126,7 @@ const char* wait_arrival(Engine& engine, uint64_t epoch, double timeout) {
   const auto arrival = interruptible(
       Ring::Arrival::kTimeout,
       [&](Ring::Clock::time_point deadline) {
-        return engine.prefetcher->ring().wait_arrival(deadline, &engine.arrived, epoch);
+        return handle.prefetcher->ring().wait_arrival(deadline, &handle.arrived, epoch);
       },
       until);
   switch (arrival) {
@@ -153,11 +145,11 @@ const char* wait_arrival(Engine& engine, uint64_t epoch, double timeout) {
   }
 }
 
-py::list uncredited(Engine& engine, bool ahead) {
+py::list uncredited(PrefetcherHandle& handle, bool ahead) {
   std::vector<Ring::Uncredited> lacking;
   {
     const WithoutGil unlocked;
-    lacking = engine.prefetcher->ring().uncredited(ahead);
+    lacking = handle.prefetcher->ring().uncredited(ahead);
   }
   py::list result;
   for (const Ring::Uncredited& missing : lacking) {
@@ -166,22 +158,22 @@ py::list uncredited(Engine& engine, bool ahead) {
   return result;
 }
 
-void give_credit(Engine& engine, uint64_t seq, const Plan& plan,
+void give_credit(PrefetcherHandle& handle, uint64_t seq, const Plan& plan,
                  const std::vector<uintptr_t>& outputs, uintptr_t staging, uintptr_t stream) {
   std::vector<void*> addresses;
   addresses.reserve(outputs.size());
   for (const uintptr_t address : outputs) addresses.push_back(reinterpret_cast<void*>(address));
   const WithoutGil unlocked;  // a new stream costs the backend some calls, each an event to record
-  engine.prefetcher->give_credit(seq, plan, addresses, reinterpret_cast<void*>(staging), stream);
+  handle.prefetcher->give_credit(seq, plan, addresses, reinterpret_cast<void*>(staging), stream);
 }
 
-py::dict stats(Engine& engine) {
+py::dict stats(PrefetcherHandle& handle) {
   Ring::Stats stats;
   size_t depth = 0;
   {
     const WithoutGil unlocked;
-    stats = engine.prefetcher->ring().stats();
-    depth = engine.prefetcher->depth();
+    stats = handle.prefetcher->ring().stats();
+    depth = handle.prefetcher->depth();
   }
   py::dict result;
   result["depth"] = depth;
@@ -203,50 +195,10 @@ py::dict stats(Engine& engine) {
   return result;
 }
 
-using Spec = std::variant<std::monostate, NormalizeSpec, AugmentSpec>;
-
-BatchPlan make_plan(const std::vector<std::pair<size_t, Spec>>& leaves) {
-  std::vector<BatchPlan::Leaf> made;
-  for (const auto& [bytes, spec] : leaves) {
-    BatchPlan::Leaf leaf;
-    leaf.bytes = bytes;
-    if (const auto* normalize = std::get_if<NormalizeSpec>(&spec)) leaf.normalize = *normalize;
-    if (const auto* augment = std::get_if<AugmentSpec>(&spec)) leaf.augment = *augment;
-    made.push_back(leaf);
-  }
-  return BatchPlan(std::move(made));
-}
-
 }  // namespace
 
 void register_prefetcher(py::module_& module) {
-  py::class_<BatchPlan, Plan>(module, "BatchPlan",
-                              "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec, "
-                              "AugmentSpec or None) each. With an AugmentSpec the last leaf holds "
-                              "its records and has no output.")
-      .def(py::init(&make_plan), py::arg("leaves"))
-      .def_property_readonly("packed_bytes", &BatchPlan::packed_bytes)
-      .def_property_readonly("needs_staging", &BatchPlan::needs_staging);
-
-  py::class_<Reservation, std::shared_ptr<Reservation>>(
-      module, "Reservation",
-      "A slot of the ring that somebody writes into. Dropped without a commit, it is given back.")
-      .def("commit", &commit, py::arg("plan"), py::arg("addresses"),
-           "Hands the slot over; leaves that lie at their place in it are not copied. False: the "
-           "epoch is over.")
-      .def(
-          "commit_error",
-          [](Reservation& place) {
-            const WithoutGil unlocked;
-            return place.commit(EntryKind::kError);
-          },
-          "The same with an error in the batch's place.")
-      .def_property_readonly(
-          "address",
-          [](const Reservation& place) { return reinterpret_cast<uintptr_t>(place.data()); },
-          "Where the slot's memory begins; it may be written until the commit.");
-
-  py::class_<Engine, EnginePtr>(
+  py::class_<PrefetcherHandle, PrefetcherPtr>(
       module, "Prefetcher",
       "Ring, prefetch thread and reaper on one device. Addresses are plain integers: of host "
       "memory "
@@ -254,17 +206,17 @@ void register_prefetcher(py::module_& module) {
       "alive "
       "until the batch has been delivered or the epoch cancelled). `stream` is the handle of the "
       "consumer's current stream; 0 is the legacy default stream.")
-      .def(py::init(&make_engine), py::kw_only(), py::arg("backend"), py::arg("device"),
+      .def(py::init(&make_prefetcher), py::kw_only(), py::arg("backend"), py::arg("device"),
            py::arg("depth"), py::arg("max_slot_bytes"), py::arg("most") = 0,
            py::arg("twin_delay_seed") = 0, py::arg("twin_fail_on_call") = 0,
            py::arg("twin_unpinned") = false, py::arg("twin_copy_seconds") = 0.0)
       .def(
           "open_epoch",
-          [](Engine& engine) {
+          [](PrefetcherHandle& handle) {
             Ring::Epoch epoch;
             {
               const WithoutGil unlocked;
-              epoch = engine.prefetcher->ring().open_epoch();
+              epoch = handle.prefetcher->ring().open_epoch();
             }
             return py::make_tuple(epoch.number, epoch.first_seq);
           },
@@ -277,11 +229,15 @@ void register_prefetcher(py::module_& module) {
            "they were reserved. None: the epoch is over.")
       .def(
           "put_error",
-          [](Engine& engine, uint64_t epoch) { return put(engine, epoch, EntryKind::kError); },
+          [](PrefetcherHandle& handle, uint64_t epoch) {
+            return put(handle, epoch, EntryKind::kError);
+          },
           py::arg("epoch"))
       .def(
           "put_end",
-          [](Engine& engine, uint64_t epoch) { return put(engine, epoch, EntryKind::kEnd); },
+          [](PrefetcherHandle& handle, uint64_t epoch) {
+            return put(handle, epoch, EntryKind::kEnd);
+          },
           py::arg("epoch"))
       .def("uncredited", &uncredited, py::arg("ahead"),
            "[(sequence number, whether the batch is in the ring already)] of batches that lack "
@@ -294,62 +250,62 @@ void register_prefetcher(py::module_& module) {
           "`timeout` seconds unless that is 0, 'timeout'; looks for signals every 100 ms.")
       .def(
           "deliver",
-          [](Engine& engine, uintptr_t stream) {
+          [](PrefetcherHandle& handle, uintptr_t stream) {
             const WithoutGil unlocked;
-            engine.prefetcher->deliver(engine.arrived, stream);
+            handle.prefetcher->deliver(handle.arrived, stream);
           },
           py::arg("stream"))
       .def(
           "skip",
-          [](Engine& engine) {
+          [](PrefetcherHandle& handle) {
             const WithoutGil unlocked;
-            engine.prefetcher->ring().delivered();
+            handle.prefetcher->ring().delivered();
           },
           "Moves on from an 'error'.")
       .def(
           "cancel",
-          [](Engine& engine, const std::vector<uintptr_t>& streams) {
+          [](PrefetcherHandle& handle, const std::vector<uintptr_t>& streams) {
             const WithoutGil unlocked;
-            engine.prefetcher->cancel(streams);
+            handle.prefetcher->cancel(streams);
           },
           py::arg("streams"),
           "Ends the epoch; the streams, those of the credits, wait for what is under way.")
       .def(
           "deepen",
-          [](Engine& engine, size_t depth) {
+          [](PrefetcherHandle& handle, size_t depth) {
             const WithoutGil unlocked;
-            engine.prefetcher->ring().deepen(depth);
+            handle.prefetcher->ring().deepen(depth);
           },
           py::arg("depth"), "More slots from now on, up to `most`; never fewer.")
       .def(
           "lower",
-          [](Engine& engine, size_t depth) {
+          [](PrefetcherHandle& handle, size_t depth) {
             const WithoutGil unlocked;
-            engine.prefetcher->ring().lower(depth);
+            handle.prefetcher->ring().lower(depth);
           },
           py::arg("depth"), "Fewer slots and credits from now on; never more.")
       .def(
           "progress",
-          [](Engine& engine) {
+          [](PrefetcherHandle& handle) {
             Ring::Progress progress;
             {
               const WithoutGil unlocked;
-              progress = engine.prefetcher->ring().progress();
+              progress = handle.prefetcher->ring().progress();
             }
             return py::make_tuple(progress.delivered, progress.filled);
           },
           "Sequence numbers of the batch to be delivered next, and of the one to be put next.")
       .def(
           "ready_last",
-          [](Engine& engine) {
+          [](PrefetcherHandle& handle) {
             const WithoutGil unlocked;
-            return engine.prefetcher->ring().stats().ready_last;
+            return handle.prefetcher->ring().stats().ready_last;
           },
           "Batches on the device, or on their way, when the consumer came for its last one.")
       .def("close",
-           [](Engine& engine) {
+           [](PrefetcherHandle& handle) {
              const WithoutGil unlocked;
-             engine.prefetcher->close();
+             handle.prefetcher->close();
            })
       .def("stats", &stats);
 }

@@ -5,11 +5,15 @@ PYBIND11_MODULE(_native, module) {
   module.doc() = "Native engine of fastloader. Private: use the names in `fastloader`.";
   module.attr("__version__") = FASTLOADER_VERSION;
   bindings::register_errors(module);
-  bindings::register_image(module);
+  bindings::register_normalize(module);
+  bindings::register_jpeg_scans(module);
   bindings::register_image_stages(module);
   bindings::register_device_stages(module);
   bindings::register_buffer_pool(module);
+  bindings::register_batch_plan(module);
   bindings::register_prefetcher(module);
+  bindings::register_sources(module);
+  bindings::register_image_job(module);
   bindings::register_decode_pool(module);
   bindings::register_gather(module);
   bindings::register_worker_ring(module);

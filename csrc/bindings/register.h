@@ -11,12 +11,16 @@ namespace fastloader::bindings {
 pybind11::str path_text(const std::string& text);
 
 void register_errors(pybind11::module_& module);
-void register_image(pybind11::module_& module);
+void register_normalize(pybind11::module_& module);
+void register_jpeg_scans(pybind11::module_& module);
 void register_image_stages(pybind11::module_& module);
 void register_device_stages(pybind11::module_& module);
 void register_buffer_pool(pybind11::module_& module);
+void register_batch_plan(pybind11::module_& module);
 void register_prefetcher(pybind11::module_& module);
 void register_gather(pybind11::module_& module);
+void register_sources(pybind11::module_& module);
+void register_image_job(pybind11::module_& module);
 void register_decode_pool(pybind11::module_& module);
 void register_worker_ring(pybind11::module_& module);
 void register_trace(pybind11::module_& module);

@@ -3,14 +3,12 @@
 #include <array>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "base/error.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
 #include "image/dispatch.h"
-#include "image/jpeg/scans.h"
 #include "image/normalize/augment.h"
 #include "image/normalize/normalize.h"
 
@@ -74,21 +72,9 @@ AugmentSpec make_augment_spec(const NormalizeSpec& normalize, size_t in_batch, s
   return spec;
 }
 
-/// (width, height, scans)
-std::tuple<uint32_t, uint32_t, uint64_t> jpeg_scans(const py::buffer& data) {
-  const py::buffer_info bytes = data.request();
-  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1)) {
-    throw InvalidArgument("jpeg_scans() takes bytes without gaps");
-  }
-  const WithoutGil unlocked;
-  const JpegScans found =
-      count_jpeg_scans(static_cast<const uint8_t*>(bytes.ptr), static_cast<size_t>(bytes.size));
-  return {found.width, found.height, found.scans};
-}
-
 }  // namespace
 
-void register_image(py::module_& module) {
+void register_normalize(py::module_& module) {
   py::class_<NormalizeSpec>(module, "NormalizeSpec",
                             "uint8 batch -> float batch; y = fma(x, scale[c], bias[c]) in float32, "
                             "rounded once. `nchw` is the shape torch shows; the flags say how the "
@@ -105,8 +91,6 @@ void register_image(py::module_& module) {
            py::arg("max_boxes"), py::arg("fill"), py::arg("blend_bytes"))
       .def_property_readonly("record_bytes", &AugmentSpec::record_bytes);
 
-  module.def("jpeg_scans", &jpeg_scans, py::arg("data"),
-             "(width, height, scans) of a JPEG, from its markers; (0, 0, 0) of anything else.");
   module.def(
       "active_isa", &active_isa_name,
       "Name of the instruction set in use. Raises ValueError when FASTLOADER_FORCE_ISA names "

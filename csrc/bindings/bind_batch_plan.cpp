@@ -1,0 +1,73 @@
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "bindings/gil.h"
+#include "bindings/register.h"
+#include "pipeline/batch_plan.h"
+#include "pipeline/reservation.h"
+
+namespace py = pybind11;
+
+namespace fastloader::bindings {
+namespace {
+
+using Plan = std::shared_ptr<BatchPlan>;
+
+bool commit(Reservation& place, const Plan& plan, const std::vector<uintptr_t>& addresses) {
+  std::vector<const void*> leaves;
+  leaves.reserve(addresses.size());
+  for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
+  const WithoutGil unlocked;
+  return place.commit(plan, leaves);
+}
+
+using Spec = std::variant<std::monostate, NormalizeSpec, AugmentSpec>;
+
+BatchPlan make_plan(const std::vector<std::pair<size_t, Spec>>& leaves) {
+  std::vector<BatchPlan::Leaf> made;
+  for (const auto& [bytes, spec] : leaves) {
+    BatchPlan::Leaf leaf;
+    leaf.bytes = bytes;
+    if (const auto* normalize = std::get_if<NormalizeSpec>(&spec)) leaf.normalize = *normalize;
+    if (const auto* augment = std::get_if<AugmentSpec>(&spec)) leaf.augment = *augment;
+    made.push_back(leaf);
+  }
+  return BatchPlan(std::move(made));
+}
+
+}  // namespace
+
+void register_batch_plan(py::module_& module) {
+  py::class_<BatchPlan, Plan>(module, "BatchPlan",
+                              "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec, "
+                              "AugmentSpec or None) each. With an AugmentSpec the last leaf holds "
+                              "its records and has no output.")
+      .def(py::init(&make_plan), py::arg("leaves"))
+      .def_property_readonly("packed_bytes", &BatchPlan::packed_bytes)
+      .def_property_readonly("needs_staging", &BatchPlan::needs_staging);
+
+  py::class_<Reservation, std::shared_ptr<Reservation>>(
+      module, "Reservation",
+      "A slot of the ring that somebody writes into. Dropped without a commit, it is given back.")
+      .def("commit", &commit, py::arg("plan"), py::arg("addresses"),
+           "Hands the slot over; leaves that lie at their place in it are not copied. False: the "
+           "epoch is over.")
+      .def(
+          "commit_error",
+          [](Reservation& place) {
+            const WithoutGil unlocked;
+            return place.commit(EntryKind::kError);
+          },
+          "The same with an error in the batch's place.")
+      .def_property_readonly(
+          "address",
+          [](const Reservation& place) { return reinterpret_cast<uintptr_t>(place.data()); },
+          "Where the slot's memory begins; it may be written until the commit.");
+}
+
+}  // namespace fastloader::bindings

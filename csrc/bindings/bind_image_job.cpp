@@ -1,0 +1,166 @@
+#include <pybind11/stl.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "bindings/gil.h"
+#include "bindings/own_decoder.h"
+#include "bindings/register.h"
+#include "image/jpeg/scans.h"
+#include "pipeline/decode_pool.h"
+
+namespace py = pybind11;
+
+namespace fastloader::bindings {
+namespace {
+
+using Job = std::shared_ptr<ImageJob>;
+
+ImageSize to_size(const std::pair<size_t, size_t>& size) { return {size.first, size.second}; }
+
+ImageTransform make_transform(const std::optional<std::array<double, 4>>& random_crop,
+                              const std::optional<size_t>& shorter,
+                              const std::optional<size_t>& max_size,
+                              const std::optional<std::pair<size_t, size_t>>& exact,
+                              const std::optional<std::pair<size_t, size_t>>& cover,
+                              const std::optional<std::pair<size_t, size_t>>& fit,
+                              const std::optional<std::pair<size_t, size_t>>& center_crop,
+                              const std::array<uint8_t, 3>& fill, double horizontal_flip,
+                              double vertical_flip, const std::string& filter,
+                              const std::string& pass_order) {
+  ImageTransform transform;
+  if (random_crop) {
+    const auto& [low, high, thin, wide] = *random_crop;
+    transform.random_crop = CropRange{low, high, thin, wide};
+  }
+  if (shorter) {
+    transform.scale = ImageTransform::Scale::kShorter;
+    transform.shorter = *shorter;
+    transform.max_size = max_size;
+  }
+  if (exact) {
+    transform.scale = ImageTransform::Scale::kExact;
+    transform.exact = to_size(*exact);
+  }
+  if (cover) {
+    transform.scale = ImageTransform::Scale::kCover;
+    transform.exact = to_size(*cover);
+  }
+  if (fit) {
+    transform.scale = ImageTransform::Scale::kFit;
+    transform.exact = to_size(*fit);
+  }
+  if (center_crop) transform.center_crop = to_size(*center_crop);
+  transform.fill = fill;
+  transform.horizontal_flip = horizontal_flip;
+  transform.vertical_flip = vertical_flip;
+  if (filter == "bilinear") {
+    transform.filter = ResizeFilter::kBilinear;
+  } else if (filter == "bicubic") {
+    transform.filter = ResizeFilter::kBicubic;
+  } else if (filter == "random") {
+    transform.random_filter = true;
+  } else {
+    throw InvalidArgument("interpolation " + filter + "; bilinear, bicubic and random are native");
+  }
+  if (pass_order == "pillow13") {
+    transform.order = ResizeOrder::kPillow13;
+  } else if (pass_order == "pillow12.2") {
+    transform.order = ResizeOrder::kPillow12_2;
+  } else if (pass_order == "horizontal first") {
+    transform.order = ResizeOrder::kHorizontalFirst;
+  } else {
+    throw InvalidArgument("pass_order " + pass_order +
+                          "; pillow13, pillow12.2 and horizontal first are known");
+  }
+  validate(transform);
+  return transform;
+}
+
+Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
+             const std::optional<NormalizeSpec>& normalize, const std::string& decode,
+             bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels) {
+  auto job = std::make_shared<ImageJob>();
+  job->source = std::move(source);
+  job->transform = transform;
+  if (decode == "whole") {
+    job->jpeg.check_below = true;
+  } else if (decode == "fast") {
+    job->approximate = true;
+  } else if (decode != "exact") {
+    throw InvalidArgument("decode=" + decode + "; exact, whole and fast are known");
+  }
+  job->jpeg.truncated = pad_truncated ? Truncated::kPad : Truncated::kError;
+  job->jpeg.pixel_limit = pixel_limit;
+  job->jpeg.work_limit = most_jpeg_work(pixel_limit);
+  job->large_pixels = large_pixels;
+  job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
+  if (normalize) {
+    job->output = ImageJob::Output::kNormalized;
+    job->normalize = *normalize;
+  }
+  validate(*job);
+  return job;
+}
+
+py::dict to_dict(const SampleGeometry& found) {
+  py::dict result;
+  result["box"] = py::make_tuple(found.box.left, found.box.top, found.box.width, found.box.height);
+  result["hflip"] = found.horizontal_flip;
+  result["vflip"] = found.vertical_flip;
+  result["interpolation"] = found.filter == ResizeFilter::kBicubic ? "bicubic" : "bilinear";
+  return result;
+}
+
+py::dict geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
+  SampleGeometry found;
+  {
+    const WithoutGil unlocked;
+    found = own_decoder().geometry(job, index, seed);
+  }
+  return to_dict(found);
+}
+
+}  // namespace
+
+void register_image_job(py::module_& module) {
+  py::class_<ImageTransform>(module, "ImageTransform",
+                             "random crop (scale and ratio ranges), resize (`shorter`, `exact`, "
+                             "`cover` or `fit`), centre crop, flips. Sizes are (height, width).")
+      .def(py::init(&make_transform), py::kw_only(), py::arg("random_crop") = py::none(),
+           py::arg("shorter") = py::none(), py::arg("max_size") = py::none(),
+           py::arg("exact") = py::none(), py::arg("cover") = py::none(),
+           py::arg("fit") = py::none(), py::arg("center_crop") = py::none(),
+           py::arg("fill") = std::array<uint8_t, 3>{}, py::arg("horizontal_flip") = 0.0,
+           py::arg("vertical_flip") = 0.0, py::arg("filter") = "bilinear",
+           py::arg("pass_order") = "pillow13")
+      .def(
+          "geometry",
+          [](const ImageTransform& transform, size_t height, size_t width, uint64_t index,
+             uint64_t seed) {
+            return to_dict(draw_geometry(transform, ImageSize{height, width}, seed, index));
+          },
+          py::kw_only(), py::arg("height"), py::arg("width"), py::arg("index"), py::arg("seed"),
+          "What becomes of a picture of that size: box (left, top, width, height), hflip, vflip, "
+          "interpolation.")
+      .def_property_readonly("output", [](const ImageTransform& transform) {
+        const ImageSize size = *transform.output();
+        return py::make_tuple(size.height, size.width);
+      });
+
+  py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
+      .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
+           py::arg("planar"), py::arg("normalize") = py::none(), py::arg("decode") = "exact",
+           py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
+           py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())
+      .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
+      .def("geometry", &geometry, py::arg("index"), py::arg("seed"),
+           "The box (left, top, width, height), flips and interpolation of a sample, from its "
+           "header.");
+}
+
+}  // namespace fastloader::bindings

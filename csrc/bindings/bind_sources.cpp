@@ -1,0 +1,81 @@
+#include <pybind11/stl.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "bindings/register.h"
+#include "source/delayed_source.h"
+#include "source/folder_source.h"
+#include "source/memory_source.h"
+
+namespace py = pybind11;
+
+namespace fastloader::bindings {
+namespace {
+
+using Bytes = py::buffer;
+
+std::shared_ptr<FolderSource> make_folder(const Bytes& paths, const Bytes& ends) {
+  const py::buffer_info text = paths.request();
+  const py::buffer_info numbers = ends.request();
+  if (text.itemsize != 1 || numbers.itemsize != 8 || text.ndim != 1 || numbers.ndim != 1 ||
+      (text.size > 1 && text.strides[0] != 1) || (numbers.size > 1 && numbers.strides[0] != 8)) {
+    throw InvalidArgument(
+        "a folder source takes bytes and one 64-bit end per file, both without gaps");
+  }
+  return std::make_shared<FolderSource>(
+      static_cast<const char*>(text.ptr), static_cast<uint64_t>(text.size),
+      static_cast<const uint64_t*>(numbers.ptr), static_cast<uint64_t>(numbers.size));
+}
+
+/// The numbers of a one-dimensional array of 64-bit integers, which the caller keeps alive.
+const uint64_t* numbers_of(const py::buffer_info& array) {
+  if (array.itemsize != 8 || array.ndim != 1 || (array.size > 1 && array.strides[0] != 8)) {
+    throw InvalidArgument("a memory source takes contiguous arrays of 64-bit numbers");
+  }
+  return static_cast<const uint64_t*>(array.ptr);
+}
+
+std::shared_ptr<MemorySource> make_memory(const Bytes& addresses, const Bytes& sizes) {
+  const py::buffer_info where = addresses.request();
+  const py::buffer_info size = sizes.request();
+  if (where.size != size.size) throw InvalidArgument("as many sizes as addresses are needed");
+  return std::make_shared<MemorySource>(numbers_of(where), numbers_of(size),
+                                        static_cast<uint64_t>(where.size));
+}
+
+}  // namespace
+
+void register_sources(py::module_& module) {
+  py::class_<Source, std::shared_ptr<Source>>(module, "Source", "Where encoded pictures lie.")
+      .def("__len__", &Source::size)
+      .def(
+          "name",
+          [](const Source& source, uint64_t index) { return path_text(source.name(index)); },
+          py::arg("index"));
+
+  py::class_<MemorySource, Source, std::shared_ptr<MemorySource>>(
+      module, "MemorySource",
+      "Samples that lie in memory: `sizes[i]` bytes at `addresses[i]`, uint64 arrays that may be "
+      "filled in later. Whoever makes it keeps the samples where they are.")
+      .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>());
+
+  py::class_<DelayedSource, Source, std::shared_ptr<DelayedSource>>(
+      module, "DelayedSource", "Another source on a slow disk, for tests.")
+      .def(py::init([](std::shared_ptr<Source> source, double seconds) {
+             return std::make_shared<DelayedSource>(
+                 std::move(source), std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)));
+           }),
+           py::arg("source"), py::arg("seconds"), py::keep_alive<1, 2>());
+
+  py::class_<FolderSource, Source, std::shared_ptr<FolderSource>>(
+      module, "FolderSource", "Files whose paths lie one after the other in `paths`.")
+      .def(py::init(&make_folder), py::arg("paths"), py::arg("ends"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>());
+}
+
+}  // namespace fastloader::bindings
