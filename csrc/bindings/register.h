@@ -22,7 +22,7 @@ void register_gather(pybind11::module_& module);
 void register_sources(pybind11::module_& module);
 void register_image_job(pybind11::module_& module);
 void register_decode_pool(pybind11::module_& module);
-void register_worker_ring(pybind11::module_& module);
+void register_shared_slots(pybind11::module_& module);
 void register_trace(pybind11::module_& module);
 void register_build_info(pybind11::module_& module);
 

@@ -30,9 +30,9 @@ LATE = {
             pool.bytes(1 << 26)
             pool.stats()
     """,
-    "worker ring": """
-        ring = _native.WorkerRing(workers=1, slots_per_worker=1, slot_bytes=1 << 24)
-        slots = ring.in_child()
+    "shared slots": """
+        table = _native.SharedSlotTable(workers=1, slots_per_worker=1, slot_bytes=1 << 24)
+        slots = table.in_child()
         source = ctypes.create_string_buffer(1 << 24)
         lock = threading.Lock()
         def call():

@@ -38,7 +38,7 @@ class Ring:
     def __init__(self, native: Any, workers: int, slots_per_worker: int, counts: RingCounts):
         slots = workers * slots_per_worker
         # Sparse: what no batch touches costs nothing.
-        self.native = native.WorkerRing(
+        self.native = native.SharedSlotTable(
             workers=workers,
             slots_per_worker=slots_per_worker,
             slot_bytes=max(1 << 20, memory_limit() // 2 // slots),

@@ -1,7 +1,7 @@
 // Slots that worker processes fill: who may write to one, when it is free again, and what a fork
 // changes about that. "Workers" are threads of control in this process or forked children.
 
-#include "pipeline/worker_ring.h"
+#include "pipeline/shared_slot_table.h"
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -32,16 +32,18 @@
 namespace fastloader::testing {
 namespace {
 
-using Lease = WorkerRing::Lease;
+using Lease = SharedSlotTable::Lease;
 
 constexpr size_t kMega = size_t{1} << 20;
 const std::optional<size_t> kNone;
 
-std::shared_ptr<WorkerRing> two_by_three() { return WorkerRing::create(2, 3, 64 * kMega); }
+std::shared_ptr<SharedSlotTable> two_by_three() {
+  return SharedSlotTable::create(2, 3, 64 * kMega);
+}
 
-/// Memory behind the ring, as the system counts it, header included.
+/// Memory behind the table, as the system counts it, header included.
 size_t resident(int fd) {
-  struct stat status{};
+  struct stat status {};
   EXPECT(fstat(fd, &status) == 0);
   return static_cast<size_t>(status.st_blocks) * 512;
 }
@@ -62,62 +64,62 @@ void forbid_forks() {
 }
 
 TEST(the_lowest_free_slot_of_the_worker_is_taken) {
-  const auto ring = two_by_three();
-  EXPECT_EQ(ring->workers(), size_t{2});
-  for (size_t i = 0; i < 3; ++i) EXPECT(ring->take(1) == 3 + i);
-  EXPECT(ring->take(1) == kNone);
-  EXPECT(ring->take(0) == size_t{0});
-  std::shared_ptr<Lease> lease = ring->receive(4);
-  EXPECT(ring->take(1) == kNone);
+  const auto table = two_by_three();
+  EXPECT_EQ(table->workers(), size_t{2});
+  for (size_t i = 0; i < 3; ++i) EXPECT(table->take(1) == 3 + i);
+  EXPECT(table->take(1) == kNone);
+  EXPECT(table->take(0) == size_t{0});
+  std::shared_ptr<Lease> lease = table->receive(4);
+  EXPECT(table->take(1) == kNone);
   lease.reset();
-  EXPECT(ring->take(1) == size_t{4});
-  EXPECT_THROW(ring->take(2), InvalidArgument, "worker 2 of 2");
+  EXPECT(table->take(1) == size_t{4});
+  EXPECT_THROW(table->take(2), InvalidArgument, "worker 2 of 2");
 }
 
 TEST(a_slot_is_received_once_and_only_from_a_worker) {
-  const auto ring = two_by_three();
-  EXPECT_THROW(ring->receive(0), Error, "no worker has it");
-  EXPECT_THROW(ring->receive(6), Error, "slot 6");
-  EXPECT(ring->take(0) == size_t{0});
-  const auto lease = ring->receive(0);
-  EXPECT_THROW(ring->receive(0), Error, "no worker has it");
-  EXPECT_EQ(ring->slots_held(), size_t{1});
+  const auto table = two_by_three();
+  EXPECT_THROW(table->receive(0), Error, "no worker has it");
+  EXPECT_THROW(table->receive(6), Error, "slot 6");
+  EXPECT(table->take(0) == size_t{0});
+  const auto lease = table->receive(0);
+  EXPECT_THROW(table->receive(0), Error, "no worker has it");
+  EXPECT_EQ(table->slots_held(), size_t{1});
   EXPECT_THROW(lease->at(64 * kMega - 7, 8), InvalidArgument, "no 8 bytes");
   EXPECT_THROW(lease->at(8, SIZE_MAX), InvalidArgument, "in slot 0 of 6");
   EXPECT(lease->at(64 * kMega, 0) != nullptr);
 }
 
 TEST(reclaim_frees_what_was_with_workers_and_nothing_else) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  EXPECT(ring->take(0) == size_t{1});
-  const auto lease = ring->receive(1);
-  ring->reclaim();
-  EXPECT(ring->take(0) == size_t{0});
-  EXPECT(ring->take(0) == size_t{2});
-  EXPECT(ring->take(0) == kNone);
+  const auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  EXPECT(table->take(0) == size_t{1});
+  const auto lease = table->receive(1);
+  table->reclaim();
+  EXPECT(table->take(0) == size_t{0});
+  EXPECT(table->take(0) == size_t{2});
+  EXPECT(table->take(0) == kNone);
 }
 
-TEST(a_lease_outlives_the_ring) {
-  auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  std::memset(ring->memory()->at(0, 0, 100), 7, 100);
-  const std::weak_ptr<WorkerRing> watched = ring;
-  auto lease = ring->receive(0);
-  ring.reset();
+TEST(a_lease_outlives_the_table) {
+  auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  std::memset(table->memory()->at(0, 0, 100), 7, 100);
+  const std::weak_ptr<SharedSlotTable> watched = table;
+  auto lease = table->receive(0);
+  table.reset();
   EXPECT_EQ(static_cast<int>(*lease->at(99, 1)), 7);
   std::thread([&] { lease.reset(); }).join();
   EXPECT(watched.expired());
 }
 
 TEST(the_reads_of_an_old_batch_are_over_when_its_slot_is_taken) {
-  const auto ring = WorkerRing::create(1, 2, kMega);
+  const auto table = SharedSlotTable::create(1, 2, kMega);
   for (int i = 0; i < 200; ++i) {
-    const size_t slot = ring->take(0).value();
-    std::memset(ring->memory()->at(slot, 0, 1000), i, 1000);  // ThreadSanitizer watches these
+    const size_t slot = table->take(0).value();
+    std::memset(table->memory()->at(slot, 0, 1000), i, 1000);  // ThreadSanitizer watches these
     std::vector<std::thread> readers;
     std::atomic<int> wrong{0};
-    auto lease = ring->receive(slot);
+    auto lease = table->receive(slot);
     for (int reader = 0; reader < 2; ++reader) {
       readers.emplace_back([lease, i, &wrong]() mutable {
         const std::byte* data = lease->at(0, 1000);
@@ -127,51 +129,51 @@ TEST(the_reads_of_an_old_batch_are_over_when_its_slot_is_taken) {
     }
     lease.reset();
     std::optional<size_t> again;
-    while (!(again = ring->take(0)) || *again != slot) {
-      if (again) ring->reclaim();
+    while (!(again = table->take(0)) || *again != slot) {
+      if (again) table->reclaim();
       std::this_thread::yield();
     }
-    std::memset(ring->memory()->at(slot, 0, 1000), 255, 1000);
-    ring->reclaim();
+    std::memset(table->memory()->at(slot, 0, 1000), 255, 1000);
+    table->reclaim();
     for (std::thread& each : readers) each.join();
     EXPECT_EQ(wrong.load(), 0);
   }
 }
 
 TEST(a_slot_that_a_child_may_see_is_not_free_while_it_lives) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  EXPECT(ring->take(0) == size_t{1});
-  auto seen = ring->receive(0);
+  const auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  EXPECT(table->take(0) == size_t{1});
+  auto seen = table->receive(0);
   Child child(kNothing);
-  auto unseen = ring->receive(1);
+  auto unseen = table->receive(1);
   seen.reset();
   unseen.reset();
-  EXPECT(ring->take(0) == size_t{1});
-  EXPECT(ring->take(0) == size_t{2});
-  EXPECT(ring->take(0) == kNone);
+  EXPECT(table->take(0) == size_t{1});
+  EXPECT(table->take(0) == size_t{2});
+  EXPECT(table->take(0) == kNone);
   child.let_go();  // not waited for: its memory is gone all the same
-  EXPECT(ring->take(0) == size_t{0});
+  EXPECT(table->take(0) == size_t{0});
 }
 
 TEST(every_child_that_may_see_a_slot_counts) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  auto lease = ring->receive(0);
+  const auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  auto lease = table->receive(0);
   Child first(kNothing);
   Child second(kNothing);
   lease.reset();
   Child later(kNothing);  // forked after the last tensor had died
   first.end();
-  EXPECT(ring->take(0) == size_t{1});
+  EXPECT(table->take(0) == size_t{1});
   second.end();
-  EXPECT(ring->take(0) == size_t{0});
+  EXPECT(table->take(0) == size_t{0});
 }
 
 TEST(a_grandchild_may_see_it_after_the_child) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  auto lease = ring->receive(0);
+  const auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  auto lease = table->receive(0);
   Pipe end;  // open at the grandchild's side for as long as that lives
   Pipe go;
   Child child([&] {
@@ -187,16 +189,16 @@ TEST(a_grandchild_may_see_it_after_the_child) {
   close(end.write_end());
   lease.reset();
   child.end();
-  EXPECT(ring->take(0) == size_t{1});
+  EXPECT(table->take(0) == size_t{1});
   close(go.write_end());
   end.read_to_end();
-  EXPECT(ring->take(0) == size_t{0});
+  EXPECT(table->take(0) == size_t{0});
 }
 
 TEST(a_child_that_calls_exec_sees_nothing_any_more) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  auto lease = ring->receive(0);
+  const auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  auto lease = table->receive(0);
   Pipe called;
   std::fflush(nullptr);
   const pid_t child = fork();
@@ -208,7 +210,7 @@ TEST(a_child_that_calls_exec_sees_nothing_any_more) {
   close(called.write_end());
   called.read_to_end();
   lease.reset();
-  const bool free_again = ring->take(0) == size_t{0};
+  const bool free_again = table->take(0) == size_t{0};
   const bool alive = kill(child, SIGKILL) == 0;
   int status = 0;
   EXPECT(waitpid(child, &status, 0) == child);
@@ -217,9 +219,9 @@ TEST(a_child_that_calls_exec_sees_nothing_any_more) {
 }
 
 TEST(a_fork_that_fails_keeps_no_slot) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  auto lease = ring->receive(0);
+  const auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  auto lease = table->receive(0);
   const ChildEnd end = in_forked_child([&] {
     const auto own = two_by_three();
     EXPECT(own->take(0) == size_t{0});
@@ -235,10 +237,10 @@ TEST(a_fork_that_fails_keeps_no_slot) {
   EXPECT_EQ(end.exit_code, 0);
 }
 
-TEST(a_child_frees_nothing_and_its_own_ring_knows_its_own_children) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(0) == size_t{0});
-  auto lease = ring->receive(0);
+TEST(a_child_frees_nothing_and_its_own_table_knows_its_own_children) {
+  const auto table = two_by_three();
+  EXPECT(table->take(0) == size_t{0});
+  auto lease = table->receive(0);
   std::memset(lease->at(0, 4096), 9, 4096);
   const ChildEnd end = in_forked_child([&] {
     const auto own = two_by_three();
@@ -254,37 +256,37 @@ TEST(a_child_frees_nothing_and_its_own_ring_knows_its_own_children) {
   });
   EXPECT_EQ(end.exit_code, 0);
   EXPECT_EQ(static_cast<int>(*lease->at(4095, 1)), 9);
-  EXPECT_EQ(ring->slots_held(), size_t{1});
+  EXPECT_EQ(table->slots_held(), size_t{1});
 }
 
 TEST(entries_of_children_that_have_ended_are_used_again) {
-  const auto ring = two_by_three();
+  const auto table = two_by_three();
   for (int i = 0; i < 1100; ++i) {
     EXPECT_EQ(in_forked_child([] {}).exit_code, 0);
   }
-  EXPECT(ring->take(0) == size_t{0});
-  ring->receive(0).reset();
-  EXPECT(ring->take(0) == size_t{0});
-  auto lease = ring->receive(0);
+  EXPECT(table->take(0) == size_t{0});
+  table->receive(0).reset();
+  EXPECT(table->take(0) == size_t{0});
+  auto lease = table->receive(0);
   Child child(kNothing);
   lease.reset();
-  EXPECT(ring->take(0) == size_t{1});
+  EXPECT(table->take(0) == size_t{1});
 }
 
 TEST(a_worker_writes_and_the_consumer_reads) {
-  const auto ring = two_by_three();
-  EXPECT(ring->take(1) == size_t{3});
+  const auto table = two_by_three();
+  EXPECT(table->take(1) == size_t{3});
   const ChildEnd forked = in_forked_child([&] {
-    const auto slots = WorkerSlots::create(ring->memory());
+    const auto slots = WorkerSlots::create(table->memory());
     EXPECT(slots->begin(3));
     EXPECT(slots->place(3, 100) == size_t{0});
     std::memset(slots->memory().at(3, 0, 100), 5, 100);
   });
   EXPECT_EQ(forked.exit_code, 0);
-  auto lease = ring->receive(3);
+  auto lease = table->receive(3);
   EXPECT_EQ(static_cast<int>(*lease->at(99, 1)), 5);
   // A process that did not inherit the mapping has the descriptor instead.
-  SlotMemory attached(dup(ring->memory()->fd()), 6, 64 * kMega);
+  SlotMemory attached(dup(table->memory()->fd()), 6, 64 * kMega);
   EXPECT(attached.at(3, 0, 1) != lease->at(0, 1));
   EXPECT_EQ(static_cast<int>(*attached.at(3, 99, 1)), 5);
   EXPECT_EQ(attached.fd(), -1);
@@ -320,45 +322,45 @@ TEST(what_samples_had_needed_is_written_over_and_what_is_in_the_batch_is_not) {
 }
 
 TEST(an_unusually_large_batch_gives_its_memory_back) {
-  const auto ring = WorkerRing::create(1, 1, 64 * kMega);
-  const auto slots = WorkerSlots::create(ring->memory());
-  const int fd = ring->memory()->fd();
+  const auto table = SharedSlotTable::create(1, 1, 64 * kMega);
+  const auto slots = WorkerSlots::create(table->memory());
+  const int fd = table->memory()->fd();
   const auto batch = [&](size_t bytes) {
-    EXPECT(ring->take(0) == size_t{0});
+    EXPECT(table->take(0) == size_t{0});
     EXPECT(slots->begin(0));
     const size_t offset = slots->place(0, bytes).value();
-    std::memset(ring->memory()->at(0, offset, bytes), 1, bytes);
+    std::memset(table->memory()->at(0, offset, bytes), 1, bytes);
     slots->finish(0);
-    ring->receive(0).reset();
+    table->receive(0).reset();
   };
   for (int i = 0; i < 4; ++i) batch(2 * kMega);
   EXPECT(resident(fd) < 3 * kMega);
   batch(48 * kMega);
   EXPECT(resident(fd) > 47 * kMega);
-  EXPECT(ring->touched_bytes() >= 48 * kMega);
+  EXPECT(table->touched_bytes() >= 48 * kMega);
   for (int i = 0; i < 60; ++i) batch(2 * kMega);
   EXPECT(resident(fd) < 12 * kMega);
-  EXPECT(ring->touched_bytes() < 12 * kMega);
+  EXPECT(table->touched_bytes() < 12 * kMega);
 }
 
-TEST(a_ring_that_is_gone_holds_no_memory_in_children) {
-  auto ring = two_by_three();
-  const int fd = dup(ring->memory()->fd());
-  EXPECT(ring->take(0) == size_t{0});
-  EXPECT(ring->take(0) == size_t{1});
-  const auto slots = WorkerSlots::create(ring->memory());
+TEST(a_table_that_is_gone_holds_no_memory_in_children) {
+  auto table = two_by_three();
+  const int fd = dup(table->memory()->fd());
+  EXPECT(table->take(0) == size_t{0});
+  EXPECT(table->take(0) == size_t{1});
+  const auto slots = WorkerSlots::create(table->memory());
   for (const size_t slot : {size_t{0}, size_t{1}}) {
     EXPECT(slots->begin(slot));
     (void)slots->place(slot, 4 * kMega);
-    std::memset(ring->memory()->at(slot, 0, 4 * kMega), 3, 4 * kMega);
+    std::memset(table->memory()->at(slot, 0, 4 * kMega), 3, 4 * kMega);
   }
-  auto seen = ring->receive(0);
+  auto seen = table->receive(0);
   const std::byte* in_child = seen->at(0, 1);
   {
     Child child(kNothing);
     EXPECT(resident(fd) >= 8 * kMega);
     seen.reset();
-    ring.reset();  // the mapping lives on: `slots` has it
+    table.reset();  // the mapping lives on: `slots` has it
     EXPECT(resident(fd) >= 4 * kMega);
     EXPECT(resident(fd) < 5 * kMega);
     EXPECT_EQ(static_cast<int>(*in_child), 3);
@@ -382,10 +384,10 @@ TEST(memory_that_the_system_does_not_have_is_no_room) {
 }
 
 TEST(sizes_that_cannot_be) {
-  EXPECT_THROW(WorkerRing::create(0, 1, kMega), InvalidArgument, "needs slots");
-  EXPECT_THROW(WorkerRing::create(1, 1, 0), InvalidArgument, "needs slots");
-  EXPECT_THROW(WorkerRing::create(4, 4, SIZE_MAX / 8), InvalidArgument, "address space");
-  EXPECT_THROW(WorkerRing::create(4, 1, SIZE_MAX / 17), Error,
+  EXPECT_THROW(SharedSlotTable::create(0, 1, kMega), InvalidArgument, "needs slots");
+  EXPECT_THROW(SharedSlotTable::create(1, 1, 0), InvalidArgument, "needs slots");
+  EXPECT_THROW(SharedSlotTable::create(4, 4, SIZE_MAX / 8), InvalidArgument, "address space");
+  EXPECT_THROW(SharedSlotTable::create(4, 1, SIZE_MAX / 17), Error,
                "failed");  // more than there are addresses
 }
 

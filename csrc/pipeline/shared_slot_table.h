@@ -11,8 +11,8 @@
 
 namespace fastloader {
 
-/// The memory of a worker ring as every process sees it: for each worker process a few slots of one
-/// size. Sparse, so that a slot may be far larger than the batches that come.
+/// The memory of a table as every process sees it: for each worker process a few slots of one size.
+/// Sparse, so that a slot may be far larger than the batches that come.
 class SlotMemory {
  public:
   /// Throws InvalidArgument for sizes of zero, Error when the system refuses.
@@ -45,33 +45,34 @@ class SlotMemory {
   SharedMapping mapping_;
 };
 
-/// The consumer's side: which slot is free, with its worker, or under live tensors. The state lies
-/// in private memory, so a worker that dies in the middle of anything leaves it true.
+/// The slots that worker processes collate into, from the consumer's side: which one is free, with
+/// its worker, or under live tensors. The state lies in private memory, so a worker that dies in
+/// the middle of anything leaves it true.
 ///
-/// A slot belongs to one worker process for the ring's life, so that the worker alone can know that
-/// its own code still holds a tensor of an earlier batch.
-class WorkerRing : public std::enable_shared_from_this<WorkerRing> {
+/// A slot belongs to one worker process for the table's life, so that the worker alone can know
+/// that its own code still holds a tensor of an earlier batch.
+class SharedSlotTable : public std::enable_shared_from_this<SharedSlotTable> {
  public:
   /// Keeps a slot from being used again. Shared by the tensors of a batch; the last one frees it,
   /// on any thread, without the GIL, also after the loader is gone. In a forked child it does
   /// nothing.
   class Lease {
    public:
-    Lease(std::shared_ptr<WorkerRing> ring, size_t slot);
+    Lease(std::shared_ptr<SharedSlotTable> table, size_t slot);
     Lease(const Lease&) = delete;
     ~Lease();
     std::byte* at(size_t offset, size_t bytes) const;
 
    private:
-    std::shared_ptr<WorkerRing> ring_;
+    std::shared_ptr<SharedSlotTable> table_;
     size_t slot_;
     uint64_t born_in_;
   };
 
-  /// Only through here: leases hold a shared_ptr to their ring.
-  static std::shared_ptr<WorkerRing> create(size_t workers, size_t slots_per_worker,
-                                            size_t slot_bytes);
-  ~WorkerRing();
+  /// Only through here: leases hold a shared_ptr to their table.
+  static std::shared_ptr<SharedSlotTable> create(size_t workers, size_t slots_per_worker,
+                                                 size_t slot_bytes);
+  ~SharedSlotTable();
 
   /// A free slot for the worker to fill, the lowest first so that few are ever touched. One that
   /// was under live tensors at a fork is not free before the child has ended.
@@ -101,7 +102,7 @@ class WorkerRing : public std::enable_shared_from_this<WorkerRing> {
     uint64_t fork_when_freed = 0;
   };
 
-  WorkerRing(size_t workers, size_t slots_per_worker, size_t slot_bytes);
+  SharedSlotTable(size_t workers, size_t slots_per_worker, size_t slot_bytes);
   void free(size_t slot) noexcept;
   static bool seen_by_child(const Slot& slot) noexcept;
 

@@ -8,14 +8,14 @@
 #include "bindings/dlpack.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "pipeline/worker_ring.h"
+#include "pipeline/shared_slot_table.h"
 
 namespace py = pybind11;
 
 namespace fastloader::bindings {
 namespace {
 
-using Lease = WorkerRing::Lease;
+using Lease = SharedSlotTable::Lease;
 
 // Small copies are not worth letting go of the GIL.
 constexpr size_t kLarge = size_t{64} << 10;
@@ -46,9 +46,10 @@ std::optional<size_t> place(WorkerSlots& slots, size_t slot, uintptr_t source, s
 
 }  // namespace
 
-void register_worker_ring(py::module_& module) {
+void register_shared_slots(py::module_& module) {
   py::class_<Lease, std::shared_ptr<Lease>>(
-      module, "SlotLease", "Keeps a slot of a WorkerRing from being used again while it lives.")
+      module, "SlotLease",
+      "Keeps a slot of a SharedSlotTable from being used again while it lives.")
       .def(
           "tensor",
           [](const std::shared_ptr<Lease>& lease, size_t offset, size_t bytes) {
@@ -72,12 +73,12 @@ void register_worker_ring(py::module_& module) {
           py::arg("offset"), py::arg("size"),
           "The bytes themselves. The caller keeps the lease for as long as it reads.");
   py::class_<WorkerSlots, std::shared_ptr<WorkerSlots>>(
-      module, "WorkerSlots", "Worker's side of a WorkerRing, in another process.")
+      module, "WorkerSlots", "Worker's side of a SharedSlotTable, in another process.")
       .def(py::init([](int fd, size_t slots, size_t slot_bytes) {
              return WorkerSlots::create(std::make_shared<SlotMemory>(fd, slots, slot_bytes));
            }),
            py::kw_only(), py::arg("fd"), py::arg("slots"), py::arg("slot_bytes"),
-           "In a process that did not inherit the ring. Takes the descriptor over.")
+           "In a process that did not inherit the table. Takes the descriptor over.")
       .def("begin", &WorkerSlots::begin, py::arg("slot"),
            "Starts a batch; False while tensors of this process lie in the slot.")
       .def("collate", &collate, py::arg("slot"), py::arg("size"),
@@ -96,29 +97,32 @@ void register_worker_ring(py::module_& module) {
           },
           py::arg("slot"), py::arg("content"), "As place, of a bytes object.")
       .def("finish", &WorkerSlots::finish, py::arg("slot"), "The batch is complete.");
-  py::class_<WorkerRing, std::shared_ptr<WorkerRing>>(
-      module, "WorkerRing", "Consumer's side of the slots that worker processes collate into.")
-      .def(py::init(&WorkerRing::create), py::kw_only(), py::arg("workers"),
+  py::class_<SharedSlotTable, std::shared_ptr<SharedSlotTable>>(
+      module, "SharedSlotTable", "Consumer's side of the slots that worker processes collate into.")
+      .def(py::init(&SharedSlotTable::create), py::kw_only(), py::arg("workers"),
            py::arg("slots_per_worker"), py::arg("slot_bytes"))
-      .def("take", &WorkerRing::take, py::arg("worker"),
+      .def("take", &SharedSlotTable::take, py::arg("worker"),
            "Number of a slot for the worker to fill next, or None when none is free.")
-      .def("receive", &WorkerRing::receive, py::arg("slot"),
+      .def("receive", &SharedSlotTable::receive, py::arg("slot"),
            "The lease on a slot that its worker has filled.")
-      .def("reclaim", &WorkerRing::reclaim,
+      .def("reclaim", &SharedSlotTable::reclaim,
            "Frees what was with the workers, which must have ended.")
       .def(
-          "in_child", [](const WorkerRing& ring) { return WorkerSlots::create(ring.memory()); },
+          "in_child",
+          [](const SharedSlotTable& table) { return WorkerSlots::create(table.memory()); },
           "The worker's side, in a forked child.")
-      .def("slots_held", &WorkerRing::slots_held)
-      .def("touched_bytes", &WorkerRing::touched_bytes)
-      .def_property_readonly("workers", &WorkerRing::workers)
-      .def_property_readonly("slots_per_worker", &WorkerRing::slots_per_worker)
-      .def_property_readonly("slot_bytes",
-                             [](const WorkerRing& ring) { return ring.memory()->slot_bytes(); })
-      .def_property_readonly("fd", [](const WorkerRing& ring) { return ring.memory()->fd(); })
+      .def("slots_held", &SharedSlotTable::slots_held)
+      .def("touched_bytes", &SharedSlotTable::touched_bytes)
+      .def_property_readonly("workers", &SharedSlotTable::workers)
+      .def_property_readonly("slots_per_worker", &SharedSlotTable::slots_per_worker)
       .def_property_readonly(
-          "has_descriptor", [](const WorkerRing& ring) { return ring.memory()->has_descriptor(); },
-          "Whether a process that does not inherit the ring can be given it: other code of this "
+          "slot_bytes", [](const SharedSlotTable& table) { return table.memory()->slot_bytes(); })
+      .def_property_readonly("fd",
+                             [](const SharedSlotTable& table) { return table.memory()->fd(); })
+      .def_property_readonly(
+          "has_descriptor",
+          [](const SharedSlotTable& table) { return table.memory()->has_descriptor(); },
+          "Whether a process that does not inherit the table can be given it: other code of this "
           "one "
           "may have closed the descriptor.");
 }

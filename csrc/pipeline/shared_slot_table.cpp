@@ -1,4 +1,4 @@
-#include "pipeline/worker_ring.h"
+#include "pipeline/shared_slot_table.h"
 
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ size_t whole_pages(size_t bytes) {
 }
 
 size_t checked_bytes(size_t slots, size_t slot_bytes) {
-  if (slots == 0 || slot_bytes == 0) throw InvalidArgument("a worker ring needs slots with bytes");
+  if (slots == 0 || slot_bytes == 0) throw InvalidArgument("the table needs slots with bytes");
   const size_t whole = whole_pages(slot_bytes);
   if (whole < slot_bytes || whole > SIZE_MAX / 4 / slots) {
     throw InvalidArgument(std::to_string(slots) + " slots of " + std::to_string(slot_bytes) +
@@ -81,19 +81,20 @@ void SlotMemory::trim(size_t slot, size_t kept) const noexcept {
   extent(slot).store(kept, std::memory_order_relaxed);
 }
 
-std::shared_ptr<WorkerRing> WorkerRing::create(size_t workers, size_t slots_per_worker,
-                                               size_t slot_bytes) {
+std::shared_ptr<SharedSlotTable> SharedSlotTable::create(size_t workers, size_t slots_per_worker,
+                                                         size_t slot_bytes) {
   watch_forks();
-  return std::shared_ptr<WorkerRing>(new WorkerRing(workers, slots_per_worker, slot_bytes));
+  return std::shared_ptr<SharedSlotTable>(
+      new SharedSlotTable(workers, slots_per_worker, slot_bytes));
 }
 
-WorkerRing::WorkerRing(size_t workers, size_t slots_per_worker, size_t slot_bytes)
+SharedSlotTable::SharedSlotTable(size_t workers, size_t slots_per_worker, size_t slot_bytes)
     : slots_per_worker_(slots_per_worker),
       memory_(std::make_shared<SlotMemory>(workers * slots_per_worker, slot_bytes)),
       slots_(workers * slots_per_worker),
       born_in_(fork_generation()) {}
 
-WorkerRing::~WorkerRing() {
+SharedSlotTable::~SharedSlotTable() {
   if (born_in_ != fork_generation()) return;
   // Children that inherited the mapping would keep its pages, which only those need that inherited
   // a tensor.
@@ -102,12 +103,12 @@ WorkerRing::~WorkerRing() {
   }
 }
 
-bool WorkerRing::seen_by_child(const Slot& slot) noexcept {
+bool SharedSlotTable::seen_by_child(const Slot& slot) noexcept {
   return slot.fork_when_freed != slot.fork_when_leased &&
          forked_child_lives(slot.fork_when_leased, slot.fork_when_freed);
 }
 
-std::optional<size_t> WorkerRing::take(size_t worker) {
+std::optional<size_t> SharedSlotTable::take(size_t worker) {
   if (worker >= workers()) {
     throw InvalidArgument("worker " + std::to_string(worker) + " of " + std::to_string(workers()));
   }
@@ -122,7 +123,7 @@ std::optional<size_t> WorkerRing::take(size_t worker) {
   return std::nullopt;
 }
 
-std::shared_ptr<WorkerRing::Lease> WorkerRing::receive(size_t slot) {
+std::shared_ptr<SharedSlotTable::Lease> SharedSlotTable::receive(size_t slot) {
   if (slot >= slots_.size() || slots_[slot].state.load(std::memory_order_acquire) != kWithWorker) {
     throw Error("slot " + std::to_string(slot) + " arrived, but no worker has it");
   }
@@ -131,19 +132,19 @@ std::shared_ptr<WorkerRing::Lease> WorkerRing::receive(size_t slot) {
   return std::make_shared<Lease>(shared_from_this(), slot);
 }
 
-void WorkerRing::free(size_t slot) noexcept {
+void SharedSlotTable::free(size_t slot) noexcept {
   slots_[slot].fork_when_freed = forks_begun();
   slots_[slot].state.store(kFree, std::memory_order_release);
 }
 
-void WorkerRing::reclaim() {
+void SharedSlotTable::reclaim() {
   for (Slot& slot : slots_) {
     int with_worker = kWithWorker;
     slot.state.compare_exchange_strong(with_worker, kFree, std::memory_order_acq_rel);
   }
 }
 
-size_t WorkerRing::touched_bytes() const {
+size_t SharedSlotTable::touched_bytes() const {
   size_t sum = 0;
   for (size_t i = 0; i < slots_.size(); ++i) {
     sum += memory_->extent(i).load(std::memory_order_relaxed);
@@ -151,21 +152,21 @@ size_t WorkerRing::touched_bytes() const {
   return sum;
 }
 
-size_t WorkerRing::slots_held() const {
+size_t SharedSlotTable::slots_held() const {
   return static_cast<size_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
     return slot.state.load(std::memory_order_relaxed) == kHeld;
   }));
 }
 
-WorkerRing::Lease::Lease(std::shared_ptr<WorkerRing> ring, size_t slot)
-    : ring_(std::move(ring)), slot_(slot), born_in_(fork_generation()) {}
+SharedSlotTable::Lease::Lease(std::shared_ptr<SharedSlotTable> table, size_t slot)
+    : table_(std::move(table)), slot_(slot), born_in_(fork_generation()) {}
 
-WorkerRing::Lease::~Lease() {
-  if (born_in_ == fork_generation()) ring_->free(slot_);
+SharedSlotTable::Lease::~Lease() {
+  if (born_in_ == fork_generation()) table_->free(slot_);
 }
 
-std::byte* WorkerRing::Lease::at(size_t offset, size_t bytes) const {
-  return ring_->memory_->at(slot_, offset, bytes);
+std::byte* SharedSlotTable::Lease::at(size_t offset, size_t bytes) const {
+  return table_->memory_->at(slot_, offset, bytes);
 }
 
 std::shared_ptr<WorkerSlots> WorkerSlots::create(std::shared_ptr<SlotMemory> memory) {
