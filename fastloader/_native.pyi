@@ -109,7 +109,7 @@ class Prefetcher:
         device: int,
         depth: int,
         max_slot_bytes: int,
-        most: int = 0,
+        max_depth: int = 0,
         twin_delay_seed: int = 0,
         twin_fail_on_call: int = 0,
         twin_unpinned: bool = False,

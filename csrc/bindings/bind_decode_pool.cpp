@@ -80,14 +80,14 @@ BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
 
 bool wait(Batch& batch) {
   while (!batch.done) {
-    DecodePool::Wait waited;
+    DecodePool::WaitStatus waited;
     {
       const WithoutGil unlocked;
       waited = DecodePool::shared().wait(*batch.decode,
                                          DecodePool::Clock::now() + std::chrono::milliseconds(100));
     }
-    if (waited == DecodePool::Wait::kCancelled) return false;
-    batch.done = waited == DecodePool::Wait::kDone;
+    if (waited == DecodePool::WaitStatus::kCancelled) return false;
+    batch.done = waited == DecodePool::WaitStatus::kDone;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
   return true;

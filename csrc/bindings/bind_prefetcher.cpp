@@ -62,7 +62,7 @@ Result interruptible(Result again, Attempt attempt,
 }
 
 PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t depth,
-                              size_t max_slot_bytes, size_t most, uint64_t twin_delay_seed,
+                              size_t max_slot_bytes, size_t max_depth, uint64_t twin_delay_seed,
                               uint64_t twin_fail_on_call, bool twin_unpinned,
                               double twin_copy_seconds) {
   // Not an PrefetcherPtr yet: if this throws, the handle dies while the GIL is already released.
@@ -81,7 +81,8 @@ PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t dep
   } else {
     chosen = &open_backend(backend);
   }
-  handle->prefetcher = std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes, most);
+  handle->prefetcher =
+      std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes, max_depth);
   return PrefetcherPtr(handle.release());
 }
 
@@ -91,9 +92,9 @@ bool push(PrefetcherHandle& handle, uint64_t epoch, const Plan& plan,
   leaves.reserve(addresses.size());
   for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
   const SharedPlan shared = plan;
-  return interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
+  return interruptible(Ring::WaitStatus::kTimeout, [&](Ring::Clock::time_point deadline) {
            return handle.prefetcher->push(epoch, shared, leaves, deadline);
-         }) == Ring::Wait::kOk;
+         }) == Ring::WaitStatus::kOk;
 }
 
 std::shared_ptr<Reservation> reserve(PrefetcherHandle& handle, uint64_t epoch, size_t bytes) {
@@ -104,17 +105,18 @@ std::shared_ptr<Reservation> reserve(PrefetcherHandle& handle, uint64_t epoch, s
   };
   auto kept = std::make_shared<Kept>();
   kept->twin = handle.twin;
-  const auto waited = interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
-    return handle.prefetcher->reserve(epoch, bytes, deadline, &kept->place);
-  });
-  if (waited != Ring::Wait::kOk) return nullptr;
+  const auto waited =
+      interruptible(Ring::WaitStatus::kTimeout, [&](Ring::Clock::time_point deadline) {
+        return handle.prefetcher->reserve(epoch, bytes, deadline, &kept->place);
+      });
+  if (waited != Ring::WaitStatus::kOk) return nullptr;
   return {kept, kept->place.get()};
 }
 
 bool put(PrefetcherHandle& handle, uint64_t epoch, EntryKind kind) {
-  return interruptible(Ring::Wait::kTimeout, [&](Ring::Clock::time_point deadline) {
+  return interruptible(Ring::WaitStatus::kTimeout, [&](Ring::Clock::time_point deadline) {
            return handle.prefetcher->ring().put(epoch, kind, deadline);
-         }) == Ring::Wait::kOk;
+         }) == Ring::WaitStatus::kOk;
 }
 
 const char* wait_arrival(PrefetcherHandle& handle, uint64_t epoch, double timeout) {
@@ -207,7 +209,7 @@ void register_prefetcher(py::module_& module) {
       "until the batch has been delivered or the epoch cancelled). `stream` is the handle of the "
       "consumer's current stream; 0 is the legacy default stream.")
       .def(py::init(&make_prefetcher), py::kw_only(), py::arg("backend"), py::arg("device"),
-           py::arg("depth"), py::arg("max_slot_bytes"), py::arg("most") = 0,
+           py::arg("depth"), py::arg("max_slot_bytes"), py::arg("max_depth") = 0,
            py::arg("twin_delay_seed") = 0, py::arg("twin_fail_on_call") = 0,
            py::arg("twin_unpinned") = false, py::arg("twin_copy_seconds") = 0.0)
       .def(
@@ -276,7 +278,7 @@ void register_prefetcher(py::module_& module) {
             const WithoutGil unlocked;
             handle.prefetcher->ring().deepen(depth);
           },
-          py::arg("depth"), "More slots from now on, up to `most`; never fewer.")
+          py::arg("depth"), "More slots from now on, up to `max_depth`; never fewer.")
       .def(
           "lower",
           [](PrefetcherHandle& handle, size_t depth) {

@@ -14,11 +14,11 @@ constexpr size_t kSmall = size_t{32} << 10;
 
 std::shared_ptr<BufferPool> BufferPool::create() {
   std::shared_ptr<BufferPool> pool(new BufferPool);
-  pool->free_.reserve(kKept + 1);  // give_back may not throw
+  pool->free_.reserve(kKept + 1);  // deallocate may not throw
   return pool;
 }
 
-BufferPool::Buffer* BufferPool::take(size_t bytes) {
+BufferPool::Buffer* BufferPool::allocate(size_t bytes) {
   std::unique_ptr<Buffer> buffer;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -50,12 +50,12 @@ BufferPool::Buffer* BufferPool::take(size_t bytes) {
 }
 
 std::shared_ptr<std::byte> BufferPool::share(size_t bytes) {
-  Buffer* const buffer = take(bytes);
+  Buffer* const buffer = allocate(bytes);
   // shared_ptr calls the deleter also when it cannot be made.
-  return {static_cast<std::byte*>(buffer->data()), [buffer](std::byte*) { give_back(buffer); }};
+  return {static_cast<std::byte*>(buffer->data()), [buffer](std::byte*) { deallocate(buffer); }};
 }
 
-void BufferPool::give_back(Buffer* raw) noexcept {
+void BufferPool::deallocate(Buffer* raw) noexcept {
   std::unique_ptr<Buffer> buffer(raw);
   // In a child the pool's mutex may have been copied while another thread held it.
   if (buffer->born_in_ != fork_generation()) {

@@ -13,8 +13,9 @@ namespace fastloader {
 /// Host memory for CPU batches that comes back when the last tensor on it dies. A fresh 38 MB block
 /// costs several times the normalise in page faults; a recycled one costs nothing.
 ///
-/// `take` never blocks: a user who keeps every batch makes the pool grow. What comes back beyond
-/// `kKept` blocks, or what `keep` says, is unmapped, so memory falls again once the user lets go.
+/// `allocate` never blocks: a user who keeps every batch makes the pool grow. What comes back
+/// beyond `kKept` blocks, or what `keep` says, is unmapped, so memory falls again once the user
+/// lets go.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   /// Free blocks kept for the next batch: one in the user's hands, one being filled, and some for
@@ -23,7 +24,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   struct Stats {
     uint64_t made = 0;      ///< blocks mapped so far
-    uint64_t recycled = 0;  ///< takes served from blocks that had come back
+    uint64_t recycled = 0;  ///< allocations served from blocks that had come back
     size_t free = 0;        ///< blocks waiting now
     size_t in_use = 0;      ///< blocks under live tensors now
     size_t bytes = 0;       ///< of both
@@ -46,12 +47,12 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   static std::shared_ptr<BufferPool> create();
 
   /// A page-aligned block of at least `bytes`, contents undefined. Throws std::bad_alloc.
-  Buffer* take(size_t bytes);
+  Buffer* allocate(size_t bytes);
   /// The same, given back by its last holder.
   std::shared_ptr<std::byte> share(size_t bytes);
   /// Called by the tensor's deleter: any thread, no GIL, also after fork (then the block is simply
   /// unmapped in the child) and after the loader is gone.
-  static void give_back(Buffer* buffer) noexcept;
+  static void deallocate(Buffer* buffer) noexcept;
 
   /// For whoever makes more batches ahead: at the end of an epoch all of them come back, and the
   /// next one wants them again. Never fewer than before. Throws std::bad_alloc.

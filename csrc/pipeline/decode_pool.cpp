@@ -156,15 +156,15 @@ void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
   }
 }
 
-DecodePool::Wait DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
+DecodePool::WaitStatus DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (batch.born_in_ != fork_generation() && batch.finished_ != batch.indices_.size()) {
     throw Error("a batch that was begun before this process was forked off is never finished here");
   }
   const auto done = [&] { return batch.finished_ == batch.indices_.size(); };
   finished_.wait_until(lock, deadline, [&] { return done() || batch.cancelled_; });
-  if (done()) return Wait::kDone;
-  return batch.cancelled_ ? Wait::kCancelled : Wait::kTimeout;
+  if (done()) return WaitStatus::kDone;
+  return batch.cancelled_ ? WaitStatus::kCancelled : WaitStatus::kTimeout;
 }
 
 size_t DecodePool::scratch_bytes() const {

@@ -132,10 +132,10 @@ class DecodePool {
 
   /// Once per batch.
   void submit(std::shared_ptr<DecodeBatch> batch);
-  enum class Wait : uint8_t { kDone, kCancelled, kTimeout };
+  enum class WaitStatus : uint8_t { kDone, kCancelled, kTimeout };
   /// After kDone only the caller touches the batch. Throws Error for a batch that was left
   /// unfinished by a fork.
-  Wait wait(const DecodeBatch& batch, Clock::time_point deadline);
+  WaitStatus wait(const DecodeBatch& batch, Clock::time_point deadline);
   /// What was not begun of the batch never will be, and whoever waits for it is told at once.
   void stop(DecodeBatch& batch);
   /// The same, and waits until no thread works on the batch, which a decoding thread leaves after a

@@ -25,20 +25,21 @@ int checked_device(const Backend& backend, int device) {
 }  // namespace
 
 Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes,
-                       size_t most)
+                       size_t max_depth)
     : backend_(backend),
       device_(checked_device(backend, device)),
       born_in_(fork_generation()),
       ring_(std::make_shared<Ring>(
           depth, max_slot_bytes,
-          [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); }, most)),
+          [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); },
+          max_depth)),
       side_(backend.create_stream(device)) {
-  for (size_t i = 0; i < ring_->most(); ++i) {
+  for (size_t i = 0; i < ring_->max_depth(); ++i) {
     copied_.push_back(backend_.create_event(device_));
     started_.push_back(backend_.create_event(device_));
     writable_.push_back(Writable{backend_.create_event(device_), 0, Ticket{}});
   }
-  starts_.resize(ring_->most());
+  starts_.resize(ring_->max_depth());
   consumer_ = backend_.wrap_external(device_, 0);
   reaper_ = std::make_unique<Thread>("fl-reaper", [this] { reap_loop(); });
   try {
@@ -80,26 +81,28 @@ void Prefetcher::close() {
   }
 }
 
-Ring::Wait Prefetcher::reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
-                               std::shared_ptr<Reservation>* place) {
+Ring::WaitStatus Prefetcher::reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
+                                     std::shared_ptr<Reservation>* place) {
   const trace::Span span("wait for a slot");
   Ring::Filling filling;
-  const Ring::Wait waited = ring_->begin_fill(epoch, bytes, deadline, &filling);
-  if (waited == Ring::Wait::kOk) *place = std::make_shared<Reservation>(ring_, filling);
+  const Ring::WaitStatus waited = ring_->begin_fill(epoch, bytes, deadline, &filling);
+  if (waited == Ring::WaitStatus::kOk) *place = std::make_shared<Reservation>(ring_, filling);
   return waited;
 }
 
-Ring::Wait Prefetcher::push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
-                            const std::vector<const void*>& leaves, Clock::time_point deadline) {
+Ring::WaitStatus Prefetcher::push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
+                                  const std::vector<const void*>& leaves,
+                                  Clock::time_point deadline) {
   if (plan == nullptr) throw InvalidArgument("push: a batch needs a plan");
   Ring::Filling filling;
-  Ring::Wait waited;
+  Ring::WaitStatus waited;
   {
     const trace::Span span("wait for a slot");
     waited = ring_->begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
   }
-  if (waited != Ring::Wait::kOk) return waited;
-  return Reservation(ring_, filling).commit(plan, leaves) ? Ring::Wait::kOk : Ring::Wait::kOver;
+  if (waited != Ring::WaitStatus::kOk) return waited;
+  return Reservation(ring_, filling).commit(plan, leaves) ? Ring::WaitStatus::kOk
+                                                          : Ring::WaitStatus::kOver;
 }
 
 Stream& Prefetcher::consumer_stream(uintptr_t handle) {

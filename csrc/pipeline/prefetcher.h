@@ -26,9 +26,11 @@ class Prefetcher {
  public:
   using Clock = Ring::Clock;
 
-  /// `backend` outlives the prefetcher and its reservations. Starts both threads. `most`: see Ring.
-  /// Throws InvalidArgument for a device that does not exist, BackendError when the device refuses.
-  Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes, size_t most = 0);
+  /// `backend` outlives the prefetcher and its reservations. Starts both threads. `max_depth`: see
+  /// Ring. Throws InvalidArgument for a device that does not exist, BackendError when the device
+  /// refuses.
+  Prefetcher(Backend& backend, int device, size_t depth, size_t max_slot_bytes,
+             size_t max_depth = 0);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -39,11 +41,11 @@ class Prefetcher {
 
   /// Producer: takes the next slot, with room for `bytes`. Several may be in the making; they are
   /// committed in the order in which they were reserved.
-  Ring::Wait reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
-                     std::shared_ptr<Reservation>* place);
+  Ring::WaitStatus reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
+                           std::shared_ptr<Reservation>* place);
   /// Producer: copies one batch into the next slot. `leaves` are host addresses, one per leaf.
-  Ring::Wait push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
-                  const std::vector<const void*>& leaves, Clock::time_point deadline);
+  Ring::WaitStatus push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
+                        const std::vector<const void*>& leaves, Clock::time_point deadline);
 
   /// Consumer: offers device memory for batch `seq`, in place of an earlier offer if there was one.
   /// What the memory was used for before ends at the present point of `stream`.

@@ -14,10 +14,10 @@ double seconds_since(Ring::Clock::time_point start) {
 
 }  // namespace
 
-Ring::Ring(size_t depth, size_t max_slot_bytes, Allocate allocate, size_t most)
+Ring::Ring(size_t depth, size_t max_slot_bytes, Allocate allocate, size_t max_depth)
     : max_slot_bytes_(max_slot_bytes),
       allocate_(std::move(allocate)),
-      slots_(most == 0 ? depth : most),
+      slots_(max_depth == 0 ? depth : max_depth),
       windows_(slots_.size()),
       depth_(depth) {
   if (depth == 0) throw InvalidArgument("depth must be at least 1, got 0");
@@ -57,25 +57,25 @@ Ring::Epoch Ring::open_epoch() {
   return Epoch{epoch_, filled_};
 }
 
-Ring::Wait Ring::reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
-                                Clock::time_point deadline, Filling* filling) {
+Ring::WaitStatus Ring::reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
+                                      Clock::time_point deadline, Filling* filling) {
   const auto start = Clock::now();
   // The next slot in turn may still be in the making for a cancelled epoch.
   const bool woke = slot_freed_.wait_until(lock, deadline, [&] {
     return over(epoch) || (used_ < depth_ && slot(reserved_).state == SlotState::kFree);
   });
   stats_.producer_wait_s += seconds_since(start);
-  if (over(epoch)) return Wait::kOver;
-  if (!woke) return Wait::kTimeout;
+  if (over(epoch)) return WaitStatus::kOver;
+  if (!woke) return WaitStatus::kTimeout;
   *filling = Filling{epoch, reserved_, nullptr, 0};
   slot(reserved_).state = SlotState::kFilling;
   ++used_;
   ++reserved_;
-  return Wait::kOk;
+  return WaitStatus::kOk;
 }
 
-Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline,
-                            Filling* filling) {
+Ring::WaitStatus Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline,
+                                  Filling* filling) {
   if (bytes > max_slot_bytes_) {
     throw InvalidArgument("a batch needs " + std::to_string(bytes) +
                           " bytes, but one slot of the ring may hold at most " +
@@ -84,8 +84,8 @@ Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point dead
   }
   Filling mine;
   std::unique_lock<std::mutex> lock(mutex_);
-  const Wait waited = reserve_locked(lock, epoch, deadline, &mine);
-  if (waited != Wait::kOk) return waited;
+  const WaitStatus waited = reserve_locked(lock, epoch, deadline, &mine);
+  if (waited != WaitStatus::kOk) return waited;
   Slot& next = slot(mine.seq);
   take_memory_locked(next, bytes);
   if (next.memory == nullptr || next.memory->bytes() < bytes) {
@@ -101,13 +101,13 @@ Ring::Wait Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point dead
     // A stale producer must not write into a slot that a new epoch already waits for.
     if (over(epoch)) {
       abandon_locked(mine);
-      return Wait::kOver;
+      return WaitStatus::kOver;
     }
   }
   mine.data = static_cast<std::byte*>(next.memory->data());
   mine.bytes = bytes;
   *filling = mine;
-  return Wait::kOk;
+  return WaitStatus::kOk;
 }
 
 void Ring::take_memory_locked(Slot& slot, size_t bytes) {
@@ -196,18 +196,18 @@ void Ring::abandon_locked(const Filling& filling) {
   while (reserved_ > filled_ && slot(reserved_ - 1).state == SlotState::kFree) --reserved_;
 }
 
-Ring::Wait Ring::put(uint64_t epoch, EntryKind kind, Clock::time_point deadline) {
+Ring::WaitStatus Ring::put(uint64_t epoch, EntryKind kind, Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   Filling place;
-  const Wait waited = reserve_locked(lock, epoch, deadline, &place);
-  if (waited != Wait::kOk) return waited;
+  const WaitStatus waited = reserve_locked(lock, epoch, deadline, &place);
+  if (waited != WaitStatus::kOk) return waited;
   try {
     commit_locked(place, kind, nullptr, 0);
   } catch (...) {  // something before it is still in the making
     abandon_locked(place);
     throw;
   }
-  return Wait::kOk;
+  return WaitStatus::kOk;
 }
 
 bool Ring::credit_fits(uint64_t seq) const {

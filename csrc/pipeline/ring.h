@@ -19,17 +19,17 @@ namespace fastloader {
 /// of events can be forced in a test.
 ///
 /// Batches are numbered by 64-bit sequence numbers that never restart; batch `seq` lives in slot
-/// `seq % most` and uses credit `seq % most`, where `most` is what the depth may become. At any
-/// time
+/// `seq % max_depth` and uses credit `seq % max_depth`, where `max_depth` is what the depth may
+/// become. At any time
 ///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
 /// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
 /// is also why one event per slot is enough: it is recorded for `seq` only after the reaper has
-/// freed the slot of `seq - most` and the consumer's stream has captured its ticket. What was
+/// freed the slot of `seq - max_depth` and the consumer's stream has captured its ticket. What was
 /// reserved or issued before `lower` may exceed the depth until it has been delivered, but never
-/// `most`.
+/// `max_depth`.
 ///
-/// Where `most` exceeds the depth, a slot that is reserved takes over the memory of a free one, so
-/// that no more than `depth` slots hold any.
+/// Where `max_depth` exceeds the depth, a slot that is reserved takes over the memory of a free
+/// one, so that no more than `depth` slots hold any.
 ///
 /// A producer may have several slots in the making, [filled, reserved), and commits them in order.
 /// The memory of a FILLING slot is whoever's `begin_fill` it was, until that one commits or
@@ -42,7 +42,7 @@ class Ring {
   using Clock = std::chrono::steady_clock;
   using Allocate = std::function<std::unique_ptr<HostBlock>(size_t bytes)>;
 
-  enum class Wait : uint8_t { kOk, kOver, kTimeout };
+  enum class WaitStatus : uint8_t { kOk, kOver, kTimeout };
   enum class Arrival : uint8_t { kBatch, kError, kEnd, kNeedsCredit, kTimeout, kOver };
 
   /// In the place of an epoch's number: the one that is open at the time of the call.
@@ -51,7 +51,7 @@ class Ring {
   /// One batch in the hands of the prefetch thread; nobody else touches slot or credit meanwhile.
   struct Issue {
     uint64_t seq = 0;
-    size_t index = 0;  ///< seq % most
+    size_t index = 0;  ///< seq % max_depth
     const std::byte* data = nullptr;
     std::shared_ptr<const BatchPlan> plan;
     Credit* credit = nullptr;
@@ -87,15 +87,15 @@ class Ring {
     uint64_t ready_last = 0;     ///< those of them, the last time, that it need not wait for
   };
 
-  /// `max_slot_bytes` is the most that one batch may take; `most`, unless 0, the depth that
-  /// `deepen` may come to. Throws InvalidArgument for depth 0, or one above `most`.
-  Ring(size_t depth, size_t max_slot_bytes, Allocate allocate, size_t most = 0);
+  /// `max_slot_bytes` is the most that one batch may take; `max_depth`, unless 0, the depth that
+  /// `deepen` may come to. Throws InvalidArgument for depth 0, or one above `max_depth`.
+  Ring(size_t depth, size_t max_slot_bytes, Allocate allocate, size_t max_depth = 0);
 
   size_t depth() const;
   /// What the depth may become.
-  size_t most() const { return slots_.size(); }
+  size_t max_depth() const { return slots_.size(); }
   /// From now on there are `depth` slots and credits; nothing happens unless that is more than now.
-  /// Any thread. Throws InvalidArgument above `most`.
+  /// Any thread. Throws InvalidArgument above `max_depth`.
   void deepen(size_t depth);
   /// From now on at most `depth` slots are taken and credits used; nothing happens unless that is
   /// fewer than now. What is in the ring already stays there. Any thread. Throws InvalidArgument
@@ -125,7 +125,7 @@ class Ring {
   /// who commits or abandons it exactly once, from any thread. Throws InvalidArgument when `bytes`
   /// exceeds the limit, and what the allocator throws; the slot is free again then and the epoch
   /// goes on.
-  Wait begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, Filling* filling);
+  WaitStatus begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, Filling* filling);
   /// Hands over a batch. False when the epoch was cancelled meanwhile. Throws InvalidArgument, and
   /// changes nothing, unless this is the oldest slot in the making. `copied` bytes in `seconds` are
   /// for the statistics.
@@ -137,7 +137,7 @@ class Ring {
   /// more and is to be abandoned too, before the next one is reserved.
   void abandon(const Filling& filling);
   /// begin_fill and commit of an error or the end, which need no memory.
-  Wait put(uint64_t epoch, EntryKind kind, Clock::time_point deadline);
+  WaitStatus put(uint64_t epoch, EntryKind kind, Clock::time_point deadline);
 
   // --- prefetch thread --------------------------------------------------------------------------
 
@@ -208,8 +208,8 @@ class Ring {
   bool over(uint64_t epoch) const { return closed_ || !failure_.empty() || epoch != epoch_; }
   bool credit_fits(uint64_t seq) const;
   bool wants_credit(uint64_t seq) const;
-  Wait reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
-                      Clock::time_point deadline, Filling* filling);
+  WaitStatus reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
+                            Clock::time_point deadline, Filling* filling);
   bool commit_locked(const Filling& filling, EntryKind kind, std::shared_ptr<const BatchPlan> plan,
                      size_t copied);
   void abandon_locked(const Filling& filling);
@@ -228,7 +228,7 @@ class Ring {
   std::condition_variable arrived_;     // consumer waits, and cancel() for the end of an issue
   std::vector<Slot> slots_;
   std::vector<Window> windows_;
-  std::vector<Reap> reap_queue_;  // first in, first out; reserved for `most` entries
+  std::vector<Reap> reap_queue_;  // first in, first out; reserved for `max_depth` entries
   size_t depth_;
   size_t used_ = 0;  // slots that are not free
   uint64_t epoch_ = 0;

@@ -21,16 +21,16 @@ constexpr size_t kMega = size_t{1} << 20;
 
 TEST(a_block_that_came_back_is_taken_again) {
   const auto pool = BufferPool::create();
-  Buffer* first = pool->take(kMega);
+  Buffer* first = pool->allocate(kMega);
   void* const address = first->data();
   EXPECT(first->bytes() >= kMega);
   EXPECT(reinterpret_cast<uintptr_t>(address) % 4096 == 0);
   std::memset(address, 1, kMega);
-  BufferPool::give_back(first);
+  BufferPool::deallocate(first);
   for (int i = 0; i < 10; ++i) {
-    Buffer* again = pool->take(kMega);
+    Buffer* again = pool->allocate(kMega);
     EXPECT(again->data() == address);
-    BufferPool::give_back(again);
+    BufferPool::deallocate(again);
   }
   const BufferPool::Stats stats = pool->stats();
   EXPECT_EQ(stats.made, uint64_t{1});
@@ -42,14 +42,14 @@ TEST(a_block_that_came_back_is_taken_again) {
 
 TEST(the_warmest_block_is_taken_first) {
   const auto pool = BufferPool::create();
-  Buffer* first = pool->take(kMega);
-  Buffer* second = pool->take(kMega);
+  Buffer* first = pool->allocate(kMega);
+  Buffer* second = pool->allocate(kMega);
   void* const warm = first->data();
-  BufferPool::give_back(second);
-  BufferPool::give_back(first);
-  Buffer* taken = pool->take(kMega);
+  BufferPool::deallocate(second);
+  BufferPool::deallocate(first);
+  Buffer* taken = pool->allocate(kMega);
   EXPECT(taken->data() == warm);
-  BufferPool::give_back(taken);
+  BufferPool::deallocate(taken);
 }
 
 TEST(a_keeper_makes_the_pool_grow_and_lets_it_shrink) {
@@ -57,7 +57,7 @@ TEST(a_keeper_makes_the_pool_grow_and_lets_it_shrink) {
   std::vector<Buffer*> kept;
   std::set<void*> addresses;
   for (int i = 0; i < 20; ++i) {
-    kept.push_back(pool->take(kMega));
+    kept.push_back(pool->allocate(kMega));
     std::memset(kept.back()->data(), i, kMega);
     addresses.insert(kept.back()->data());
   }
@@ -67,7 +67,7 @@ TEST(a_keeper_makes_the_pool_grow_and_lets_it_shrink) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(int{static_cast<unsigned char*>(kept[static_cast<size_t>(i)]->data())[kMega - 1]}, i);
   }
-  for (Buffer* buffer : kept) BufferPool::give_back(buffer);
+  for (Buffer* buffer : kept) BufferPool::deallocate(buffer);
   const BufferPool::Stats stats = pool->stats();
   EXPECT_EQ(stats.free, BufferPool::kKept);
   EXPECT_EQ(stats.in_use, size_t{0});
@@ -77,10 +77,10 @@ TEST(a_keeper_makes_the_pool_grow_and_lets_it_shrink) {
 /// Whether a block of `made` bytes serves for `wanted`.
 bool serves(size_t made, size_t wanted) {
   const auto pool = BufferPool::create();
-  BufferPool::give_back(pool->take(made));
-  Buffer* taken = pool->take(wanted);
+  BufferPool::deallocate(pool->allocate(made));
+  Buffer* taken = pool->allocate(wanted);
   EXPECT(taken->bytes() >= wanted);
-  BufferPool::give_back(taken);
+  BufferPool::deallocate(taken);
   return pool->stats().recycled == 1;
 }
 
@@ -121,15 +121,15 @@ TEST(the_pool_may_go_before_its_buffers) {
   auto pool = BufferPool::create();
   const std::weak_ptr<BufferPool> seen = pool;
   std::vector<Buffer*> kept;
-  for (size_t i = 0; i < 6; ++i) kept.push_back(pool->take(kMega));
+  for (size_t i = 0; i < 6; ++i) kept.push_back(pool->allocate(kMega));
   pool.reset();
   EXPECT(!seen.expired());
   std::memset(kept[0]->data(), 1, kMega);
-  for (Buffer* buffer : kept) BufferPool::give_back(buffer);
+  for (Buffer* buffer : kept) BufferPool::deallocate(buffer);
   EXPECT(seen.expired());
 }
 
-TEST(any_thread_may_give_back) {
+TEST(any_thread_may_deallocate) {
   const auto pool = BufferPool::create();
   constexpr size_t kThreads = 4;
   // Each thread takes, marks and hands over to the next, which looks at the mark and gives back.
@@ -139,21 +139,21 @@ TEST(any_thread_may_give_back) {
   for (size_t me = 0; me < kThreads; ++me) {
     actors.push_back(std::make_unique<Actor>([&, me] {
       for (unsigned char round = 0; round < 100; ++round) {
-        Buffer* mine = pool->take(50000);
+        Buffer* mine = pool->allocate(50000);
         std::memset(mine->data(), round, 50000);
-        if (Buffer* before = handed[me].exchange(mine)) BufferPool::give_back(before);
+        if (Buffer* before = handed[me].exchange(mine)) BufferPool::deallocate(before);
         if (Buffer* theirs = handed[(me + 1) % kThreads].exchange(nullptr)) {
           const auto* bytes = static_cast<unsigned char*>(theirs->data());
           // Nobody else wrote there: no block is in two hands.
           if (std::any_of(bytes, bytes + 50000, [=](auto b) { return b != bytes[0]; })) ++wrong;
-          BufferPool::give_back(theirs);
+          BufferPool::deallocate(theirs);
         }
       }
     }));
   }
   for (auto& actor : actors) actor->join();
   for (auto& left : handed) {
-    if (Buffer* buffer = left.exchange(nullptr)) BufferPool::give_back(buffer);
+    if (Buffer* buffer = left.exchange(nullptr)) BufferPool::deallocate(buffer);
   }
   EXPECT_EQ(wrong.load(), 0);
   const BufferPool::Stats stats = pool->stats();
@@ -162,25 +162,25 @@ TEST(any_thread_may_give_back) {
   EXPECT(stats.free <= BufferPool::kKept);
 }
 
-TEST(a_forked_child_may_give_back_and_the_parent_notices_nothing) {
+TEST(a_forked_child_may_deallocate_and_the_parent_notices_nothing) {
   const auto pool = BufferPool::create();
-  Buffer* kept = pool->take(kMega);
+  Buffer* kept = pool->allocate(kMega);
   std::memset(kept->data(), 7, kMega);
   const ChildEnd end = in_forked_child([&] {
     std::memset(kept->data(), 9, kMega);  // a copy: what users hold is inherited
-    BufferPool::give_back(kept);
+    BufferPool::deallocate(kept);
   });
   EXPECT_EQ(end.exit_code, 0);
   EXPECT_EQ(int{static_cast<char*>(kept->data())[kMega - 1]}, 7);
   EXPECT_EQ(pool->stats().in_use, size_t{1});
-  BufferPool::give_back(kept);
+  BufferPool::deallocate(kept);
   EXPECT_EQ(pool->stats().free, size_t{1});
 }
 
-TEST(a_forked_child_may_give_back_though_its_mutex_is_held) {
+TEST(a_forked_child_may_deallocate_though_its_mutex_is_held) {
   // The mutex is held in a good part of these forks; no order can be forced inside of the pool.
   const auto pool = BufferPool::create();
-  Buffer* kept = pool->take(100);
+  Buffer* kept = pool->allocate(100);
   std::atomic<bool> stop{false};
   Actor busy(
       [&] {
@@ -188,18 +188,18 @@ TEST(a_forked_child_may_give_back_though_its_mutex_is_held) {
       },
       [&] { stop = true; });
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(in_forked_child([&] { BufferPool::give_back(kept); }).exit_code, 0);
+    EXPECT_EQ(in_forked_child([&] { BufferPool::deallocate(kept); }).exit_code, 0);
   }
   stop = true;
   busy.join();
-  BufferPool::give_back(kept);
+  BufferPool::deallocate(kept);
 }
 
 TEST(too_much_is_refused_and_costs_nothing) {
   const auto pool = BufferPool::create();
   bool refused = false;
   try {
-    pool->take(SIZE_MAX - 5000);
+    pool->allocate(SIZE_MAX - 5000);
   } catch (const std::bad_alloc&) {
     refused = true;
   }

@@ -238,7 +238,9 @@ TEST(stop_waits_for_nobody_and_wakes_who_waits) {
   const Batch batch = submitted(pool, loader.batch(range(0, 8)));
   loader.source->wait_begun(1);
   Actor waiter(
-      [&] { EXPECT(pool.wait(*batch, Clock::time_point::max()) == DecodePool::Wait::kCancelled); },
+      [&] {
+        EXPECT(pool.wait(*batch, Clock::time_point::max()) == DecodePool::WaitStatus::kCancelled);
+      },
       [&] { loader.source->open_all(); });
   waiter.wait_until_asleep();
   pool.stop(*batch);

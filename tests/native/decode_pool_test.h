@@ -59,12 +59,13 @@ struct Loader {
 };
 
 inline bool done(DecodePool& pool, const Batch& batch) {
-  return pool.wait(*batch, Clock::now()) == DecodePool::Wait::kDone;
+  return pool.wait(*batch, Clock::now()) == DecodePool::WaitStatus::kDone;
 }
 
 /// A minute is for ever here: what takes longer hangs.
 inline void expect_done(DecodePool& pool, const Batch& batch) {
-  EXPECT(pool.wait(*batch, Clock::now() + std::chrono::seconds(60)) == DecodePool::Wait::kDone);
+  EXPECT(pool.wait(*batch, Clock::now() + std::chrono::seconds(60)) ==
+         DecodePool::WaitStatus::kDone);
 }
 
 inline Batch submitted(DecodePool& pool, Batch batch) {

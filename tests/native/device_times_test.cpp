@@ -23,7 +23,7 @@ TEST(a_slow_bus_is_time_of_the_device) {
     batches[epoch.first_seq + i] = t::plain_batch({100, 30}, 1);
     const t::Batch& batch = batches[epoch.first_seq + i];
     EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), t::kForever) ==
-           t::Wait::kOk);
+           t::WaitStatus::kOk);
     EXPECT(consumer.next(batches, 0) == t::Arrival::kBatch);
     EXPECT_EQ(consumer.take()->wrong(batch), -1);
   }
@@ -49,7 +49,7 @@ TEST(waiting_for_the_consumers_stream_is_no_work_of_the_device) {
   t::Gate gate;
   gate.close(*stream);
   prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), t::kNow) == t::Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), t::kNow) == t::WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(t::kForever, &ticket) == t::Arrival::kBatch);
   // It has been issued by now, so that from now on the side stream waits.

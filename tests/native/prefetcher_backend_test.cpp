@@ -80,7 +80,8 @@ void run_epoch(Backend& backend, Prefetcher& prefetcher, const std::vector<Batch
   Actor producer(
       [&] {
         for (const Batch& batch : batches) {
-          if (prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) != Wait::kOk) {
+          if (prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) !=
+              WaitStatus::kOk) {
             return;
           }
         }
@@ -213,7 +214,7 @@ BACKEND_TEST(memory_of_a_cancelled_batch_goes_back_behind_the_late_copy) {
   prefetcher.give_credit(0, batch.plan, first.outputs(), nullptr, held->handle());
   prefetcher.give_credit(1, batch.plan, second.outputs(), nullptr, free->handle());
   for (int i = 0; i < 2; ++i) {
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
   }
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
@@ -246,7 +247,7 @@ BACKEND_TEST(a_refused_batch_is_told_and_the_next_prefetcher_works) {
     const Fenced memory(backend, *stream, *batch.plan);
     void* crooked = static_cast<uint8_t*>(memory.outputs()[0]) + 4;
     prefetcher.give_credit(0, batch.plan, {crooked}, memory.staging(), stream->handle());
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
     const auto wait = [&] {
       Ticket ticket;
       for (;;) {
@@ -260,7 +261,8 @@ BACKEND_TEST(a_refused_batch_is_told_and_the_next_prefetcher_works) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   std::vector<std::unique_ptr<Stream>> streams;
   streams.push_back(backend.create_stream(0));
-  run_epoch(backend, prefetcher, {batch, batch}, streams, [](size_t) { return size_t{0}; }, 3);
+  run_epoch(
+      backend, prefetcher, {batch, batch}, streams, [](size_t) { return size_t{0}; }, 3);
 }
 
 TEST(cuda_a_copy_that_the_device_refuses_is_told) {
@@ -270,7 +272,7 @@ TEST(cuda_a_copy_that_the_device_refuses_is_told) {
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({1000}, 1);
   prefetcher.give_credit(0, batch.plan, {nullptr}, nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "cudaMemcpyAsync");
   prefetcher.cancel(stream->handle());

@@ -18,7 +18,7 @@ void expect_a_good_epoch(Backend& backend, Prefetcher& prefetcher, unsigned seed
       [&] {
         for (const auto& [seq, batch] : batches) {
           EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) ==
-                 Wait::kOk);
+                 WaitStatus::kOk);
         }
       },
       [&] { prefetcher.close(); });
@@ -39,7 +39,7 @@ TEST(cancel_before_anything_is_pushed) {
   const Memory memory(backend, *batch.plan);
   prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
   prefetcher.cancel(0);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOver);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOver);
   expect_a_good_epoch(backend, prefetcher, 3);
   EXPECT(memory.untouched());
 }
@@ -53,11 +53,12 @@ TEST(cancel_with_batches_that_have_no_credit) {
   const Memory memory(backend, *batch.plan);
   prefetcher.give_credit(0, other.plan, memory.outputs(), nullptr, 0);  // for another plan
   for (int i = 0; i < 2; ++i) {
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   }
   Actor producer(
       [&] {
-        EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOver);
+        EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) ==
+               WaitStatus::kOver);
       },
       [&] { prefetcher.close(); });
   producer.wait_until_asleep();
@@ -84,7 +85,7 @@ TEST(cancel_while_a_batch_is_being_issued) {
     for (const Memory* memory : {&first, &second}) {
       prefetcher.give_credit(memory == &first ? 0 : 1, batch.plan, memory->outputs(),
                              memory->staging(), 0);
-      EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+      EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
     }
     reached.pass();
     Actor consumer([&] { prefetcher.cancel(0); }, [&] { go.open(); });
@@ -114,7 +115,7 @@ TEST(cancel_with_batches_issued_and_not_delivered) {
   for (const Memory* memory : {&first, &second}) {
     prefetcher.give_credit(memory == &first ? 0 : 1, batch.plan, memory->outputs(), nullptr,
                            stream->handle());
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   }
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
@@ -141,7 +142,7 @@ TEST(cancel_on_the_hosts_stream_waits_for_the_device) {
   Gate gate;
   gate.close(*stream);
   prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
   Actor consumer([&] { prefetcher.cancel(0); }, [&] { gate.open(); });
@@ -157,7 +158,7 @@ TEST(cancel_with_errors_and_the_end_on_their_way) {
   Prefetcher prefetcher(backend, 0, 3, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   for (const EntryKind kind : {EntryKind::kError, EntryKind::kError, EntryKind::kEnd}) {
-    EXPECT(prefetcher.ring().put(epoch, kind, kForever) == Wait::kOk);
+    EXPECT(prefetcher.ring().put(epoch, kind, kForever) == WaitStatus::kOk);
   }
   prefetcher.cancel(0);
   prefetcher.cancel(0);
@@ -187,7 +188,7 @@ TEST(cancel_at_any_moment) {
           [&] {
             for (const auto& [seq, each] : known) {
               if (prefetcher.push(epoch.number, each.plan, each.addresses(), kForever) !=
-                  Wait::kOk) {
+                  WaitStatus::kOk) {
                 return;
               }
             }

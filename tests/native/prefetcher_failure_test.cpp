@@ -33,7 +33,8 @@ uint64_t run_until_failure(Backend& backend, size_t depth, std::string* failure)
   Actor producer(
       [&] {
         for (const auto& [seq, batch] : batches) {
-          if (prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) != Wait::kOk) return;
+          if (prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) != WaitStatus::kOk)
+            return;
         }
       },
       [&] { prefetcher.close(); });
@@ -51,7 +52,7 @@ uint64_t run_until_failure(Backend& backend, size_t depth, std::string* failure)
     EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, *failure);
     producer.join();
     EXPECT(prefetcher.push(epoch, batches.at(0).plan, batches.at(0).addresses(), kForever) ==
-           Wait::kOver);
+           WaitStatus::kOver);
     prefetcher.cancel(0);
   }
   prefetcher.close();
@@ -146,7 +147,7 @@ TEST(work_queued_before_a_failure_is_waited_for) {
   gate.close(*stream);
   prefetcher.give_credit(0, plan, {static_cast<char*>(memory.outputs()[0]) + 1}, memory.staging(),
                          stream->handle());
-  EXPECT(prefetcher.push(epoch, plan, {expected.in.data()}, kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, plan, {expected.in.data()}, kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "multiples of 16");
   prefetcher.cancel(stream->handle());
@@ -171,7 +172,7 @@ TEST(a_failure_behind_a_delivery_wakes_a_consumer_that_waits) {
   Gate gate;
   gate.close(*stream);
   prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
   prefetcher.deliver(ticket, stream->handle());
@@ -198,7 +199,7 @@ TEST(close_waits_for_work_that_no_ticket_tells_of) {
   prefetcher = std::make_unique<Prefetcher>(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher->ring().open_epoch().number;
   prefetcher->give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
-  EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher->ring().wait_arrival(kForever, &ticket), BackendError, "was refused");
   Actor closer([&] { prefetcher->close(); }, [&] { gate.open(); });
@@ -230,7 +231,7 @@ TEST(a_third_thread_may_close) {
     }
     consumer.join();
     first.join();
-    EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOver);
+    EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOver);
     prefetcher.reset();
   }
 }
@@ -240,10 +241,11 @@ TEST(close_wakes_a_producer_in_a_full_ring) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({8}, 1);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   Actor producer(
       [&] {
-        EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOver);
+        EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) ==
+               WaitStatus::kOver);
       },
       [&] { prefetcher.close(); });
   producer.wait_until_asleep();
@@ -264,7 +266,7 @@ TEST(close_waits_for_a_batch_in_the_middle) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   reached.pass();
   Actor closer([&] { prefetcher.close(); }, [&] { go.open(); });
   closer.wait_until_asleep();
@@ -287,7 +289,7 @@ TEST(destruction_in_every_state) {
     if (state == 1) continue;
     prefetcher.give_credit(0, batch.plan, memory.outputs(), memory.staging(), 0);
     if (state == 2) continue;
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
     if (state == 3) continue;
     Ticket ticket;
     EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
@@ -317,11 +319,11 @@ TEST(a_forked_child_can_destroy_what_it_inherited) {
   auto prefetcher = std::make_unique<Prefetcher>(backend, 0, 1, kLimit);
   expect_inert_in_child(prefetcher.get());  // both threads wait, in condition variables
   const uint64_t epoch = prefetcher->ring().open_epoch().number;
-  EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   expect_inert_in_child(prefetcher.get());
   Actor producer(
       [&] {
-        EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+        EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
       },
       [&] { prefetcher->close(); });
   producer.wait_until_asleep();

@@ -8,7 +8,7 @@ namespace {
 
 /// Pushes `batch`, waits until it has been issued, and returns its ticket.
 Ticket push_and_wait(Prefetcher& prefetcher, uint64_t epoch, const Batch& batch) {
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
   return ticket;
@@ -71,9 +71,9 @@ TEST(a_slot_is_not_refilled_while_its_copy_is_held) {
   gate.close(*stream);
   prefetcher.give_credit(0, batch.plan, memory.outputs(), memory.staging(), stream->handle());
   prefetcher.deliver(push_and_wait(prefetcher, epoch, batch), stream->handle());
-  EXPECT(prefetcher.push(epoch, next.plan, next.addresses(), kNow) == Wait::kTimeout);
+  EXPECT(prefetcher.push(epoch, next.plan, next.addresses(), kNow) == WaitStatus::kTimeout);
   gate.open();
-  EXPECT(prefetcher.push(epoch, next.plan, next.addresses(), kForever) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, next.plan, next.addresses(), kForever) == WaitStatus::kOk);
   stream->synchronize();
   EXPECT_EQ(memory.wrong(batch), -1);
 }
@@ -98,7 +98,7 @@ TEST(a_consumer_may_change_its_stream_while_the_old_one_is_held) {
   for (uint64_t seq = 0; seq < 2; ++seq) {
     const uintptr_t stream = (seq == 0 ? slow : fast)->handle();
     prefetcher.give_credit(seq, first.plan, memory[seq]->outputs(), nullptr, stream);
-    EXPECT(prefetcher.push(epoch, first.plan, batches[seq].addresses(), kNow) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, first.plan, batches[seq].addresses(), kNow) == WaitStatus::kOk);
   }
   for (uint64_t seq = 0; seq < 2; ++seq) {
     Ticket ticket;
@@ -209,7 +209,7 @@ TEST(no_batch_takes_a_credit_while_it_is_being_replaced) {
   backend.set_before_wrapped([&](const char* call) {
     if (std::strcmp(call, "record") != 0) return;
     ++records;
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
     Ticket ticket;
     EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kNeedsCredit);
   });
@@ -271,7 +271,8 @@ TEST(memory_is_used_again_as_soon_as_the_consumer_gave_it_back) {
     Actor producer(
         [&] {
           for (const Batch& batch : batches) {
-            EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+            EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) ==
+                   WaitStatus::kOk);
           }
         },
         [&] { prefetcher.close(); });

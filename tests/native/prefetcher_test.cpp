@@ -72,13 +72,13 @@ void run_epochs(uint64_t seed, size_t depth, bool ahead) {
         [&] {
           for (uint64_t seq = epoch.first_seq; seq < epoch.first_seq + kCount; ++seq) {
             const Batch& batch = batches[seq];
-            const Wait waited =
+            const WaitStatus waited =
                 seq == error_at
                     ? prefetcher.ring().put(epoch.number, EntryKind::kError, kForever)
                     : prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever);
-            EXPECT(waited == Wait::kOk);
+            EXPECT(waited == WaitStatus::kOk);
           }
-          EXPECT(prefetcher.ring().put(epoch.number, EntryKind::kEnd, kForever) == Wait::kOk);
+          EXPECT(prefetcher.ring().put(epoch.number, EntryKind::kEnd, kForever) == WaitStatus::kOk);
         },
         [&] { prefetcher.close(); });
     Consumer consumer(backend, prefetcher, epoch.first_seq);
@@ -121,7 +121,8 @@ TEST(one_thread_may_produce_and_consume) {
       while (batches.size() < seq + depth) {
         Batch batch = random_batch(random);
         // The slot may still be in the reaper's hands, for a moment.
-        EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+        EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) ==
+               WaitStatus::kOk);
         batches[batches.size()] = std::move(batch);
       }
       EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
@@ -132,7 +133,7 @@ TEST(one_thread_may_produce_and_consume) {
 
 std::shared_ptr<Reservation> reserved(Prefetcher& prefetcher, uint64_t epoch, size_t bytes) {
   std::shared_ptr<Reservation> place;
-  EXPECT(prefetcher.reserve(epoch, bytes, kForever, &place) == Wait::kOk);
+  EXPECT(prefetcher.reserve(epoch, bytes, kForever, &place) == WaitStatus::kOk);
   return place;
 }
 
@@ -160,7 +161,7 @@ TEST(a_batch_made_in_its_slot_is_not_copied) {
   }
   EXPECT_EQ(prefetcher.ring().stats().copied, uint64_t{6 * 24});
   const Batch pushed = plain_batch({1000, 24}, 3);
-  EXPECT(prefetcher.push(epoch, pushed.plan, pushed.addresses(), kForever) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, pushed.plan, pushed.addresses(), kForever) == WaitStatus::kOk);
   EXPECT_EQ(prefetcher.ring().stats().copied, uint64_t{6 * 24 + 1024});
 }
 
@@ -199,13 +200,13 @@ TEST(a_reservation_that_is_dropped_gives_the_slot_back) {
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   auto place = reserved(prefetcher, epoch, 8);
   std::shared_ptr<Reservation> other;
-  EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == Wait::kTimeout);
+  EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == WaitStatus::kTimeout);
   place.reset();
   place = reserved(prefetcher, epoch, 8);
   prefetcher.cancel(0);
   const uint64_t next = prefetcher.ring().open_epoch().number;
-  EXPECT(prefetcher.reserve(next, 8, kNow, &other) == Wait::kTimeout);
-  EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == Wait::kOver);
+  EXPECT(prefetcher.reserve(next, 8, kNow, &other) == WaitStatus::kTimeout);
+  EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == WaitStatus::kOver);
   place.reset();
   EXPECT(reserved(prefetcher, next, 8) != nullptr);
 }
@@ -215,8 +216,8 @@ TEST(a_full_ring_times_out_the_only_thread) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({8}, 1);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kTimeout);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kTimeout);
 }
 
 TEST(wrong_arguments_are_refused) {
@@ -240,7 +241,7 @@ TEST(wrong_arguments_are_refused) {
                InvalidArgument, "handle");
   const Batch large = plain_batch({1000}, 1);
   EXPECT_THROW(prefetcher.push(epoch, large.plan, large.addresses(), kNow), InvalidArgument, "600");
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
 }
 
 TEST(the_prefetch_thread_allocates_nothing_in_steady_state) {
@@ -260,7 +261,7 @@ TEST(the_prefetch_thread_allocates_nothing_in_steady_state) {
   uint64_t before = 0;
   for (uint64_t seq = 0; seq < 60; ++seq) {
     if (seq == 10) before = g_prefetch_allocations;
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == Wait::kOk);
+    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
     batches[seq] = batch;
     EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
     EXPECT_EQ(consumer.take()->wrong(batch), -1);
@@ -288,7 +289,7 @@ TEST(memory_that_cannot_be_pinned_serves_and_is_told) {
   EXPECT(prefetcher.ring().stats().pinned);
   std::map<uint64_t, Batch> batches;
   batches[0] = plain_batch({8, 9}, 1);
-  EXPECT(prefetcher.push(epoch, batches[0].plan, batches[0].addresses(), kNow) == Wait::kOk);
+  EXPECT(prefetcher.push(epoch, batches[0].plan, batches[0].addresses(), kNow) == WaitStatus::kOk);
   EXPECT(!prefetcher.ring().stats().pinned);
   EXPECT(prefetcher.ring().stats().why_not_pinned.find("pinning") != std::string::npos);
   Consumer consumer(backend, prefetcher, 0);

@@ -23,7 +23,7 @@
 
 namespace fastloader::testing {
 
-using Wait = Ring::Wait;
+using WaitStatus = Ring::WaitStatus;
 using Arrival = Ring::Arrival;
 using SharedPlan = std::shared_ptr<const BatchPlan>;
 

@@ -15,13 +15,13 @@ TEST(slots_beyond_the_depth_are_not_used_until_it_grows) {
   RingBench bench(2, 1 << 20, 5);
   const SharedPlan plan = plan_of(16);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.ring.most(), 5u);
-  for (int value : {1, 2}) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);
+  EXPECT_EQ(bench.ring.max_depth(), 5u);
+  for (int value : {1, 2}) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 3), WaitStatus::kTimeout);
   bench.ring.deepen(4);
   EXPECT_EQ(bench.ring.depth(), 4u);
-  for (int value : {3, 4}) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kTimeout);
+  for (int value : {3, 4}) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kTimeout);
   for (uint64_t seq = 0; seq < 4; ++seq) {
     bench.credit(seq, plan);
     EXPECT_EQ(bench.issue(), static_cast<int>(seq) + 1);
@@ -35,8 +35,9 @@ TEST(deepening_wakes_a_producer_that_waits) {
   RingBench bench(1, 1 << 20, 3);
   const SharedPlan plan = plan_of(16);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
-  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), Wait::kOk); }, bench.closer());
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), WaitStatus::kOk); },
+                 bench.closer());
   producer.wait_until_asleep();
   bench.ring.deepen(2);
   producer.join();
@@ -59,7 +60,7 @@ TEST(depth_never_shrinks_and_stays_within_what_the_ring_was_made_for) {
   EXPECT_EQ(bench.ring.depth(), 2u);
   EXPECT_THROW(bench.ring.deepen(5), InvalidArgument, "up to 4, not 5");
   EXPECT_THROW(RingBench(3, 1 << 20, 2), InvalidArgument, "depth 3");
-  EXPECT_EQ(RingBench(3).ring.most(), 3u);
+  EXPECT_EQ(RingBench(3).ring.max_depth(), 3u);
 }
 
 TEST(no_more_slots_hold_memory_than_the_ring_is_deep) {
@@ -91,16 +92,16 @@ TEST(slots_in_the_making_keep_their_memory_to_themselves) {
   std::set<std::byte*> seen;
   std::vector<Ring::Filling> all(3);
   for (Ring::Filling& each : all) {
-    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), Wait::kOk);
+    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), WaitStatus::kOk);
     seen.insert(each.data);
   }
   EXPECT_EQ(seen.size(), 3u);
   // Their epoch ends; what is still in the making counts, and the next epoch waits for it.
   const uint64_t epoch = bench.ring.open_epoch().number;
   Ring::Filling late;
-  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &late), Wait::kTimeout);
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &late), WaitStatus::kTimeout);
   bench.ring.abandon(all[0]);
-  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &late), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &late), WaitStatus::kOk);
   EXPECT(late.data == all[0].data);
   bench.ring.abandon(all[1]);
   bench.ring.abandon(all[2]);
@@ -114,7 +115,7 @@ TEST(a_late_producer_keeps_its_memory_while_others_are_handed_over) {
   for (uint64_t seq = 0; seq < 2; ++seq) bench.round(1, seq, plan, 1);
   std::vector<Ring::Filling> late(2);
   for (Ring::Filling& each : late) {
-    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), Wait::kOk);
+    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), WaitStatus::kOk);
   }
   std::memset(late[1].data, 42, 64);
   const uint64_t epoch = bench.ring.open_epoch().number;
@@ -122,14 +123,14 @@ TEST(a_late_producer_keeps_its_memory_while_others_are_handed_over) {
   bench.ring.abandon(late[0]);
   // The slot of the first is free; the second is still being written, whatever others do.
   Ring::Filling next;
-  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &next), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &next), WaitStatus::kOk);
   EXPECT(next.data != late[1].data);
   std::memset(next.data, 7, 64);
   EXPECT_EQ(std::to_integer<int>(late[1].data[63]), 42);
   Ring::Filling behind;
-  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &behind), Wait::kTimeout);  // its turn
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &behind), WaitStatus::kTimeout);  // its turn
   bench.ring.abandon(late[1]);
-  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &behind), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &behind), WaitStatus::kOk);
   bench.ring.abandon(next);
   bench.ring.abandon(behind);
 }
@@ -140,7 +141,7 @@ TEST(a_slot_whose_memory_is_being_made_counts_as_holding_some) {
   bench.ring.open_epoch();
   std::vector<Ring::Filling> first(2);
   for (Ring::Filling& each : first) {
-    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), Wait::kOk);
+    EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), WaitStatus::kOk);
   }
   Door reached, go;
   bench.before_allocation = [&](size_t bytes) {
@@ -152,7 +153,7 @@ TEST(a_slot_whose_memory_is_being_made_counts_as_holding_some) {
   Actor late(
       [&] {
         Ring::Filling mine;
-        EXPECT_EQ(bench.ring.begin_fill(1, 100, kForever, &mine), Wait::kOver);
+        EXPECT_EQ(bench.ring.begin_fill(1, 100, kForever, &mine), WaitStatus::kOver);
       },
       [&] { go.open(); });
   reached.pass();
@@ -164,7 +165,7 @@ TEST(a_slot_whose_memory_is_being_made_counts_as_holding_some) {
   Ring::Filling next;
   EXPECT_THROW(bench.ring.begin_fill(epoch, 160, kNow, &next), std::bad_alloc, "alloc");
   EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{64});
-  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &next), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &next), WaitStatus::kOk);
   EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{64});
   EXPECT(next.data == first[1].data);
   go.open();
@@ -180,23 +181,23 @@ TEST(slots_of_cancelled_epochs_are_counted_once) {
     bench.ring.deepen(depth);
     // In the making, filled, an error, issued and not delivered: every way to be in use at the end.
     const Ring::Epoch begun = bench.ring.open_epoch();
-    EXPECT_EQ(bench.fill(begun.number, plan, 1), Wait::kOk);
+    EXPECT_EQ(bench.fill(begun.number, plan, 1), WaitStatus::kOk);
     bench.credit(begun.first_seq, plan);
     EXPECT_EQ(bench.issue(), 1);
     Ring::Filling late;
     if (depth == 2) {
-      EXPECT_EQ(bench.ring.begin_fill(begun.number, 64, kNow, &late), Wait::kOk);
+      EXPECT_EQ(bench.ring.begin_fill(begun.number, 64, kNow, &late), WaitStatus::kOk);
     } else {
-      EXPECT_EQ(bench.ring.put(begun.number, EntryKind::kError, kNow), Wait::kOk);
-      EXPECT_EQ(bench.ring.begin_fill(begun.number, 64, kNow, &late), Wait::kOk);
+      EXPECT_EQ(bench.ring.put(begun.number, EntryKind::kError, kNow), WaitStatus::kOk);
+      EXPECT_EQ(bench.ring.begin_fill(begun.number, 64, kNow, &late), WaitStatus::kOk);
     }
     bench.ring.cancel();
     bench.reap();
     bench.ring.abandon(late);
     // All are free again, and no more than there are.
     const uint64_t epoch = bench.ring.open_epoch().number;
-    for (size_t i = 0; i < depth; ++i) EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kOk);
-    EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kTimeout);
+    for (size_t i = 0; i < depth; ++i) EXPECT_EQ(bench.fill(epoch, plan, 2), WaitStatus::kOk);
+    EXPECT_EQ(bench.fill(epoch, plan, 2), WaitStatus::kTimeout);
   }
 }
 
@@ -204,7 +205,7 @@ TEST(lowering_leaves_what_is_there_and_takes_less_from_then_on) {
   RingBench bench(4);
   const SharedPlan plan = plan_of(16);
   bench.ring.open_epoch();
-  for (int value : {0, 1, 2, 3}) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
+  for (int value : {0, 1, 2, 3}) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
   for (uint64_t seq = 0; seq < 4; ++seq) bench.credit(seq, plan);
   bench.ring.lower(2);
   bench.ring.lower(3);
@@ -219,13 +220,13 @@ TEST(lowering_leaves_what_is_there_and_takes_less_from_then_on) {
     EXPECT_EQ(bench.issue(), value);
     bench.reap();
     EXPECT_EQ(bench.fill(1, plan, 9),
-              Wait::kTimeout);  // still two of the four, and more are not taken
+              WaitStatus::kTimeout);  // still two of the four, and more are not taken
   }
   bench.reap();
-  EXPECT_EQ(bench.fill(1, plan, 4), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kTimeout);
+  EXPECT_EQ(bench.fill(1, plan, 4), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kTimeout);
   bench.ring.deepen(3);
-  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kOk);
 }
 
 TEST(epochs_that_end_early_while_it_grows) {
@@ -251,7 +252,7 @@ TEST(epochs_that_end_early_while_it_grows) {
     const Ring::Epoch epoch = bench.ring.open_epoch();
     producers.push_back(std::make_unique<Actor>(
         [&bench, plan, number = epoch.number, round] {
-          while (bench.fill(number, plan, round, kForever) == Wait::kOk) {
+          while (bench.fill(number, plan, round, kForever) == WaitStatus::kOk) {
           }
         },
         bench.closer()));
@@ -283,7 +284,7 @@ TEST(everything_at_once_while_it_grows) {
   Actor producer(
       [&] {
         for (int i = 0; i < kBatches; ++i) {
-          EXPECT_EQ(bench.fill(epoch, plan, i % 100, kForever), Wait::kOk);
+          EXPECT_EQ(bench.fill(epoch, plan, i % 100, kForever), WaitStatus::kOk);
         }
       },
       bench.closer());

@@ -11,18 +11,18 @@ TEST(a_stale_producer_leaves_the_new_epoch_alone) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   Ring::Filling stale;
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &stale), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &stale), WaitStatus::kOk);
   bench.ring.cancel();
   const Ring::Epoch epoch = bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(epoch.number, plan, 5), Wait::kTimeout);
-  Actor producer([&] { EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), Wait::kOk); },
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5), WaitStatus::kTimeout);
+  Actor producer([&] { EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), WaitStatus::kOk); },
                  bench.closer());
   producer.wait_until_asleep();
   std::memset(stale.data, 9, 8);
   EXPECT(!bench.ring.commit(stale, plan));
   producer.join();
-  EXPECT_EQ(bench.fill(1, plan, 9), Wait::kOver);
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOver);
+  EXPECT_EQ(bench.fill(1, plan, 9), WaitStatus::kOver);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), WaitStatus::kOver);
   bench.credit(epoch.first_seq, plan);
   EXPECT_EQ(bench.issue(), 5);
   EXPECT_EQ(bench.ring.stats().filled, uint64_t{1});
@@ -32,7 +32,7 @@ TEST(a_stale_producer_that_abandons_frees_its_slot) {
   RingBench bench(1);
   bench.ring.open_epoch();
   Ring::Filling filling;
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), WaitStatus::kOk);
   const Ring::Epoch epoch = bench.ring.open_epoch();
   bench.ring.abandon(filling);
   bench.round(epoch.number, epoch.first_seq, plan_of(8), 1);
@@ -45,28 +45,30 @@ TEST(slots_in_the_making_outlive_their_epoch) {
   bench.ring.open_epoch();
   bench.round(1, 0, plan, 1);
   std::vector<Ring::Filling> stale(3);  // of batches 1, 2 and 3
-  for (Ring::Filling& each : stale) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &each), Wait::kOk);
+  for (Ring::Filling& each : stale)
+    EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &each), WaitStatus::kOk);
   bench.ring.cancel();
   const Ring::Epoch epoch = bench.ring.open_epoch();
   EXPECT_EQ(epoch.first_seq, uint64_t{1});
-  EXPECT_EQ(bench.fill(epoch.number, plan, 5), Wait::kTimeout);
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5), WaitStatus::kTimeout);
   bench.ring.abandon(stale[1]);
-  EXPECT_EQ(bench.fill(epoch.number, plan, 5), Wait::kTimeout);  // the next one is another's
-  Actor producer([&] { EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), Wait::kOk); },
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5), WaitStatus::kTimeout);  // the next one is another's
+  Actor producer([&] { EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), WaitStatus::kOk); },
                  bench.closer());
   producer.wait_until_asleep();
   stale[0].data[0] = std::byte{9};
   bench.ring.abandon(stale[0]);
   producer.join();
   Ring::Filling next;
-  EXPECT_EQ(bench.ring.begin_fill(epoch.number, 8, kNow, &next), Wait::kOk);  // that of stale[1]
+  EXPECT_EQ(bench.ring.begin_fill(epoch.number, 8, kNow, &next),
+            WaitStatus::kOk);  // that of stale[1]
   EXPECT(next.data == stale[1].data);
   std::memset(next.data, 6, 8);
-  EXPECT_EQ(bench.fill(epoch.number, plan, 7), Wait::kTimeout);
+  EXPECT_EQ(bench.fill(epoch.number, plan, 7), WaitStatus::kTimeout);
   stale[2].data[0] = std::byte{9};
   EXPECT(!bench.ring.commit(stale[2], plan));  // told, and given back
   EXPECT(bench.ring.commit(next, plan));
-  EXPECT_EQ(bench.fill(epoch.number, plan, 7), Wait::kOk);
+  EXPECT_EQ(bench.fill(epoch.number, plan, 7), WaitStatus::kOk);
   for (uint64_t seq = 1; seq <= 3; ++seq) {
     bench.credit(seq, plan);
     EXPECT_EQ(bench.issue(), static_cast<int>(seq) + 4);
@@ -78,14 +80,15 @@ TEST(slots_of_many_epochs_are_in_the_making_at_once) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   Ring::Filling slots[3];
-  for (Ring::Filling& each : slots) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &each), Wait::kOk);
+  for (Ring::Filling& each : slots)
+    EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &each), WaitStatus::kOk);
   // Each epoch gets one slot further, and is cancelled with it in its hands.
   for (size_t count = 1; count <= 3; ++count) {
     const uint64_t epoch = bench.ring.open_epoch().number;
     bench.ring.abandon(slots[0]);
     if (count > 1) bench.ring.abandon(slots[1]);
     for (size_t i = 0; i < std::min<size_t>(count, 2); ++i) {
-      EXPECT_EQ(bench.ring.begin_fill(epoch, 8, kNow, &slots[i]), Wait::kOk);
+      EXPECT_EQ(bench.ring.begin_fill(epoch, 8, kNow, &slots[i]), WaitStatus::kOk);
     }
   }
   EXPECT(slots[0].epoch == 4 && slots[1].epoch == 4 && slots[2].epoch == 1);
@@ -98,16 +101,18 @@ TEST(cancel_wakes_a_producer_though_the_device_frees_nothing) {
   RingBench bench(1);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   bench.credit(0, plan);
   bench.issue();  // and never reaped
-  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), Wait::kOver); }, bench.closer());
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), WaitStatus::kOver); },
+                 bench.closer());
   producer.wait_until_asleep();
   bench.ring.cancel();
   producer.join();
   const uint64_t epoch = bench.ring.open_epoch().number;
-  Actor putter([&] { EXPECT_EQ(bench.ring.put(epoch, EntryKind::kEnd, kForever), Wait::kOver); },
-               bench.closer());
+  Actor putter(
+      [&] { EXPECT_EQ(bench.ring.put(epoch, EntryKind::kEnd, kForever), WaitStatus::kOver); },
+      bench.closer());
   putter.wait_until_asleep();
   bench.ring.open_epoch();
   putter.join();
@@ -117,14 +122,14 @@ TEST(cancel_frees_what_was_not_issued) {
   RingBench bench(3);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
+  for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
   bench.credit(0, plan);
   EXPECT_EQ(bench.issue(), 0);
   const Ticket newest = bench.ring.cancel();
   EXPECT(newest.event == &bench.event && newest.generation == 1);
   const Ring::Epoch epoch = bench.ring.open_epoch();
   EXPECT_EQ(epoch.first_seq, uint64_t{3});
-  EXPECT_EQ(bench.fill(epoch.number, plan, 7), Wait::kTimeout);  // slot 0 is still being read
+  EXPECT_EQ(bench.fill(epoch.number, plan, 7), WaitStatus::kTimeout);  // slot 0 is still being read
   bench.reap();
   for (uint64_t seq = 3; seq < 6; ++seq) {
     EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{3});  // the old credits are gone
@@ -139,11 +144,11 @@ TEST(cancel_answers_the_newest_ticket) {
   EXPECT(bench.ring.cancel().event == nullptr);
   uint64_t epoch = bench.ring.open_epoch().number;
   for (uint64_t seq = 0; seq < 3; ++seq) {
-    EXPECT_EQ(bench.fill(epoch, plan, 0), Wait::kOk);
+    EXPECT_EQ(bench.fill(epoch, plan, 0), WaitStatus::kOk);
     bench.credit(seq, plan);
     bench.issue();
   }
-  EXPECT_EQ(bench.ring.put(epoch, EntryKind::kError, kNow), Wait::kOk);
+  EXPECT_EQ(bench.ring.put(epoch, EntryKind::kError, kNow), WaitStatus::kOk);
   EXPECT_EQ(bench.arrival(), Arrival::kBatch);
   bench.ring.delivered();
   EXPECT_EQ(bench.ring.cancel().generation, uint64_t{3});
@@ -160,7 +165,7 @@ TEST(a_ticket_of_a_batch_before_is_not_the_newest) {
     const SharedPlan plan = plan_of(8);
     const uint64_t before = bench.ring.open_epoch().number;
     for (uint64_t seq = 0; seq < 2; ++seq) {
-      EXPECT_EQ(bench.fill(before, plan, 1), Wait::kOk);
+      EXPECT_EQ(bench.fill(before, plan, 1), WaitStatus::kOk);
       bench.credit(seq, plan);
       bench.issue();
       if (!delivers) continue;
@@ -169,11 +174,11 @@ TEST(a_ticket_of_a_batch_before_is_not_the_newest) {
     }
     const uint64_t epoch = delivers ? before : bench.ring.open_epoch().number;
     for (int i = 0; i < 2; ++i) bench.reap();
-    EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kOk);
+    EXPECT_EQ(bench.fill(epoch, plan, 2), WaitStatus::kOk);
     bench.credit(2, plan);
     bench.issue();
     // An error has no ticket, and its place in the window had another batch's.
-    EXPECT_EQ(bench.ring.put(epoch, EntryKind::kError, kNow), Wait::kOk);
+    EXPECT_EQ(bench.ring.put(epoch, EntryKind::kError, kNow), WaitStatus::kOk);
     Actor prefetch(
         [&] {
           Ring::Issue none;
@@ -202,7 +207,7 @@ TEST(cancel_waits_for_an_issue_in_progress) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   for (uint64_t seq = 0; seq < 2; ++seq) {
-    EXPECT_EQ(bench.fill(1, plan, 4), Wait::kOk);
+    EXPECT_EQ(bench.fill(1, plan, 4), WaitStatus::kOk);
     bench.credit(seq, plan);
   }
   Ring::Issue work;
@@ -230,17 +235,17 @@ TEST(fail_is_sticky_and_the_first_cause_wins) {
   RingBench bench(2);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   bench.credit(0, plan);
   bench.issue();
   bench.ring.fail("the cable is cut");
   bench.ring.fail("a consequence");
   for (int i = 0; i < 2; ++i) EXPECT_THROW(bench.arrival(), BackendError, "cable");
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOver);
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOver);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOver);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), WaitStatus::kOver);
   EXPECT_EQ(bench.ring.cancel().generation, uint64_t{1});
   const uint64_t epoch = bench.ring.open_epoch().number;
-  EXPECT_EQ(bench.fill(epoch, plan, 1), Wait::kOver);
+  EXPECT_EQ(bench.fill(epoch, plan, 1), WaitStatus::kOver);
   EXPECT_THROW(bench.arrival(), BackendError, "cable");
   bench.ring.close();
   EXPECT_THROW(bench.arrival(), BackendError, "cable");
@@ -305,12 +310,12 @@ TEST(close_and_fail_wake_the_producer) {
       RingBench bench(1);
       const SharedPlan plan = plan_of(8);
       bench.ring.open_epoch();
-      EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+      EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
       Actor producer(
           [&] {
             EXPECT_EQ(batch ? bench.fill(1, plan, 2, kForever)
                             : bench.ring.put(1, EntryKind::kEnd, kForever),
-                      Wait::kOver);
+                      WaitStatus::kOver);
           },
           bench.closer());
       producer.wait_until_asleep();
@@ -331,7 +336,7 @@ TEST(close_in_every_state) {
     const SharedPlan plan = plan_of(8);
     bench.ring.open_epoch();
     Ring::Filling filling;
-    if (state >= 1) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
+    if (state >= 1) EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), WaitStatus::kOk);
     if (state >= 2) EXPECT(bench.ring.commit(filling, plan));
     Ring::Issue work;
     if (state >= 3) {
@@ -350,7 +355,7 @@ TEST(close_in_every_state) {
     if (state >= 3 && state <= 5) EXPECT(bench.ring.wait_reap(&reap));  // what was issued
     if (state >= 3) bench.ring.reaped(reap);
     EXPECT(!bench.ring.wait_reap(&reap));
-    EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOver);
+    EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOver);
     EXPECT_THROW(bench.arrival(), Error, "closed");
     const Ticket newest = bench.ring.cancel();
     EXPECT_EQ(newest.event != nullptr, state == 3 || state == 4);
@@ -361,7 +366,7 @@ TEST(the_reaper_stays_for_a_batch_that_is_being_issued) {
   RingBench bench(1);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   bench.credit(0, plan);
   Ring::Issue work;
   EXPECT(bench.ring.wait_issue(&work));
@@ -393,7 +398,7 @@ TEST(a_consumer_of_a_cancelled_epoch_is_told_so) {
     if (opened) {
       // Nor may it see what comes for the next one.
       const Ring::Epoch next = bench.ring.open_epoch();
-      EXPECT_EQ(bench.fill(next.number, plan, 1), Wait::kOk);
+      EXPECT_EQ(bench.fill(next.number, plan, 1), WaitStatus::kOk);
       bench.credit(next.first_seq, plan);
       bench.issue();
     } else {
@@ -415,7 +420,7 @@ TEST(progress_tells_which_calls_were_made) {
     EXPECT_EQ(bench.ring.progress().filled, filled);
   };
   is(0, 0);
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   is(0, 1);
   bench.credit(0, plan);
   bench.issue();
@@ -435,7 +440,7 @@ TEST(numbers_go_on_over_many_epochs) {
     for (uint64_t i = 0; i < batches; ++i) bench.round(epoch.number, seq++, plan, int(i));
     const uint64_t left_behind = number % 4;
     for (uint64_t i = 0; i < left_behind; ++i, ++seq) {
-      EXPECT_EQ(bench.fill(epoch.number, plan, 1), Wait::kOk);
+      EXPECT_EQ(bench.fill(epoch.number, plan, 1), WaitStatus::kOk);
     }
     if (number % 2 == 0) bench.ring.cancel();
   }

@@ -24,7 +24,7 @@ TEST(a_batch_without_bytes_has_a_slot_too) {
   RingBench bench(1);
   const SharedPlan plan = plan_of(0);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 0), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 0), WaitStatus::kOk);
   bench.credit(0, plan);
   Ring::Issue work;
   EXPECT(bench.ring.wait_issue(&work));
@@ -39,7 +39,7 @@ TEST(too_large_a_batch_is_refused_and_the_ring_goes_on) {
     EXPECT_THROW(bench.ring.begin_fill(1, 1001, kNow, &filling), InvalidArgument, "1000 bytes");
     bench.round(1, static_cast<uint64_t>(round), plan_of(700), 3);
   }
-  EXPECT_EQ(bench.ring.begin_fill(1, 1000, kNow, &filling), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 1000, kNow, &filling), WaitStatus::kOk);
   bench.ring.abandon(filling);
 }
 
@@ -86,10 +86,10 @@ TEST(an_allocator_that_throws_wakes_the_next_producer) {
 TEST(unpinned_memory_is_told_once) {
   RingBench bench(2);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan_of(8), 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan_of(8), 1), WaitStatus::kOk);
   EXPECT(bench.ring.stats().pinned);
   bench.why_not_pinned = "locked memory is limited";
-  EXPECT_EQ(bench.fill(1, plan_of(8), 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan_of(8), 1), WaitStatus::kOk);
   EXPECT(!bench.ring.stats().pinned);
   EXPECT_EQ(bench.ring.stats().why_not_pinned, std::string("locked memory is limited"));
 }
@@ -98,13 +98,13 @@ TEST(a_slot_that_grows_does_not_hold_the_others_up) {
   RingBench bench(2);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   Door reached, go;
   bench.before_allocation = [&](size_t) {
     reached.open();
     go.pass();
   };
-  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), Wait::kOk); },
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), WaitStatus::kOk); },
                  [&] { go.open(); });
   reached.pass();
   bench.credit(0, plan);
@@ -120,7 +120,7 @@ TEST(a_slot_that_grows_does_not_hold_the_others_up) {
 
 /// The epoch ends while the old producer's slot grows; `next` plays what follows.
 template <typename End>
-void while_growing(Wait expected, End end) {
+void while_growing(WaitStatus expected, End end) {
   RingBench bench(1);
   bench.ring.open_epoch();
   Door reached, go;
@@ -142,10 +142,10 @@ void while_growing(Wait expected, End end) {
 }
 
 TEST(a_producer_whose_slot_grows_is_told_of_the_end) {
-  while_growing(Wait::kOver, [](RingBench& bench) { bench.ring.cancel(); });
-  while_growing(Wait::kOver, [](RingBench& bench) { bench.ring.open_epoch(); });
-  while_growing(Wait::kOver, [](RingBench& bench) { bench.ring.close(); });
-  while_growing(Wait::kOver, [](RingBench& bench) { bench.ring.fail("broken"); });
+  while_growing(WaitStatus::kOver, [](RingBench& bench) { bench.ring.cancel(); });
+  while_growing(WaitStatus::kOver, [](RingBench& bench) { bench.ring.open_epoch(); });
+  while_growing(WaitStatus::kOver, [](RingBench& bench) { bench.ring.close(); });
+  while_growing(WaitStatus::kOver, [](RingBench& bench) { bench.ring.fail("broken"); });
 }
 
 TEST(a_new_epoch_waits_for_a_slot_that_grows) {
@@ -157,14 +157,14 @@ TEST(a_new_epoch_waits_for_a_slot_that_grows) {
     reached.open();
     go.pass();
   };
-  Actor stale([&] { EXPECT_EQ(bench.fill(1, plan_of(4096), 9, kForever), Wait::kOver); },
+  Actor stale([&] { EXPECT_EQ(bench.fill(1, plan_of(4096), 9, kForever), WaitStatus::kOver); },
               [&] { go.open(); });
   reached.pass();
   bench.ring.cancel();
   const Ring::Epoch epoch = bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(epoch.number, plan, 5), Wait::kTimeout);
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5), WaitStatus::kTimeout);
   go.open();
-  EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), Wait::kOk);
+  EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), WaitStatus::kOk);
   stale.join();
   bench.credit(epoch.first_seq, plan);
   EXPECT_EQ(bench.issue(), 5);

@@ -24,7 +24,7 @@ TEST(batches_come_in_order) {
   RingBench bench(3);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.fill(1, plan, value), Wait::kOk);
+  for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
   // Credits in another order than batches.
   for (const uint64_t seq : {2u, 0u, 1u}) bench.credit(seq, plan);
   for (int value = 0; value < 3; ++value) EXPECT_EQ(bench.issue(), value);
@@ -42,20 +42,21 @@ TEST(a_full_ring_makes_the_producer_wait) {
   RingBench bench(2);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 2), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // both FILLED
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kTimeout);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 2), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 3), WaitStatus::kTimeout);  // both FILLED
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), WaitStatus::kTimeout);
   bench.credit(0, plan);
   Ring::Issue work;
   EXPECT(bench.ring.wait_issue(&work));
-  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // ISSUING
+  EXPECT_EQ(bench.fill(1, plan, 3), WaitStatus::kTimeout);  // ISSUING
   bench.ring.issued(work, Ticket{});
-  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // ISSUED
+  EXPECT_EQ(bench.fill(1, plan, 3), WaitStatus::kTimeout);  // ISSUED
   EXPECT_EQ(bench.arrival(), Arrival::kBatch);
   bench.ring.delivered();
-  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kTimeout);  // delivered, but the copy may still run
-  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 3, kForever), Wait::kOk); }, bench.closer());
+  EXPECT_EQ(bench.fill(1, plan, 3), WaitStatus::kTimeout);  // delivered, but the copy may still run
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 3, kForever), WaitStatus::kOk); },
+                 bench.closer());
   producer.wait_until_asleep();
   bench.reap();
   producer.join();
@@ -70,15 +71,15 @@ TEST(an_abandoned_slot_is_free_again) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   Ring::Filling filling;
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kTimeout);  // FILLING
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), WaitStatus::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), WaitStatus::kTimeout);  // FILLING
   bench.ring.abandon(filling);
   bench.round(1, 0, plan, 7);
 }
 
 Ring::Filling reserved(RingBench& bench, uint64_t epoch, size_t bytes = 8) {
   Ring::Filling filling;
-  EXPECT_EQ(bench.ring.begin_fill(epoch, bytes, kNow, &filling), Wait::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(epoch, bytes, kNow, &filling), WaitStatus::kOk);
   return filling;
 }
 
@@ -93,7 +94,7 @@ TEST(a_producer_has_as_many_slots_in_the_making_as_there_are) {
       EXPECT_EQ(slots.back().seq, 3 * round + static_cast<uint64_t>(i));
       slots.back().data[0] = std::byte(i);
     }
-    EXPECT_EQ(bench.fill(1, plan, 9), Wait::kTimeout);
+    EXPECT_EQ(bench.fill(1, plan, 9), WaitStatus::kTimeout);
     EXPECT_EQ(bench.arrival(), Arrival::kTimeout);  // nothing has come
     for (int i = 0; i < 3; ++i) {
       const Ring::Filling& slot = slots[static_cast<size_t>(i)];
@@ -118,7 +119,7 @@ TEST(slots_are_committed_in_their_order) {
   EXPECT_THROW(bench.ring.put(1, EntryKind::kEnd, kNow), InvalidArgument, "the next one is 0");
   EXPECT(bench.ring.commit(first, plan));
   EXPECT(bench.ring.commit(second, plan));
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), WaitStatus::kOk);
 }
 
 TEST(an_error_takes_the_place_of_a_slot_in_the_making) {
@@ -198,8 +199,8 @@ TEST(nobody_else_is_in_the_way_of_a_filling_producer) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   Ring::Filling filling;
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
-  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
+  EXPECT_EQ(bench.ring.begin_fill(1, 8, kNow, &filling), WaitStatus::kOk);
   bench.credit(0, plan);
   EXPECT_EQ(bench.issue(), 1);
   EXPECT_EQ(bench.arrival(), Arrival::kBatch);
@@ -215,7 +216,7 @@ TEST(without_a_fitting_credit_the_consumer_is_asked) {
   const SharedPlan other = plan_of(8);  // equal, but plans are compared by address
   bench.ring.open_epoch();
   EXPECT_EQ(bench.arrival(), Arrival::kTimeout);
-  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kOk);
   EXPECT_EQ(bench.arrival(), Arrival::kNeedsCredit);
   bench.credit(0, other);
   EXPECT_EQ(bench.arrival(), Arrival::kNeedsCredit);
@@ -237,7 +238,7 @@ TEST(a_consumer_that_waits_is_told_that_credit_is_missing) {
   Actor consumer([&] { EXPECT_EQ(bench.arrival(kForever), Arrival::kNeedsCredit); },
                  bench.closer());
   consumer.wait_until_asleep();
-  EXPECT_EQ(bench.fill(1, plan, 5), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kOk);
   consumer.join();
 }
 
@@ -247,7 +248,7 @@ TEST(a_prefetch_thread_that_waits_takes_a_late_credit) {
   bench.ring.open_epoch();
   Actor prefetch([&] { EXPECT_EQ(bench.issue(), 9); }, bench.closer());
   prefetch.wait_until_asleep();
-  EXPECT_EQ(bench.fill(1, plan, 9), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 9), WaitStatus::kOk);
   prefetch.wait_until_asleep();
   bench.credit(0, plan_of(8));
   prefetch.wait_until_asleep();
@@ -260,7 +261,7 @@ TEST(credits_stay_in_the_window) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   EXPECT_THROW(bench.credit(2, plan), InvalidArgument, "batch 2");
-  EXPECT_EQ(bench.fill(1, plan, 0), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 0), WaitStatus::kOk);
   bench.credit(0, plan);
   Ring::Issue work;
   EXPECT(bench.ring.wait_issue(&work));
@@ -281,11 +282,11 @@ TEST(a_credit_serves_no_batch_behind_the_window) {
   RingBench bench(1);
   const SharedPlan plan = plan_of(16);
   const uint64_t epoch = bench.ring.open_epoch().number;
-  EXPECT_EQ(bench.fill(epoch, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(epoch, plan, 1), WaitStatus::kOk);
   bench.credit(0, plan);
   EXPECT_EQ(bench.issue(), 1);
   bench.reap();
-  EXPECT_EQ(bench.fill(epoch, plan, 2), Wait::kOk);
+  EXPECT_EQ(bench.fill(epoch, plan, 2), WaitStatus::kOk);
   Actor prefetch([&] { EXPECT_EQ(bench.issue(), 2); }, bench.closer());
   prefetch.wait_until_asleep();
   EXPECT_EQ(bench.arrival(), Arrival::kBatch);
@@ -334,7 +335,7 @@ TEST(a_withdrawn_credit_is_not_used) {
   bench.ring.open_epoch();
   bench.credit(0, plan);
   EXPECT(bench.ring.withdraw_credit(0));
-  EXPECT_EQ(bench.fill(1, plan, 3), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 3), WaitStatus::kOk);
   EXPECT_EQ(bench.arrival(), Arrival::kNeedsCredit);
 }
 
@@ -349,13 +350,14 @@ TEST(uncredited_lists_the_window) {
   auto missing = bench.ring.uncredited(true);
   EXPECT_EQ(missing.size(), size_t{2});
   EXPECT(missing[0].seq == 0 && missing[1].seq == 2);
-  EXPECT_EQ(bench.fill(1, plan, 0), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan_of(8), 1), Wait::kOk);  // the credit for 1 is for another plan now
+  EXPECT_EQ(bench.fill(1, plan, 0), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan_of(8), 1),
+            WaitStatus::kOk);  // the credit for 1 is for another plan now
   missing = bench.ring.uncredited(false);
   EXPECT_EQ(missing.size(), size_t{2});
   EXPECT(missing[0].filled && missing[1].filled && missing[1].seq == 1);
   EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{3});
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), Wait::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), WaitStatus::kOk);
   EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{2});  // errors need none
   bench.credit(0, plan);
   Ring::Issue work;
@@ -367,10 +369,10 @@ TEST(errors_and_the_end_take_their_place) {
   RingBench bench(4);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 2), Wait::kOk);
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 2), WaitStatus::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), WaitStatus::kOk);
   Actor prefetch(
       [&] {
         while (true) bench.issue();
@@ -393,11 +395,12 @@ TEST(errors_fill_the_window_and_no_more) {
     Actor prefetch([&] { EXPECT_EQ(bench.issue(), 4); }, bench.closer());
     // Passed on, an error's slot is free: twice depth of them get in, and then it is full.
     for (size_t i = 0; i < 2 * depth; ++i) {
-      EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kForever), Wait::kOk);
+      EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kForever), WaitStatus::kOk);
     }
     prefetch.wait_until_asleep();
-    EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kTimeout);
-    Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 4, kForever), Wait::kOk); }, bench.closer());
+    EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), WaitStatus::kTimeout);
+    Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 4, kForever), WaitStatus::kOk); },
+                   bench.closer());
     for (size_t i = 0; i < 2 * depth; ++i) {
       EXPECT_EQ(bench.arrival(kForever), Arrival::kError);
       bench.ring.delivered();
@@ -417,13 +420,13 @@ TEST(a_credit_made_ahead_of_an_error_goes_with_it) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   bench.credit(0, plan);
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kError, kNow), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   bench.credit(1, plan);
   EXPECT_EQ(bench.issue(), 1);
   EXPECT_EQ(bench.arrival(), Arrival::kError);
   bench.ring.delivered();
-  EXPECT_EQ(bench.fill(1, plan, 2), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 2), WaitStatus::kOk);
   const auto missing = bench.ring.uncredited(false);
   EXPECT_EQ(missing.size(), size_t{1});
   EXPECT_EQ(missing[0].seq, uint64_t{2});
@@ -435,8 +438,8 @@ TEST(a_credit_that_an_error_overtook_is_ignored) {
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();
   EXPECT_EQ(bench.ring.uncredited(true).size(), size_t{2});
-  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), Wait::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.ring.put(1, EntryKind::kEnd, kNow), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   bench.credit(0, plan);  // filled, not passed on
   bench.credit(1, plan);
   EXPECT_EQ(bench.issue(), 1);
@@ -459,12 +462,12 @@ TEST(statistics_add_up) {
   const SharedPlan plan = plan_of(1000);
   bench.ring.open_epoch();
   for (uint64_t seq = 0; seq < 5; ++seq) bench.round(1, seq, plan, 1);
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   EXPECT_EQ(bench.arrival(Ring::Clock::now() + std::chrono::milliseconds(1)),
             Arrival::kNeedsCredit);
-  EXPECT_EQ(bench.fill(1, plan, 1), Wait::kOk);
+  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
   EXPECT_EQ(bench.fill(1, plan, 1, Ring::Clock::now() + std::chrono::milliseconds(1)),
-            Wait::kTimeout);
+            WaitStatus::kTimeout);
   bench.credit(5, plan);
   EXPECT_EQ(bench.arrival(Ring::Clock::now() + std::chrono::milliseconds(1)), Arrival::kTimeout);
   const Ring::Stats stats = bench.ring.stats();

@@ -15,15 +15,15 @@
 
 namespace fastloader::testing {
 
-using Wait = Ring::Wait;
+using WaitStatus = Ring::WaitStatus;
 using Arrival = Ring::Arrival;
 using SharedPlan = std::shared_ptr<const BatchPlan>;
 
 constexpr auto kForever = Ring::Clock::time_point::max();
 constexpr auto kNow = Ring::Clock::time_point::min();
 
-inline std::ostream& operator<<(std::ostream& out, Wait wait) {
-  return out << "Wait " << static_cast<int>(wait);
+inline std::ostream& operator<<(std::ostream& out, WaitStatus wait) {
+  return out << "WaitStatus " << static_cast<int>(wait);
 }
 inline std::ostream& operator<<(std::ostream& out, Arrival arrival) {
   return out << "Arrival " << static_cast<int>(arrival);
@@ -58,23 +58,23 @@ inline SharedPlan plan_of(size_t bytes) {
 
 /// A ring on fake memory, with all four roles in the hands of the test.
 struct RingBench {
-  explicit RingBench(size_t depth, size_t limit = 1 << 20, size_t most = 0)
+  explicit RingBench(size_t depth, size_t limit = 1 << 20, size_t max_depth = 0)
       : ring(
             depth, limit,
             [this](size_t bytes) {
               if (before_allocation) before_allocation(bytes);
               return std::make_unique<FakeBlock>(bytes, why_not_pinned);
             },
-            most) {}
+            max_depth) {}
 
   /// Fills the next slot with `value`; the answer of whichever call ended it.
-  Wait fill(uint64_t epoch, const SharedPlan& plan, int value,
-            Ring::Clock::time_point deadline = kNow) {
+  WaitStatus fill(uint64_t epoch, const SharedPlan& plan, int value,
+                  Ring::Clock::time_point deadline = kNow) {
     Ring::Filling filling;
-    const Wait waited = ring.begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
-    if (waited != Wait::kOk) return waited;
+    const WaitStatus waited = ring.begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
+    if (waited != WaitStatus::kOk) return waited;
     std::memset(filling.data, value, plan->packed_bytes());
-    return ring.commit(filling, plan) ? Wait::kOk : Wait::kOver;
+    return ring.commit(filling, plan) ? WaitStatus::kOk : WaitStatus::kOver;
   }
 
   void credit(uint64_t seq, const SharedPlan& plan) {
@@ -107,7 +107,7 @@ struct RingBench {
 
   /// Fill, credit, issue, deliver and reap: the whole way of one batch.
   void round(uint64_t epoch, uint64_t seq, const SharedPlan& plan, int value) {
-    EXPECT_EQ(fill(epoch, plan, value), Wait::kOk);
+    EXPECT_EQ(fill(epoch, plan, value), WaitStatus::kOk);
     credit(seq, plan);
     EXPECT_EQ(issue(), value);
     EXPECT_EQ(arrival(), Arrival::kBatch);

@@ -26,7 +26,7 @@ struct SlotLoader {
                                        Ring::Clock::time_point deadline = kForever) {
     Ring::Filling filling;
     const size_t bytes = plan_of(this->bytes(samples))->packed_bytes();
-    if (bench.ring.begin_fill(epoch, bytes, deadline, &filling) != Wait::kOk) return nullptr;
+    if (bench.ring.begin_fill(epoch, bytes, deadline, &filling) != WaitStatus::kOk) return nullptr;
     return std::make_shared<Reservation>(ring, filling);
   }
 

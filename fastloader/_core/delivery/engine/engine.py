@@ -70,7 +70,7 @@ class Engine:
             device=device.index or 0,
             depth=depth,
             max_slot_bytes=max_slot_bytes(depth),
-            most=most,
+            max_depth=most,
             **options,
         )
         self.healthy = True  # False after a device failure, which is sticky
