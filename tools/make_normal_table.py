@@ -1,5 +1,5 @@
-"""Writes csrc/image/normalize/normal_table.inc, the quantiles of the normal distribution that random erasing
-fills with: ``python tools/make_normal_table.py``.
+"""Writes csrc/image/normalize/normal_table.inc, the quantiles of the normal distribution that random
+erasing fills with: ``python tools/make_normal_table.py``.
 
 A table and no formula, because mathematical libraries differ in the last bit and the fill must not:
 entry i is the quantile of 1/2 + (i + 1/2) / 4096 in units of 2^-16, rounded; the sign is one more

@@ -42,7 +42,11 @@ ALLOWED = {
     "backend/host/host_queue.h": ["backend/lifetime.h"],
     "backend/registry.cpp": ["backend/registry.h", "backend/host/host_backend.h"],
     "backend/host/host_stream.cpp": ["backend/backend.h", "image/normalize/kernel.h", "<thread>"],
-    "backend/cuda/normalize.cu": ["<cuda_runtime.h>", "image/host_device.h", "image/normalize/normalize.h"],
+    "backend/cuda/normalize.cu": [
+        "<cuda_runtime.h>",
+        "image/host_device.h",
+        "image/normalize/normalize.h",
+    ],
     "backend/cuda/cuda_absent.cpp": ["backend/registry.h"],
     "pipeline/ring.cpp": ["backend/backend.h", "image/crop.h", "source/folder.h", "base/thread.h"],
     "bindings/module.cpp": [

@@ -1,8 +1,9 @@
 """Random erasing, Mixup and CutMix on whole batches, with timm 1.0.31's distributions.
 
 What becomes of each image is drawn here, for a whole batch at a time, by numpy's counter-based
-generator; `Records` is the result. The kernel applies it while it normalises (csrc/image/normalize/augment.h is
-the definition); `augmentation/in_torch.py` does the same in torch operations.
+generator; `Records` is the result. The kernel applies it while it normalises
+(csrc/image/normalize/augment.h is the definition); `augmentation/in_torch.py` does the same in torch
+operations.
 """
 
 from __future__ import annotations

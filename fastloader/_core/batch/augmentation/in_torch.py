@@ -119,8 +119,8 @@ def _deviates(
 
 @functools.lru_cache(maxsize=1)
 def _normal_table() -> npt.NDArray[np.float32]:
-    """csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides what mathematical libraries differ in;
-    a test holds the two against each other."""
+    """csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides what mathematical libraries
+    differ in; a test holds the two against each other."""
     normal = statistics.NormalDist()
     entries = [round(normal.inv_cdf(0.5 + (i + 0.5) / (2 * _TABLE)) * 2**16) for i in range(_TABLE)]
     return np.array(entries, dtype=np.float32) * np.float32(2.0**-16)
