@@ -130,6 +130,8 @@ class BuildExtension(build_ext):
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DFASTLOADER_CUDA={os.environ.get('FASTLOADER_CUDA') or 'auto'}",
             "-DFASTLOADER_PYTHON=ON",
+            # What only tests use is not in a wheel; tools/check_wheel.py looks.
+            f"-DFASTLOADER_TEST_HOOKS={'ON' if self.editable_mode or self.inplace else 'OFF'}",
         ]
         if importlib.util.find_spec("pybind11") is not None:
             import pybind11

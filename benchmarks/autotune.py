@@ -105,6 +105,10 @@ def make_loader(name: str, dataset: Any, **options: Any) -> FastLoader[Any]:
 
     def throttled(self: Any, native: Any) -> Any:
         files = opened(self, native)
+        if not native.__test_hooks__:
+            raise SystemExit(
+                "the slow disk is a test hook: install fastloader with pip install -e ."
+            )
         files.source = native.DelayedSource(files.source, 0.004)
         return files
 

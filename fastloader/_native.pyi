@@ -6,6 +6,8 @@ Addresses are plain integers; the docstrings of the module say who keeps them al
 from typing import Any
 
 __version__: str
+# Whether it was compiled with FASTLOADER_TEST_HOOKS, as editable installs are and wheels are not.
+__test_hooks__: bool
 
 class NormalizeSpec:
     def __init__(
@@ -109,11 +111,12 @@ class Prefetcher:
         device: int,
         depth: int,
         max_slot_bytes: int,
-        max_depth: int = 0,
+        # The twin's are test hooks.
         twin_delay_seed: int = 0,
         twin_fail_on_call: int = 0,
         twin_unpinned: bool = False,
         twin_copy_seconds: float = 0.0,
+        max_depth: int = 0,
     ) -> None: ...
     def open_epoch(self) -> tuple[int, int]: ...
     def push(self, epoch: int, plan: BatchPlan, addresses: list[int]) -> bool: ...
@@ -142,6 +145,7 @@ class Source:
 class MemorySource(Source):
     def __init__(self, addresses: Any, sizes: Any) -> None: ...
 
+# A test hook.
 class DelayedSource(Source):
     def __init__(self, source: Source, seconds: float) -> None: ...
 

@@ -1,4 +1,5 @@
-"""Proves a wheel: what it links, what it exports, and that it imports without torch.
+"""Proves a wheel: what it links, what it exports, that it has nothing only tests use, and that it
+imports without torch.
 
     python tools/check_wheel.py WHEEL
 
@@ -119,6 +120,19 @@ def check_exports(module: Path, problems: Problems) -> None:
         )
 
 
+# What only tests use, by words of its own that the module would hold.
+HOOKS = (b"DelayedSource", b"twin_delay_seed", b"twin_fail_on_call", b"injected failure")
+
+
+def check_hooks(module: Path, problems: Problems) -> None:
+    content = module.read_bytes()
+    for word in HOOKS:
+        problems.expect(
+            word not in content,
+            f"it was compiled with FASTLOADER_TEST_HOOKS: it holds {word.decode()!r}",
+        )
+
+
 def check_floor(module: Path) -> None:
     """The oldest system it runs on, as the newest symbol versions it asks for."""
     text = output("readelf", "-VW", module)
@@ -185,6 +199,7 @@ def main() -> int:
                 path = folder / "unpacked" / module
                 check_links(path, problems)
                 check_exports(path, problems)
+                check_hooks(path, problems)
                 check_floor(path)
         else:
             problems.expect(marked, "a pure wheel without the marker fastloader/_pure_wheel")

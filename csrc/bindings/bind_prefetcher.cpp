@@ -7,12 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "backend/host/host_backend.h"
 #include "backend/registry.h"
 #include "base/error.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
 #include "pipeline/prefetcher.h"
+
+#ifdef FASTLOADER_TEST_HOOKS
+#include "backend/host/host_backend.h"
+#endif
 
 namespace py = pybind11;
 
@@ -33,7 +36,7 @@ struct PrefetcherHandle {
   Ticket arrived;  // of the batch that wait_arrival announced and deliver will take
 };
 
-/// Destroying an handle joins its threads; nobody may wait for the GIL meanwhile.
+/// Destroying a handle joins its threads; nobody may wait for the GIL meanwhile.
 struct DeleteWithoutGil {
   void operator()(PrefetcherHandle* handle) const {
     const WithoutGil unlocked;
@@ -61,14 +64,26 @@ Result interruptible(Result again, Attempt attempt,
   }
 }
 
-PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t depth,
-                              size_t max_slot_bytes, size_t max_depth, uint64_t twin_delay_seed,
-                              uint64_t twin_fail_on_call, bool twin_unpinned,
-                              double twin_copy_seconds) {
-  // Not an PrefetcherPtr yet: if this throws, the handle dies while the GIL is already released.
+/// On `twin` where there is one, else on the backend of that name.
+PrefetcherPtr make_prefetcher_on(std::shared_ptr<Backend> twin, const std::string& backend,
+                                 int device, size_t depth, size_t max_slot_bytes,
+                                 size_t max_depth) {
+  // Not a PrefetcherPtr yet: if this throws, the handle dies while the GIL is already released.
   auto handle = std::make_unique<PrefetcherHandle>();
   const WithoutGil unlocked;
-  Backend* chosen = nullptr;
+  handle->twin = std::move(twin);
+  Backend& chosen = handle->twin != nullptr ? *handle->twin : open_backend(backend);
+  handle->prefetcher =
+      std::make_unique<Prefetcher>(chosen, device, depth, max_slot_bytes, max_depth);
+  return PrefetcherPtr(handle.release());
+}
+
+#ifdef FASTLOADER_TEST_HOOKS
+PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t depth,
+                              size_t max_slot_bytes, uint64_t twin_delay_seed,
+                              uint64_t twin_fail_on_call, bool twin_unpinned,
+                              double twin_copy_seconds, size_t max_depth) {
+  std::shared_ptr<Backend> twin;
   if (twin_delay_seed != 0 || twin_fail_on_call != 0 || twin_unpinned || twin_copy_seconds > 0) {
     if (backend != "host") throw InvalidArgument("the twin_ options are for backend 'host'");
     HostBackendOptions options;
@@ -76,15 +91,16 @@ PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t dep
     options.fail_on_call = twin_fail_on_call;
     options.fail_pinning = twin_unpinned;
     options.copy_delay = std::chrono::microseconds(static_cast<int64_t>(twin_copy_seconds * 1e6));
-    handle->twin = std::make_shared<HostBackend>(options);
-    chosen = handle->twin.get();
-  } else {
-    chosen = &open_backend(backend);
+    twin = std::make_shared<HostBackend>(options);
   }
-  handle->prefetcher =
-      std::make_unique<Prefetcher>(*chosen, device, depth, max_slot_bytes, max_depth);
-  return PrefetcherPtr(handle.release());
+  return make_prefetcher_on(std::move(twin), backend, device, depth, max_slot_bytes, max_depth);
 }
+#else
+PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t depth,
+                              size_t max_slot_bytes, size_t max_depth) {
+  return make_prefetcher_on(nullptr, backend, device, depth, max_slot_bytes, max_depth);
+}
+#endif
 
 bool push(PrefetcherHandle& handle, uint64_t epoch, const Plan& plan,
           const std::vector<uintptr_t>& addresses) {
@@ -209,9 +225,12 @@ void register_prefetcher(py::module_& module) {
       "until the batch has been delivered or the epoch cancelled). `stream` is the handle of the "
       "consumer's current stream; 0 is the legacy default stream.")
       .def(py::init(&make_prefetcher), py::kw_only(), py::arg("backend"), py::arg("device"),
-           py::arg("depth"), py::arg("max_slot_bytes"), py::arg("max_depth") = 0,
+           py::arg("depth"), py::arg("max_slot_bytes"),
+#ifdef FASTLOADER_TEST_HOOKS
            py::arg("twin_delay_seed") = 0, py::arg("twin_fail_on_call") = 0,
-           py::arg("twin_unpinned") = false, py::arg("twin_copy_seconds") = 0.0)
+           py::arg("twin_unpinned") = false, py::arg("twin_copy_seconds") = 0.0,
+#endif
+           py::arg("max_depth") = 0)
       .def(
           "open_epoch",
           [](PrefetcherHandle& handle) {

@@ -1,15 +1,19 @@
 #include <pybind11/stl.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "bindings/register.h"
-#include "source/delayed_source.h"
 #include "source/folder_source.h"
 #include "source/memory_source.h"
+
+#ifdef FASTLOADER_TEST_HOOKS
+#include <chrono>
+
+#include "source/delayed_source.h"
+#endif
 
 namespace py = pybind11;
 
@@ -64,6 +68,7 @@ void register_sources(py::module_& module) {
       .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>());
 
+#ifdef FASTLOADER_TEST_HOOKS
   py::class_<DelayedSource, Source, std::shared_ptr<DelayedSource>>(
       module, "DelayedSource", "Another source on a slow disk, for tests.")
       .def(py::init([](std::shared_ptr<Source> source, double seconds) {
@@ -71,6 +76,7 @@ void register_sources(py::module_& module) {
                  std::move(source), std::chrono::microseconds(static_cast<int64_t>(seconds * 1e6)));
            }),
            py::arg("source"), py::arg("seconds"), py::keep_alive<1, 2>());
+#endif
 
   py::class_<FolderSource, Source, std::shared_ptr<FolderSource>>(
       module, "FolderSource", "Files whose paths lie one after the other in `paths`.")

@@ -4,6 +4,11 @@ PYBIND11_MODULE(_native, module) {
   namespace bindings = fastloader::bindings;
   module.doc() = "Native engine of fastloader. Private: use the names in `fastloader`.";
   module.attr("__version__") = FASTLOADER_VERSION;
+#ifdef FASTLOADER_TEST_HOOKS
+  module.attr("__test_hooks__") = true;
+#else
+  module.attr("__test_hooks__") = false;
+#endif
   bindings::register_errors(module);
   bindings::register_normalize(module);
   bindings::register_jpeg_scans(module);

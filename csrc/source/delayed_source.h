@@ -13,7 +13,8 @@
 
 namespace fastloader {
 
-/// Another source on a slow disk: every read takes that much longer. For tests.
+/// Another source on a slow disk: every read takes that much longer. For tests: Python has it where
+/// FASTLOADER_TEST_HOOKS are compiled in.
 class DelayedSource final : public Source {
  public:
   DelayedSource(std::shared_ptr<const Source> source, std::chrono::microseconds delay)

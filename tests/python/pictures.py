@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageFile
 
 import fastloader
-from support import run_script
+from support import require_hooks, run_script
 
 IMAGE_FOLDER = "torchvision.datasets.folder"
 
@@ -242,7 +242,9 @@ def script(source, *arguments, env=None, **options):
 
 
 def throttle(monkeypatch, files, seconds):
-    """Lets each read from ``files``, `FolderFiles` or `PackedFiles`, take that long: a slow disk."""
+    """Lets each read from ``files``, `FolderFiles` or `PackedFiles`, take that long: a slow disk. Skips
+    where the native module has no such disk."""
+    require_hooks()
     opened = files.opened
 
     def throttled(self, native):

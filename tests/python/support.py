@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
@@ -168,6 +169,15 @@ def nothing_left_running(before=frozenset()):
         return False
 
     eventually(only_before, lambda: f"threads {our_threads()} and processes {children()} gone")
+
+
+def require_hooks():
+    """Skips where the native module has nothing that makes the twin or the disk slow or faulty."""
+    from fastloader._core.machine import extension
+
+    native = extension.load()
+    if native is not None and not native.__test_hooks__:
+        pytest.skip("the native module was compiled without FASTLOADER_TEST_HOOKS, as a wheel's is")
 
 
 def resident_bytes():

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fastloader._core.machine import extension
+
 ROOT = Path(__file__).resolve().parents[2]
 
 if not (ROOT / "tools" / "check_wheel.py").is_file():
@@ -49,3 +51,26 @@ def test_what_importing_the_package_must_not_import(tmp_path, name):
 def test_a_package_that_imports_none_of_it_passes(tmp_path):
     done = imported(tmp_path, {"__init__.py": GOOD})
     assert "AssertionError" not in done.stderr
+
+
+def hooks_in(path):
+    problems = check_wheel.Problems()
+    check_wheel.check_hooks(path, problems)
+    return problems.found
+
+
+def test_a_module_with_what_only_tests_use_is_told(tmp_path):
+    path = tmp_path / "_native.so"
+    for word in check_wheel.HOOKS:
+        path.write_bytes(b"\x7fELF" + word + b"\0")
+        assert len(hooks_in(path)) == 1
+    path.write_bytes(b"\x7fELF fl-twin-")
+    assert hooks_in(path) == []
+
+
+def test_the_words_of_the_hooks_are_in_a_module_that_has_them():
+    native = extension.load()
+    if native is None:
+        pytest.skip("needs the native module")
+    found = hooks_in(Path(native.__file__))
+    assert len(found) == (len(check_wheel.HOOKS) if native.__test_hooks__ else 0)

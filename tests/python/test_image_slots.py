@@ -13,7 +13,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.delivery.engine import engine
 from fastloader.datasets import ImageFolder
-from support import MEAN, STD, resident_bytes, same
+from support import MEAN, STD, require_hooks, resident_bytes, same
 
 COUNT = 23
 CROPS = T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()])
@@ -52,6 +52,7 @@ def test_pixels_are_made_in_their_slot(crops, twin, enter_way, depth, mean):
 
 def test_epochs_that_end_early_spoil_nothing(crops, twin, monkeypatch):
     """Slots that threads still write into are not given to the next epoch."""
+    require_hooks()
     reference = epoch(FastLoader(crops, 4, shuffle=True, mean=MEAN))
     rng = random.Random(1)
     monkeypatch.setattr(engine, "_twin_options", {"twin_delay_seed": 7})

@@ -19,7 +19,7 @@ from fastloader._core.sources.images.stores.lmdb import PackedFiles
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.transforms import CenterCrop, Compose, Resize
-from support import MEAN, STD, Pictures, Stream, run_script
+from support import MEAN, STD, Pictures, Stream, require_hooks, run_script
 
 native = extension.load()
 needs_native = pytest.mark.skipif(native is None, reason="the native module is not in use")
@@ -150,6 +150,7 @@ def test_slow_decode_with_every_processor_in_use(monkeypatch, large):
 @needs_native
 @pytest.mark.parametrize("workers", [0, 1])
 def test_slow_copy(twin, monkeypatch, processors, workers):
+    require_hooks()
     monkeypatch.setattr(engine, "_twin_options", {"twin_copy_seconds": 0.03})
     report = run(make(Pictures(40), num_workers=workers))
     said(report, "copy", "copy-bound", "fewer bytes")

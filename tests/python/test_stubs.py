@@ -15,9 +15,18 @@ native = extension.load()
 pytestmark = pytest.mark.skipif(native is None, reason="the native module is not in use")
 
 
+# What is only compiled with FASTLOADER_TEST_HOOKS.
+HOOKS = {"DelayedSource", "twin_delay_seed", "twin_fail_on_call", "twin_unpinned", "twin_copy_seconds"}
+
+
+def absent():
+    return set() if native.__test_hooks__ else HOOKS
+
+
 def arguments(function):
     spec = function.args
-    return [each.arg for each in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]]
+    every = [each.arg for each in [*spec.posonlyargs, *spec.args, *spec.kwonlyargs]]
+    return [each for each in every if each not in absent()]
 
 
 def documented(function):
@@ -30,7 +39,7 @@ def test_every_name_is_in_both():
     tree = ast.parse(STUBS.read_text())
     stubbed = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     real = {name for name in dir(native) if not name.startswith("_")}
-    assert stubbed == real
+    assert stubbed - absent() == real
 
 
 def test_every_method_takes_the_arguments_it_is_said_to():
@@ -40,7 +49,7 @@ def test_every_method_takes_the_arguments_it_is_said_to():
         if isinstance(node, ast.FunctionDef):
             assert arguments(node) == documented(getattr(native, node.name)), node.name
             checked += 1
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and node.name not in absent():
             members = {
                 each
                 for each in vars(getattr(native, node.name))

@@ -6,7 +6,7 @@ import torch
 from exact import normalised, same_bits
 from fastloader import BackendError, FastLoader
 from fastloader._core.delivery.engine import engine as ring_engine
-from support import MEAN, STD, Pictures, Stream, ring_threads, running
+from support import MEAN, STD, Pictures, Stream, require_hooks, ring_threads, running
 
 WORKERS = pytest.mark.parametrize("workers", [0, 1])
 
@@ -14,6 +14,11 @@ WORKERS = pytest.mark.parametrize("workers", [0, 1])
 @pytest.fixture
 def data():
     return Pictures(10)
+
+
+@pytest.fixture(autouse=True)
+def _faults():
+    require_hooks()
 
 
 def make(data, workers, **options):

@@ -39,6 +39,7 @@ bool is_capture_error(cudaError_t status) {
   return status >= cudaErrorStreamCaptureUnsupported && status <= cudaErrorStreamCaptureWrongThread;
 }
 
+#ifdef FASTLOADER_TEST_HOOKS
 struct HostFunction {
   std::function<void()> function;
   std::shared_ptr<StickyError> error;
@@ -57,6 +58,7 @@ void CUDART_CB run_host_function(void* data) {
     task->error->fail(name + "unknown exception");
   }
 }
+#endif
 
 }  // namespace
 
@@ -189,6 +191,7 @@ void CudaStream::synchronize() {
 
 void CudaStream::check() { error_->rethrow(); }
 
+#ifdef FASTLOADER_TEST_HOOKS
 void CudaStream::host_function_async(std::function<void()> function) {
   auto task = std::make_unique<HostFunction>(HostFunction{std::move(function), error_, device_});
   if (attempt(FASTLOADER_CUDA_CALL("cudaLaunchHostFunc"),
@@ -196,5 +199,6 @@ void CudaStream::host_function_async(std::function<void()> function) {
     static_cast<void>(task.release());  // run_host_function owns it now
   }
 }
+#endif
 
 }  // namespace fastloader

@@ -57,7 +57,9 @@ class CudaStream final : public Stream, public HostFunctionStream {
   void synchronize() override;
   void check() override;
   uintptr_t handle() const override { return handle_; }
+#ifdef FASTLOADER_TEST_HOOKS
   void host_function_async(std::function<void()> function) override;
+#endif
 
  private:
   bool being_captured();

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 
 #include "backend/checks.h"
 #include "backend/host/host_memory.h"
@@ -53,10 +54,13 @@ std::unique_ptr<Event> HostBackend::create_event(int device) {
 
 std::unique_ptr<HostBlock> HostBackend::allocate_host(int device, size_t bytes) {
   require(device);
-  return std::make_unique<TwinHostBlock>(
-      bytes, shared_->options.fail_pinning
-                 ? "injected failure of pinning on host device " + std::to_string(device)
-                 : std::string());
+  std::string why_not_pinned;
+#ifdef FASTLOADER_TEST_HOOKS
+  if (shared_->options.fail_pinning) {
+    why_not_pinned = "injected failure of pinning on host device " + std::to_string(device);
+  }
+#endif
+  return std::make_unique<TwinHostBlock>(bytes, std::move(why_not_pinned));
 }
 
 std::unique_ptr<DeviceBlock> HostBackend::allocate_device(int device, size_t bytes) {

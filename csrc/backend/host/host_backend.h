@@ -10,8 +10,9 @@ namespace fastloader {
 struct HostShared;
 
 /// The host twin: imitates an asynchronous device with threads, so that everything above the
-/// backend can be tested without one, under ThreadSanitizer, with delays and failures. Tickets are
-/// the only order it creates between threads: no mutex is shared by two streams' tasks.
+/// backend can be tested without one, under ThreadSanitizer, and, with FASTLOADER_TEST_HOOKS, with
+/// delays and failures. Tickets are the only order it creates between threads: no mutex is shared
+/// by two streams' tasks.
 ///
 /// Objects made by it may outlive it.
 class HostBackend final : public Backend {

@@ -6,6 +6,8 @@
 #include "base/error.h"
 
 namespace fastloader {
+
+#ifdef FASTLOADER_TEST_HOOKS
 namespace {
 
 uint64_t mix(uint64_t x) noexcept {  // the finaliser of splitmix64
@@ -24,6 +26,7 @@ std::chrono::microseconds host_task_delay(const HostBackendOptions& options, uin
   const uint64_t choices = static_cast<uint64_t>(options.max_delay.count()) + 1;
   return std::chrono::microseconds(static_cast<int64_t>(draw % choices));
 }
+#endif
 
 HostQueue::HostQueue(int device, uint64_t number, const HostBackendOptions& options)
     : device_(device),
@@ -86,8 +89,10 @@ void HostQueue::run() {
     pushed_.wait(task);
     head_.reset(head_->next);
     if (!head_->task) return;
+#ifdef FASTLOADER_TEST_HOOKS
     const std::chrono::microseconds delay = host_task_delay(options_, number_, task);
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
+#endif
     head_->task();
     head_->task = nullptr;  // what a task holds goes when it ends, not when the next one begins
   }

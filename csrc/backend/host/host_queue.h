@@ -17,6 +17,8 @@
 namespace fastloader {
 
 struct HostBackendOptions {
+  int devices = 1;
+#ifdef FASTLOADER_TEST_HOOKS
   /// Not 0: every task of every stream sleeps first, 0 to `max_delay`, drawn from (seed, number of
   /// the stream, number of the task) and so the same in each run.
   uint64_t delay_seed = 0;
@@ -27,12 +29,14 @@ struct HostBackendOptions {
   /// Every copy from the host sleeps that long first: a slow bus.
   std::chrono::microseconds copy_delay{0};
   bool fail_pinning = false;
-  int devices = 1;
+#endif
 };
 
+#ifdef FASTLOADER_TEST_HOOKS
 /// The sleep before a task; both numbers count from 1. Zero when `options` ask for no delays.
 std::chrono::microseconds host_task_delay(const HostBackendOptions& options, uint64_t stream,
                                           uint64_t task) noexcept;
+#endif
 
 /// One thread and the tasks it runs in order. Tasks are pushed through a one-way list (see
 /// Watermark), so a caller learns nothing from pushing; only a ticket or `synchronize` orders it

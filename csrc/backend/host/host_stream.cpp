@@ -13,6 +13,7 @@
 #include "image/normalize/kernel.h"
 
 namespace fastloader {
+
 HostEvent::HostEvent(std::shared_ptr<HostShared> shared, HostEventState& state, int device)
     : shared_(std::move(shared)), state_(state), device_(device) {}
 
@@ -67,6 +68,7 @@ std::string HostStream::describe(const char* call, const std::string& what) cons
   return std::string(call) + " failed on host device " + std::to_string(device_) + ": " + what;
 }
 
+#ifdef FASTLOADER_TEST_HOOKS
 void HostStream::operation(const char* call, std::function<void()> body) {
   const uint64_t number = shared_->operations.fetch_add(1, std::memory_order_relaxed) + 1;
   if (number == shared_->options.fail_on_call) {
@@ -77,6 +79,18 @@ void HostStream::operation(const char* call, std::function<void()> body) {
   submit(std::move(body));
 }
 
+void HostStream::delay_copy() {
+  const std::chrono::microseconds delay = shared_->options.copy_delay;
+  if (delay.count() > 0) submit([delay] { std::this_thread::sleep_for(delay); });
+}
+#else
+void HostStream::operation(const char* /*call*/, std::function<void()> body) {
+  submit(std::move(body));
+}
+
+void HostStream::delay_copy() {}
+#endif
+
 void HostStream::copy(const char* call, void* dst, const void* src, size_t bytes) {
   operation(call, [dst, src, bytes] {
     if (bytes > 0) std::memcpy(real_address(dst), real_address(src), bytes);
@@ -84,8 +98,7 @@ void HostStream::copy(const char* call, void* dst, const void* src, size_t bytes
 }
 
 void HostStream::copy_h2d_async(void* dst, const void* src, size_t bytes) {
-  const std::chrono::microseconds delay = shared_->options.copy_delay;
-  if (delay.count() > 0) submit([delay] { std::this_thread::sleep_for(delay); });
+  delay_copy();
   copy("copy_h2d", dst, src, bytes);
 }
 
@@ -121,6 +134,7 @@ void HostStream::augment_async(const AugmentSpec& spec, const void* records, con
   });
 }
 
+#ifdef FASTLOADER_TEST_HOOKS
 void HostStream::host_function_async(std::function<void()> function) {
   submit([this_error = &error(), name = describe("host_function", ""),
           function = std::move(function)] {
@@ -133,6 +147,7 @@ void HostStream::host_function_async(std::function<void()> function) {
     }
   });
 }
+#endif
 
 Ticket HostStream::record(Event& event) {
   HostEvent& mine = HostEvent::of(event, shared_.get());

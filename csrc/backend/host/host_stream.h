@@ -31,8 +31,10 @@ struct HostShared {
   explicit HostShared(const HostBackendOptions& wanted) : options(wanted) {}
 
   const HostBackendOptions options;
+#ifdef FASTLOADER_TEST_HOOKS
   // No partner: only counts calls. Relaxed, so that it orders nobody.
   std::atomic<uint64_t> operations{0};
+#endif
   // Guards: queues, queues_made, events. Shared for looking up a handle, which pipelines do at
   // work: readers do not order each other.
   std::shared_mutex mutex;
@@ -83,12 +85,16 @@ class HostStream final : public Stream, public HostFunctionStream {
   void synchronize() override;
   void check() override;
   uintptr_t handle() const override;
+#ifdef FASTLOADER_TEST_HOOKS
   void host_function_async(std::function<void()> function) override;
+#endif
 
  private:
   void copy(const char* call, void* dst, const void* src, size_t bytes);
-  /// A task that may be chosen to fail.
+  /// A task that a test may choose to fail.
   void operation(const char* call, std::function<void()> body);
+  /// A test may have asked for a slow bus.
+  void delay_copy();
   void submit(std::function<void()> task);
   std::string describe(const char* call, const std::string& what) const;
   StickyError& error();
