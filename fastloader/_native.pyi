@@ -3,11 +3,29 @@
 Addresses are plain integers; the docstrings of the module say who keeps them alive.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 __version__: str
 # Whether it was compiled with FASTLOADER_TEST_HOOKS, as editable installs are and wheels are not.
 __test_hooks__: bool
+
+class FloatType:
+    FLOAT32: ClassVar[FloatType]
+    FLOAT16: ClassVar[FloatType]
+    BFLOAT16: ClassVar[FloatType]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class Fill:
+    CONST: ClassVar[Fill]
+    RAND: ClassVar[Fill]
+    PIXEL: ClassVar[Fill]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
 
 class NormalizeSpec:
     def __init__(
@@ -16,7 +34,7 @@ class NormalizeSpec:
         nchw: tuple[int, int, int, int],
         in_nhwc: bool,
         out_nhwc: bool,
-        dtype: str,
+        dtype: FloatType,
         scale: list[float],
         bias: list[float],
     ) -> None: ...
@@ -32,7 +50,7 @@ class AugmentSpec:
         normalize: NormalizeSpec,
         in_batch: int,
         max_boxes: int,
-        fill: str,
+        fill: Fill,
         blend_bytes: bool,
     ) -> None: ...
     @property
@@ -103,6 +121,18 @@ class Reservation:
     @property
     def address(self) -> int: ...
 
+class Arrival:
+    BATCH: ClassVar[Arrival]
+    ERROR: ClassVar[Arrival]
+    END: ClassVar[Arrival]
+    NEEDS_CREDIT: ClassVar[Arrival]
+    TIMEOUT: ClassVar[Arrival]
+    OVER: ClassVar[Arrival]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
 class Prefetcher:
     def __init__(
         self,
@@ -127,7 +157,7 @@ class Prefetcher:
     def give_credit(
         self, *, seq: int, plan: BatchPlan, outputs: list[int], staging: int, stream: int
     ) -> None: ...
-    def wait_arrival(self, epoch: int, timeout: float) -> str: ...
+    def wait_arrival(self, epoch: int, timeout: float) -> Arrival: ...
     def deliver(self, stream: int) -> None: ...
     def skip(self) -> None: ...
     def cancel(self, streams: list[int]) -> None: ...
@@ -152,6 +182,33 @@ class DelayedSource(Source):
 class FolderSource(Source):
     def __init__(self, paths: Any, ends: Any) -> None: ...
 
+class DecodeMode:
+    EXACT: ClassVar[DecodeMode]
+    WHOLE: ClassVar[DecodeMode]
+    FAST: ClassVar[DecodeMode]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class Interpolation:
+    BILINEAR: ClassVar[Interpolation]
+    BICUBIC: ClassVar[Interpolation]
+    RANDOM: ClassVar[Interpolation]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class PassOrder:
+    PILLOW13: ClassVar[PassOrder]
+    PILLOW12_2: ClassVar[PassOrder]
+    HORIZONTAL_FIRST: ClassVar[PassOrder]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
 class ImageTransform:
     def __init__(
         self,
@@ -166,8 +223,8 @@ class ImageTransform:
         fill: list[int] = ...,
         horizontal_flip: float = 0.0,
         vertical_flip: float = 0.0,
-        filter: str = "bilinear",
-        pass_order: str = "pillow13",
+        filter: Interpolation = ...,
+        pass_order: PassOrder = ...,
     ) -> None: ...
     def geometry(self, *, height: int, width: int, index: int, seed: int) -> dict[str, Any]: ...
     @property
@@ -181,7 +238,7 @@ class ImageJob:
         transform: ImageTransform,
         planar: bool,
         normalize: NormalizeSpec | None = None,
-        decode: str = "exact",
+        decode: DecodeMode = ...,
         pad_truncated: bool = False,
         pixel_limit: int = ...,
         large_pixels: int = ...,
@@ -198,6 +255,15 @@ class DecodeQuota:
     def threads(self, threads: int) -> None: ...
     def times(self) -> dict[str, Any]: ...
 
+class FailureKind:
+    FAILED: ClassVar[FailureKind]
+    REFUSED: ClassVar[FailureKind]
+    LARGE: ClassVar[FailureKind]
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
 class DecodeBatch:
     def __init__(
         self,
@@ -211,7 +277,7 @@ class DecodeBatch:
     def wait(self) -> bool: ...
     def ready(self) -> bool: ...
     def stop(self) -> None: ...
-    def failures(self) -> list[tuple[int, str, str]]: ...
+    def failures(self) -> list[tuple[int, str, FailureKind]]: ...
     def take(self) -> object: ...
     def transform_pixels(
         self,

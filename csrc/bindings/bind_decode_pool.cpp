@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "bindings/dlpack.h"
+#include "bindings/enum.h"
 #include "bindings/gil.h"
 #include "bindings/own_decoder.h"
 #include "bindings/register.h"
@@ -109,17 +110,13 @@ DecodeBatch& finished(const Batch& batch, size_t position) {
   return decode;
 }
 
-const char* kind_name(DecodeBatch::Failure::Kind kind) {
-  using Kind = DecodeBatch::Failure::Kind;
-  if (kind == Kind::kRefused) return "refused";
-  return kind == Kind::kLarge ? "large" : "failed";
-}
+using FailureKind = DecodeBatch::Failure::Kind;
 
 py::list failures(const Batch& batch) {
   py::list result;
   for (const DecodeBatch::Failure& failure : finished(batch).failures()) {
-    result.append(
-        py::make_tuple(failure.position, path_text(failure.reason), kind_name(failure.kind)));
+    result.append(py::make_tuple(failure.position, path_text(failure.reason),
+                                 Enum<FailureKind>::member(failure.kind)));
   }
   return result;
 }
@@ -164,6 +161,13 @@ py::dict times(const DecodeQuota& quota) {
 }  // namespace
 
 void register_decode_pool(py::module_& module) {
+  Enum<FailureKind>::bind(
+      module, "FailureKind",
+      "What there is to say of a sample. FAILED: another decoder may know how; REFUSED: it would "
+      "take too much, whoever decodes it; LARGE: it is there, and larger than `large_pixels`.",
+      {{"FAILED", FailureKind::kFailed},
+       {"REFUSED", FailureKind::kRefused},
+       {"LARGE", FailureKind::kLarge}});
   py::class_<DecodeQuota, std::shared_ptr<DecodeQuota>>(
       module, "DecodeQuota", "How many threads of the pool may work for one loader at a time.")
       .def(py::init<size_t>(), py::arg("threads"))
@@ -206,11 +210,7 @@ void register_decode_pool(py::module_& module) {
             DecodePool::shared().stop(*batch.decode);
           },
           "No further sample is begun, and wait() ends. Any thread.")
-      .def(
-          "failures", &failures,
-          "[(position, reason, kind)]; after wait(). 'failed': another decoder may know how; "
-          "'refused': it would take too much, whoever decodes it; 'large': it is there, and larger "
-          "than `large_pixels`.")
+      .def("failures", &failures, "[(position, reason, kind)]; after wait().")
       .def("take", &take,
            "The pixels as a DLPack capsule of shape (N, 3, H, W), once; after wait().")
       .def(

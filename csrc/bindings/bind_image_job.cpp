@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "bindings/enum.h"
 #include "bindings/gil.h"
 #include "bindings/own_decoder.h"
 #include "bindings/register.h"
@@ -20,6 +21,9 @@ namespace {
 
 using Job = std::shared_ptr<ImageJob>;
 
+enum class DecodeMode : uint8_t { kExact, kWhole, kFast };
+enum class Interpolation : uint8_t { kBilinear, kBicubic, kRandom };
+
 ImageSize to_size(const std::pair<size_t, size_t>& size) { return {size.first, size.second}; }
 
 ImageTransform make_transform(const std::optional<std::array<double, 4>>& random_crop,
@@ -30,8 +34,7 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
                               const std::optional<std::pair<size_t, size_t>>& fit,
                               const std::optional<std::pair<size_t, size_t>>& center_crop,
                               const std::array<uint8_t, 3>& fill, double horizontal_flip,
-                              double vertical_flip, const std::string& filter,
-                              const std::string& pass_order) {
+                              double vertical_flip, Interpolation filter, ResizeOrder pass_order) {
   ImageTransform transform;
   if (random_crop) {
     const auto& [low, high, thin, wide] = *random_crop;
@@ -58,42 +61,22 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
   transform.fill = fill;
   transform.horizontal_flip = horizontal_flip;
   transform.vertical_flip = vertical_flip;
-  if (filter == "bilinear") {
-    transform.filter = ResizeFilter::kBilinear;
-  } else if (filter == "bicubic") {
-    transform.filter = ResizeFilter::kBicubic;
-  } else if (filter == "random") {
-    transform.random_filter = true;
-  } else {
-    throw InvalidArgument("interpolation " + filter + "; bilinear, bicubic and random are native");
-  }
-  if (pass_order == "pillow13") {
-    transform.order = ResizeOrder::kPillow13;
-  } else if (pass_order == "pillow12.2") {
-    transform.order = ResizeOrder::kPillow12_2;
-  } else if (pass_order == "horizontal first") {
-    transform.order = ResizeOrder::kHorizontalFirst;
-  } else {
-    throw InvalidArgument("pass_order " + pass_order +
-                          "; pillow13, pillow12.2 and horizontal first are known");
-  }
+  transform.filter =
+      filter == Interpolation::kBicubic ? ResizeFilter::kBicubic : ResizeFilter::kBilinear;
+  transform.random_filter = filter == Interpolation::kRandom;
+  transform.order = pass_order;
   validate(transform);
   return transform;
 }
 
 Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
-             const std::optional<NormalizeSpec>& normalize, const std::string& decode,
-             bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels) {
+             const std::optional<NormalizeSpec>& normalize, DecodeMode decode, bool pad_truncated,
+             uint64_t pixel_limit, uint64_t large_pixels) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
-  if (decode == "whole") {
-    job->jpeg.check_below = true;
-  } else if (decode == "fast") {
-    job->approximate = true;
-  } else if (decode != "exact") {
-    throw InvalidArgument("decode=" + decode + "; exact, whole and fast are known");
-  }
+  job->jpeg.check_below = decode == DecodeMode::kWhole;
+  job->approximate = decode == DecodeMode::kFast;
   job->jpeg.truncated = pad_truncated ? Truncated::kPad : Truncated::kError;
   job->jpeg.pixel_limit = pixel_limit;
   job->jpeg.work_limit = most_jpeg_work(pixel_limit);
@@ -128,6 +111,18 @@ py::dict geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
 }  // namespace
 
 void register_image_job(py::module_& module) {
+  Enum<DecodeMode>::bind(
+      module, "DecodeMode", "How much of a picture is decoded, and how.",
+      {{"EXACT", DecodeMode::kExact}, {"WHOLE", DecodeMode::kWhole}, {"FAST", DecodeMode::kFast}});
+  Enum<Interpolation>::bind(module, "Interpolation", "RANDOM: one of the others for each sample.",
+                            {{"BILINEAR", Interpolation::kBilinear},
+                             {"BICUBIC", Interpolation::kBicubic},
+                             {"RANDOM", Interpolation::kRandom}});
+  Enum<ResizeOrder>::bind(module, "PassOrder",
+                          "Which pass of a resize comes first, by Pillow's version.",
+                          {{"PILLOW13", ResizeOrder::kPillow13},
+                           {"PILLOW12_2", ResizeOrder::kPillow12_2},
+                           {"HORIZONTAL_FIRST", ResizeOrder::kHorizontalFirst}});
   py::class_<ImageTransform>(module, "ImageTransform",
                              "random crop (scale and ratio ranges), resize (`shorter`, `exact`, "
                              "`cover` or `fit`), centre crop, flips. Sizes are (height, width).")
@@ -136,8 +131,9 @@ void register_image_job(py::module_& module) {
            py::arg("exact") = py::none(), py::arg("cover") = py::none(),
            py::arg("fit") = py::none(), py::arg("center_crop") = py::none(),
            py::arg("fill") = std::array<uint8_t, 3>{}, py::arg("horizontal_flip") = 0.0,
-           py::arg("vertical_flip") = 0.0, py::arg("filter") = "bilinear",
-           py::arg("pass_order") = "pillow13")
+           py::arg("vertical_flip") = 0.0,
+           py::arg_v("filter", Interpolation::kBilinear, "Interpolation.BILINEAR"),
+           py::arg_v("pass_order", ResizeOrder::kPillow13, "PassOrder.PILLOW13"))
       .def(
           "geometry",
           [](const ImageTransform& transform, size_t height, size_t width, uint64_t index,
@@ -154,7 +150,8 @@ void register_image_job(py::module_& module) {
 
   py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
-           py::arg("planar"), py::arg("normalize") = py::none(), py::arg("decode") = "exact",
+           py::arg("planar"), py::arg("normalize") = py::none(),
+           py::arg_v("decode", DecodeMode::kExact, "DecodeMode.EXACT"),
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)

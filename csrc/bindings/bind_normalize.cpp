@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bindings/enum.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
 #include "image/dispatch.h"
@@ -18,7 +19,7 @@ namespace fastloader::bindings {
 namespace {
 
 NormalizeSpec make_spec(const std::array<size_t, 4>& nchw, bool in_nhwc, bool out_nhwc,
-                        const std::string& dtype, const std::vector<float>& scale,
+                        FloatType dtype, const std::vector<float>& scale,
                         const std::vector<float>& bias) {
   NormalizeSpec spec;
   spec.batch = nchw[0];
@@ -31,16 +32,7 @@ NormalizeSpec make_spec(const std::array<size_t, 4>& nchw, bool in_nhwc, bool ou
   spec.width = nchw[3];
   spec.in_layout = in_nhwc ? Layout::kNhwc : Layout::kNchw;
   spec.out_layout = out_nhwc ? Layout::kNhwc : Layout::kNchw;
-  if (dtype == "float32") {
-    spec.out_type = FloatType::kFloat32;
-  } else if (dtype == "float16") {
-    spec.out_type = FloatType::kFloat16;
-  } else if (dtype == "bfloat16") {
-    spec.out_type = FloatType::kBFloat16;
-  } else {
-    throw InvalidArgument("normalise: dtype " + dtype +
-                          "; float32, float16 and bfloat16 are supported");
-  }
+  spec.out_type = dtype;
   if (scale.size() != nchw[1] || bias.size() != nchw[1]) {
     throw InvalidArgument("normalise: one scale and one bias per channel are needed");
   }
@@ -53,20 +45,12 @@ NormalizeSpec make_spec(const std::array<size_t, 4>& nchw, bool in_nhwc, bool ou
 }
 
 AugmentSpec make_augment_spec(const NormalizeSpec& normalize, size_t in_batch, size_t max_boxes,
-                              const std::string& fill, bool blend_bytes) {
+                              Fill fill, bool blend_bytes) {
   AugmentSpec spec;
   spec.normalize = normalize;
   spec.in_batch = in_batch;
   spec.max_boxes = max_boxes;
-  if (fill == "const") {
-    spec.fill = Fill::kZero;
-  } else if (fill == "rand") {
-    spec.fill = Fill::kPerBox;
-  } else if (fill == "pixel") {
-    spec.fill = Fill::kPerElement;
-  } else {
-    throw InvalidArgument("augment: fill " + fill + "; const, rand and pixel are supported");
-  }
+  spec.fill = fill;
   spec.blend = blend_bytes ? Blend::kBytes : Blend::kFloats;
   validate(spec);
   return spec;
@@ -75,6 +59,14 @@ AugmentSpec make_augment_spec(const NormalizeSpec& normalize, size_t in_batch, s
 }  // namespace
 
 void register_normalize(py::module_& module) {
+  Enum<FloatType>::bind(module, "FloatType", "Of normalised elements.",
+                        {{"FLOAT32", FloatType::kFloat32},
+                         {"FLOAT16", FloatType::kFloat16},
+                         {"BFLOAT16", FloatType::kBFloat16}});
+  Enum<Fill>::bind(
+      module, "Fill",
+      "Of erased boxes: 0, one normal deviate for each box and channel, or for each value.",
+      {{"CONST", Fill::kZero}, {"RAND", Fill::kPerBox}, {"PIXEL", Fill::kPerElement}});
   py::class_<NormalizeSpec>(module, "NormalizeSpec",
                             "uint8 batch -> float batch; y = fma(x, scale[c], bias[c]) in float32, "
                             "rounded once. `nchw` is the shape torch shows; the flags say how the "

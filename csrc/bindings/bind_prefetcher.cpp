@@ -9,6 +9,7 @@
 
 #include "backend/registry.h"
 #include "base/error.h"
+#include "bindings/enum.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
 #include "pipeline/prefetcher.h"
@@ -135,7 +136,7 @@ bool put(PrefetcherHandle& handle, uint64_t epoch, EntryKind kind) {
          }) == Ring::WaitStatus::kOk;
 }
 
-const char* wait_arrival(PrefetcherHandle& handle, uint64_t epoch, double timeout) {
+py::object wait_arrival(PrefetcherHandle& handle, uint64_t epoch, double timeout) {
   auto until = Ring::Clock::time_point::max();
   if (timeout > 0 && timeout < 1e9) {
     until = Ring::Clock::now() + std::chrono::duration_cast<Ring::Clock::duration>(
@@ -147,20 +148,7 @@ const char* wait_arrival(PrefetcherHandle& handle, uint64_t epoch, double timeou
         return handle.prefetcher->ring().wait_arrival(deadline, &handle.arrived, epoch);
       },
       until);
-  switch (arrival) {
-    case Ring::Arrival::kBatch:
-      return "batch";
-    case Ring::Arrival::kError:
-      return "error";
-    case Ring::Arrival::kEnd:
-      return "end";
-    case Ring::Arrival::kTimeout:
-      return "timeout";
-    case Ring::Arrival::kOver:
-      return "over";
-    default:
-      return "needs_credit";
-  }
+  return Enum<Ring::Arrival>::member(arrival);
 }
 
 py::list uncredited(PrefetcherHandle& handle, bool ahead) {
@@ -216,6 +204,13 @@ py::dict stats(PrefetcherHandle& handle) {
 }  // namespace
 
 void register_prefetcher(py::module_& module) {
+  Enum<Ring::Arrival>::bind(module, "Arrival", "What has come next in order.",
+                            {{"BATCH", Ring::Arrival::kBatch},
+                             {"ERROR", Ring::Arrival::kError},
+                             {"END", Ring::Arrival::kEnd},
+                             {"NEEDS_CREDIT", Ring::Arrival::kNeedsCredit},
+                             {"TIMEOUT", Ring::Arrival::kTimeout},
+                             {"OVER", Ring::Arrival::kOver}});
   py::class_<PrefetcherHandle, PrefetcherPtr>(
       module, "Prefetcher",
       "Ring, prefetch thread and reaper on one device. Addresses are plain integers: of host "
@@ -265,10 +260,10 @@ void register_prefetcher(py::module_& module) {
            "memory.")
       .def("give_credit", &give_credit, py::kw_only(), py::arg("seq"), py::arg("plan"),
            py::arg("outputs"), py::arg("staging"), py::arg("stream"))
-      .def(
-          "wait_arrival", &wait_arrival, py::arg("epoch"), py::arg("timeout"),
-          "'batch', 'error', 'end', 'needs_credit', 'over' once the epoch was cancelled, or, after "
-          "`timeout` seconds unless that is 0, 'timeout'; looks for signals every 100 ms.")
+      .def("wait_arrival", &wait_arrival, py::arg("epoch"), py::arg("timeout"),
+           "What has come: OVER once the epoch was cancelled, or TIMEOUT after `timeout` seconds, "
+           "unless "
+           "that is 0. Looks for signals every 100 ms.")
       .def(
           "deliver",
           [](PrefetcherHandle& handle, uintptr_t stream) {
@@ -282,7 +277,7 @@ void register_prefetcher(py::module_& module) {
             const WithoutGil unlocked;
             handle.prefetcher->ring().delivered();
           },
-          "Moves on from an 'error'.")
+          "Moves on from an ERROR.")
       .def(
           "cancel",
           [](PrefetcherHandle& handle, const std::vector<uintptr_t>& streams) {

@@ -53,8 +53,8 @@ class Chain:
             fill=list(self.fill),
             horizontal_flip=self.horizontal_flip,
             vertical_flip=self.vertical_flip,
-            filter=self.filter,
-            pass_order=pass_order(),
+            filter=getattr(module.Interpolation, self.filter.upper()),
+            pass_order=getattr(module.PassOrder, pass_order()),
         )
 
     def __str__(self) -> str:

@@ -95,7 +95,7 @@ def make_spec(
         nchw=shape,
         in_nhwc=nhwc,
         out_nhwc=normalization.channels_last,
-        dtype=normalization.dtype_name,
+        dtype=getattr(native.FloatType, normalization.dtype_name.upper()),
         scale=scale,
         bias=bias,
     )

@@ -164,7 +164,7 @@ def test_a_daemon_thread_that_comes_back_too_late_does_not_abort():
         import ctypes, threading, torch  # torch: so that the end takes its time
         from fastloader import _native
         spec = _native.NormalizeSpec(nchw=(1, 3, 64, 64), in_nhwc=True, out_nhwc=False,
-                                     dtype="float32", scale=[1.0] * 3, bias=[0.0] * 3)
+                                     dtype=_native.FloatType.FLOAT32, scale=[1.0] * 3, bias=[0.0] * 3)
         memory = ctypes.create_string_buffer(spec.in_bytes + spec.out_bytes + 64)
         begin = ctypes.addressof(memory)
         running = threading.Barrier(5)

@@ -164,7 +164,12 @@ def test_a_kernel_that_leaves_something_out_is_not_timed(module):
 def test_the_device_stage_refuses_what_the_backend_does():
     native = extension.load()
     spec = native.NormalizeSpec(
-        nchw=(1, 1, 2, 8), in_nhwc=True, out_nhwc=True, dtype="float32", scale=[1.0], bias=[0.0]
+        nchw=(1, 1, 2, 8),
+        in_nhwc=True,
+        out_nhwc=True,
+        dtype=native.FloatType.FLOAT32,
+        scale=[1.0],
+        bias=[0.0],
     )
     source, out = torch.arange(16, dtype=torch.uint8), torch.empty(16)
     call = {"backend": "host", "device": 0, "stream": 0}

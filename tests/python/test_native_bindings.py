@@ -138,3 +138,12 @@ def test_a_position_that_the_batch_has_not(submitted):
     with pytest.raises(ValueError, match="file 9 of 2"):
         batch.decode_other(0, index=9, seed=1)
     batch.transform_pixels(1, pixels=pixels.ctypes.data, height=4, width=4)
+
+
+def test_a_member_of_an_enum_is_the_one_that_its_class_holds(submitted):
+    """So that the code may ask by ``is``."""
+    batch = submitted(2)
+    batch.wait()
+    for _, reason, kind in batch.failures():
+        assert kind is native.FailureKind.FAILED and "cannot" in reason
+    assert native.Arrival.BATCH is not native.Arrival.END

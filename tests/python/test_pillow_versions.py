@@ -22,14 +22,14 @@ needs_native = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("version", "order"),
     [
-        ("13.0.0", "pillow13"),
-        ("13.1.0.dev0", "pillow13"),
-        ("14.2.1", "pillow13"),
-        ("12.3.0", "pillow12.2"),
-        ("12.2.0", "pillow12.2"),
-        ("12.1.1", "horizontal first"),
-        ("10.0.1", "horizontal first"),
-        ("9.5.0.post2", "pillow13"),  # Pillow-SIMD, which is nobody's measure
+        ("13.0.0", "PILLOW13"),
+        ("13.1.0.dev0", "PILLOW13"),
+        ("14.2.1", "PILLOW13"),
+        ("12.3.0", "PILLOW12_2"),
+        ("12.2.0", "PILLOW12_2"),
+        ("12.1.1", "HORIZONTAL_FIRST"),
+        ("10.0.1", "HORIZONTAL_FIRST"),
+        ("9.5.0.post2", "PILLOW13"),  # Pillow-SIMD, which is nobody's measure
     ],
 )
 def test_the_order_of_each_version(version, order):

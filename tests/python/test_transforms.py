@@ -332,7 +332,7 @@ def test_python_draws_what_cpp_draws(native):
             exact=(7, 7),
             horizontal_flip=flip,
             vertical_flip=0.5,
-            filter="random",
+            filter=native.Interpolation.RANDOM,
         ).geometry(height=height, width=width, index=index, seed=seed)
         draws = _geometry.Draws(seed, index, _geometry.CROP)
         box = _geometry.random_resized_crop(height, width, scale, ratio, draws)

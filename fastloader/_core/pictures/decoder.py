@@ -11,6 +11,7 @@ from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.pictures.options import Wish
 from fastloader.errors import Error
+from fastloader.transforms._normalization import make_spec
 from fastloader.transforms._pillow import pixel_limits
 
 
@@ -39,16 +40,7 @@ class ImageSource:
         transform = lowered.chain.native(native)
         spec = None
         if normalization is not None:
-            scale, bias = normalization.constants(3)
-            height, width = transform.output
-            spec = native.NormalizeSpec(
-                nchw=(1, 3, height, width),
-                in_nhwc=True,
-                out_nhwc=normalization.channels_last,
-                dtype=normalization.dtype_name,
-                scale=scale,
-                bias=bias,
-            )
+            spec = make_spec(native, (1, 3, *transform.output), True, normalization)
         self.files = lowered.files.opened(native)
         self._pixel_limits = pixel_limits()
         large, most = self._pixel_limits
@@ -57,7 +49,7 @@ class ImageSource:
             transform=transform,
             planar=wish.planar,
             normalize=spec,
-            decode=wish.decode,
+            decode=getattr(native.DecodeMode, wish.decode.upper()),
             pad_truncated=wish.truncated == "pad",
             pixel_limit=most,
             large_pixels=large,

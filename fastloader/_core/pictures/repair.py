@@ -7,6 +7,7 @@ import collections
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class Repair:
         self._submitted: Submitted | None = None  # what is worked on; nothing once that was stopped
         # Its failures, until a thread has taken them up. Ctrl-C, in the middle of starting a thread, may
         # have two started.
-        self._failures: Sequence[tuple[int, str, str]] | None = None
+        self._failures: Sequence[tuple[int, str, Any]] | None = None
         # (positions to keep or None for all, what was raised instead), once it is known
         self._outcome: tuple[list[int] | None, BaseException | None] | None = None
 
@@ -52,7 +53,7 @@ class Repair:
             submitted.batch.stop()  # what is being decoded in the place of a bad sample
 
     def done(
-        self, submitted: Submitted, failures: Sequence[tuple[int, str, str]]
+        self, submitted: Submitted, failures: Sequence[tuple[int, str, Any]]
     ) -> list[int] | None:
         """What the native decoder cannot do, Pillow may; if it cannot either, its exception says why,
         and the policy what to do. Returns the positions to keep, None for all. The same again for the
@@ -109,13 +110,14 @@ class Repair:
             self._changed.notify_all()
         del outcome
 
-    def _kept(self, failures: Sequence[tuple[int, str, str]]) -> list[int] | None:
+    def _kept(self, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
+        kinds = self._source.native.FailureKind
         bad: dict[int, BaseException] = {}
         positions = []
         for position, reason, kind in failures:
-            if kind == "refused":
+            if kind is kinds.REFUSED:
                 bad[position] = refusal(reason)
-            elif kind == "large":
+            elif kind is kinds.LARGE:
                 try:
                     warn_of_size(reason)
                 except Warning as made_an_error:  # by a filter of the user's

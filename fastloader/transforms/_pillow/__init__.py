@@ -28,22 +28,23 @@ def image_module() -> Any:
 
 
 def pass_order(version: str | None = None) -> str:
-    """The native module's name for the order of a resize's two passes in ``version`` of Pillow; None
-    is the installed one. Each pass rounds, so that only Pillow's own order gives its pixels. Without
-    Pillow it is Pillow 13's order; so it is with Pillow-SIMD, which resizes otherwise anyhow."""
+    """The member of the native module's PassOrder for ``version`` of Pillow, that is in which order its
+    resize makes the two passes; None is the installed one. Each pass rounds, so that only Pillow's own
+    order gives its pixels. Without Pillow it is Pillow 13's order; so it is with Pillow-SIMD, which
+    resizes otherwise anyhow."""
     if version is None:
         try:
             import PIL
         except ImportError:
-            return "pillow13"
+            return "PILLOW13"
         version = str(PIL.__version__)
     if ".post" in version:  # Pillow-SIMD: only its releases are named so
-        return "pillow13"
+        return "PILLOW13"
     numbers = re.findall(r"\d+", version)
     release = tuple(int(number) for number in numbers[:2])
     if release >= (13,):
-        return "pillow13"
-    return "pillow12.2" if release >= (12, 2) else "horizontal first"
+        return "PILLOW13"
+    return "PILLOW12_2" if release >= (12, 2) else "HORIZONTAL_FIRST"
 
 
 def open_rgb(path: str) -> Any:

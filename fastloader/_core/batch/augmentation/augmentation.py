@@ -239,6 +239,6 @@ def make_augment_spec(
         normalize=make_spec(native, out.shape, out.nhwc, normalization),
         in_batch=image.shape[0],
         max_boxes=augmentation.max_boxes,
-        fill=augmentation.fill,
+        fill=getattr(native.Fill, augmentation.fill.upper()),
         blend_bytes=augmentation.blends_bytes,
     )

@@ -142,8 +142,8 @@ class EngineIterator(DeliveryIterator):
         """Waits for batch ``seq``, and makes the current stream wait for it. (entry, memory); no memory
         if an error has come in its place."""
         epoch = self._epoch
-        prefetcher = epoch.prefetcher
-        arrival = "before"
+        prefetcher, arrivals = epoch.prefetcher, epoch.engine.native.Arrival
+        arrival = None
         if self._unsettled and prefetcher is not None and prefetcher.progress()[0] > seq:
             # A call before this one was broken off behind this point, on whatever stream.
             devices.synchronize(epoch.engine.device)
@@ -153,29 +153,30 @@ class EngineIterator(DeliveryIterator):
             if epoch.over:
                 raise closed_meanwhile()
             self._unsettled = True
-            if arrival == "batch":
+            if arrival is arrivals.BATCH:
                 prefetcher.deliver(devices.consumer_stream(epoch.engine.device))
-            elif arrival == "error":
+            elif arrival is arrivals.ERROR:
                 prefetcher.skip()
             pending = epoch.pending[seq]
             # Memory may have been offered for what became an error: the next credit makes its own.
             return pending, None if pending.error is not None else epoch.credits[seq]
 
-    def _wait(self) -> str:
+    def _wait(self) -> Any:
         epoch = self._epoch
+        arrivals = epoch.engine.native.Arrival
         while True:
             prefetcher = epoch.prefetcher
             if prefetcher is None:
                 raise closed_meanwhile()
-            arrival: str = prefetcher.wait_arrival(epoch.number, self._timeout)
-            if arrival == "needs_credit":
+            arrival = prefetcher.wait_arrival(epoch.number, self._timeout)
+            if arrival is arrivals.NEEDS_CREDIT:
                 self._top_up(epoch.next_seq, required=True)
-            elif arrival == "end":
+            elif arrival is arrivals.END:
                 self._closing()
                 raise StopIteration
-            elif arrival == "timeout":
+            elif arrival is arrivals.TIMEOUT:
                 raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
-            elif arrival == "over":
+            elif arrival is arrivals.OVER:
                 raise closed_meanwhile()
             else:
                 return arrival
