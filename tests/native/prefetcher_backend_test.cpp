@@ -261,8 +261,7 @@ BACKEND_TEST(a_refused_batch_is_told_and_the_next_prefetcher_works) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   std::vector<std::unique_ptr<Stream>> streams;
   streams.push_back(backend.create_stream(0));
-  run_epoch(
-      backend, prefetcher, {batch, batch}, streams, [](size_t) { return size_t{0}; }, 3);
+  run_epoch(backend, prefetcher, {batch, batch}, streams, [](size_t) { return size_t{0}; }, 3);
 }
 
 TEST(cuda_a_copy_that_the_device_refuses_is_told) {

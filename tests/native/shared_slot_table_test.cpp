@@ -43,7 +43,7 @@ std::shared_ptr<SharedSlotTable> two_by_three() {
 
 /// Memory behind the table, as the system counts it, header included.
 size_t resident(int fd) {
-  struct stat status {};
+  struct stat status{};
   EXPECT(fstat(fd, &status) == 0);
   return static_cast<size_t>(status.st_blocks) * 512;
 }
