@@ -14,52 +14,24 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
-    DistributedSampler,
     IterDataPipe,
     MapDataPipe,
-    RandomSampler,
     Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
 )
 
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.delivery.engine.epoch import Epoch
-from fastloader._core.handoff import AHEAD
-from fastloader._core.machine import devices, extension
+from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.report import Report, make_report
-from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.trace import Trace
-from fastloader._core.order import trainers
+from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.order.distributed import shards
-from fastloader._core.order.state import load_state_dict, state_dict
-from fastloader._core.order.trainers import NextEpoch
+from fastloader._core.order.loader import AutoWorkers
+from fastloader._core.order.states.state import load_state_dict, state_dict
 from fastloader._core.pictures.bad_samples import make_policy
-from fastloader._core.pictures.decoder import ImageSource
-from fastloader._core.pictures.lowered import Lowered
-from fastloader._core.pictures.options import Wish
 from fastloader._core.runtime import Runtime
-from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads
-from fastloader._core.sources.arrays.memory import warn_unpinned
-from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
-from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
-from fastloader._core.sources.images.iterator import ImageIterator
-from fastloader._core.sources.images.recognize import lower
-from fastloader._core.sources.python.polling import abandon
-from fastloader._core.sources.python.threads.iterator import ThreadIterator
 from fastloader._core.sources.python.torch_arguments import of_torch, takes_newer
-from fastloader._core.sources.python.torch_iterators import (
-    CountingIterator,
-    MultiProcessIterator,
-    SingleProcessIterator,
-    is_of_another_process,
-)
-from fastloader._core.tuning.depth import MOST_DEPTH
-from fastloader._core.tuning.share import own_threads
-from fastloader._core.tuning.tuner import AutoWorkers, ThreadTuner
-from fastloader.errors import Unlowered
 
 _log = logging.getLogger("fastloader")
 
@@ -273,7 +245,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             raise ValueError(f"decode={decode!r}: use 'exact', 'whole' or 'fast'")
         if truncated not in ("error", "pad"):
             raise ValueError(f"truncated={truncated!r}: use 'error' or 'pad'")
-        delivery = Delivery(device, mean, std, dtype, channels_last, image_key, depth)
+        spec = DeliverySpec(device, mean, std, dtype, channels_last, image_key, depth)
         # As given, under their own names: frameworks rebuild loaders from constructor arguments. Not by
         # setattr: a subclass may have a property of the name that takes nothing.
         self.__dict__.update(
@@ -294,11 +266,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         )
         # Last, and through __setattr__, which keeps the two names of one thing alike.
         self.worker_method: str = worker_method or _WORKER_METHODS[worker_backend]
-        tuner = None
-        if num_workers == "auto" or isinstance(num_workers, AutoWorkers):
-            num_workers, tuner = _begin_tuning(num_workers)
+        if isinstance(num_workers, str | AutoWorkers):
+            num_workers = _auto_workers(num_workers)
         policy = make_policy(on_error, max_errors)
-        self._runtime = Runtime(self, delivery, policy, tuner, None)
+        self._runtime = Runtime(self, Delivery(spec), policy, None)
         newer: dict[str, Any] = self.__dict__.pop("_for_torch")
         torchs = of_torch()
         if "worker_method" in torchs:
@@ -381,9 +352,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
                 f"{name} attribute should not be set after {type(self).__name__} is initialized"
             )
         if name == "num_workers" and "_iterator" in self.__dict__:
-            self._runtime.tuner = None  # it may have been "auto"
             if isinstance(value, str | AutoWorkers):
-                value, self._runtime.tuner = _begin_tuning(value)
+                value = _auto_workers(value)
         if name == "worker_backend" and value in _WORKER_METHODS:
             super().__setattr__("worker_method", _WORKER_METHODS[value])
         if name == "worker_method" and value in _WORKER_BACKENDS:
@@ -400,236 +370,11 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         return own and plain and name in _FIXED_BY_DELIVERY
 
     def __iter__(self) -> Any:
-        if self._runtime.sharding is not None:
-            self._runtime.sharding.check(self)
-        position = self._runtime.position
-        with position.lock:
-            if position.resumes_mid_epoch and trainers.counted_as_over():
-                return NextEpoch(self, self._begin_epoch, position.leave_out_rest(self))
-            return self._begin_epoch()
-
-    def _begin_epoch(self) -> Any:
-        position = self._runtime.position
-        with position.lock:
-            self._runtime.delivery.settle()
-            trainers.follow_count(position, trainers.fabrics_epoch(self))
-            with position.begin(self):
-                iterator = self._iterate()
-            # A subclass may make an iterator of any kind, which does not count.
-            if hasattr(iterator, "progress"):
-                iterator.progress = position.current
-            else:
-                position.uncounted()
-            return iterator
-
-    def _iterate(self) -> Any:
-        try:
-            lowered = self._lower()
-        except Unlowered as refusal:
-            reason = str(refusal)
-        else:
-            if isinstance(lowered, Arrays):
-                return self._iterate_arrays(lowered)
-            return self._iterate_images(lowered)
-        # Not in the handler: errors of workers forked there would name the refusal as their context.
-        asked = [
-            f"{name}={value!r}"
-            for name, value, usual in (
-                ("decode", self.decode, "exact"),
-                ("truncated", self.truncated, "error"),
-                ("on_error", self.on_error, "raise"),
-            )
-            if value != usual
-        ]
-        if asked:
-            raise ValueError(
-                f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes "
-                f"the Python path: {reason}"
-            )
-        if reason != self._runtime.said:  # once, not at every epoch
-            self._runtime.said = reason
-            _log.info("fastloader: Python path: %s", reason)
-            if self.native and extension.load() is not None and holds_pictures(self.dataset):
-                warn_of_python_path(reason)
-        return self._iterate_python()
-
-    def _iterate_python(self) -> Any:
-        if self._runtime.delivery.path == "torch":
-            return self._torch_iterator()
-        if self.persistent_workers:
-            # There is one torch iterator for life: the pump of the last epoch must let go of it.
-            if self._iterator is not None:
-                self._runtime.position.supersede()
-            self._runtime.delivery.end_iterators()
-        return self._runtime.delivery.iterate(
-            self._torch_iterator,
-            ahead=self.num_workers > 0,
-            pin=self._pins(),
-            begin_draws=self._runtime.position.begin_draws,
-        )
-
-    def _pins(self) -> bool:
-        """As torch: only where there is an accelerator to pin memory for."""
-        return self.pin_memory and devices.can_pin()
-
-    def _lower(self) -> Lowered | Arrays:
-        if not self.native:
-            raise Unlowered("native=False")
-        if holds_arrays(self.dataset):
-            if (self.on_error, self.truncated, self.decode) != ("raise", "error", "exact"):
-                raise Unlowered("the dataset is of arrays")
-            return lower_arrays(self)
-        if extension.load() is None:
-            raise Unlowered("the native module is not in use")
-        lowered = lower(self)
-        if lowered.chain.floating and self._runtime.delivery.normalization is not None:
-            raise Unlowered("the transform ends in floats, but mean, std or dtype ask for uint8")
-        if self._runtime.delivery.normalization is not None:
-            mean = self._runtime.delivery.normalization.mean
-            if mean is not None and len(mean) != 3:
-                raise Unlowered(f"mean and std are of {len(mean)} channels, decoded images have 3")
-        return lowered
-
-    def _iterate_images(self, lowered: Lowered) -> Any:
-        normalization = self._runtime.delivery.normalization
-        if lowered.chain.floating:
-            normalization = lowered.chain.normalization
-        on_device = self._runtime.delivery.path in ("engine", "streams")
-        # What is erased or mixed is normalised then, a whole batch at a time.
-        raw = on_device or self._runtime.delivery.augmentation is not None
-        wish = Wish(
-            self.num_workers or own_threads(),
-            # On a device the kernel there normalises; here it is done while the sample is in cache.
-            None if raw else normalization,
-            planar=not (raw and normalization is not None),
-            decode=self.decode,
-            truncated=self.truncated,
-            tuner=self._runtime.tuner,
-        )
-        if self._runtime.source is None or not self._runtime.source.serves(lowered, wish):
-            self._runtime.source = ImageSource(
-                lowered, wish, self._runtime.policy, self._runtime.source
-            )
-        source = self._runtime.source
-
-        # On a device batches are taken ahead of the loop, and with no workers torch takes none ahead.
-        rule = self._runtime.delivery.depth_rule
-        # Fixed where the depth is not, or what a sampler draws from a generator that it shares would
-        # depend on it.
-        fixed = self.num_workers > 0 or rule is not None
-        in_step = fixed and self._runtime.delivery.path in ("torch", "cpu")
-        drawn = max(
-            self.num_workers * (self.prefetch_factor or 0),
-            MOST_DEPTH if rule is not None else self._runtime.delivery.depth or 1,
-        )
-
-        def begin(epoch: Epoch | None) -> ImageIterator:
-            # The order of torch's iterators: the sampler first, then the seed, then the first index.
-            index_batches = iter(self._runtime.position)
-            base_seed = self._runtime.position.image_seed(self)
-            self._runtime.images = ImageIterator(
-                source,
-                index_batches,
-                base_seed,
-                self._may_repeat(),
-                self._first_position(),
-                length=lambda: len(self._index_sampler),
-                # Otherwise the delivery counts what arrives.
-                statistics=Statistics(shown=False) if raw else self._runtime.delivery.statistics,
-                ready=self._runtime.delivery.statistics,
-                # Not what is written into the ring, or rewritten on the CPU.
-                pin=self._pins() and (not raw or self._runtime.delivery.path == "streams"),
-                epoch=epoch,
-                drawn_ahead=drawn if in_step else None,
-                depth=rule or self._runtime.delivery.depth or AHEAD,
-            )
-            return self._runtime.images
-
-        return self._runtime.delivery.iterate_images(
-            begin, normalization, self._pins(), self._runtime.position.begin_draws
-        )
-
-    def _iterate_arrays(self, arrays: Arrays) -> Any:
-        last = self._runtime.arrays
-        path = self._runtime.delivery.path
-        pinned = self._pins()
-        if self.pin_memory and not pinned:
-            warn_unpinned()
-
-        def begin() -> ArrayIterator:
-            self._runtime.arrays = ArrayIterator(
-                arrays,
-                self,
-                self._runtime.array_memory,
-                # Else the delivery counts what it delivers.
-                self._runtime.delivery.statistics if path == "torch" else Statistics(shown=False),
-                pin=pinned
-                and path in ("torch", "streams"),  # a ring is, and what is made anew will be
-                # torch's persistent iterator draws its base seed once.
-                # An iterator of length 0 is falsy.
-                base_seed=last.base_seed if self.persistent_workers and last is not None else None,
-            )
-            return self._runtime.arrays
-
-        if path == "torch":
-            return self._runtime.delivery.adopt(begin())
-        return self._runtime.delivery.iterate(
-            begin,
-            ahead=self.num_workers > 0,
-            pin=pinned,
-            begin_draws=self._runtime.position.begin_draws,
-        )
-
-    def _may_repeat(self) -> bool:
-        """Whether the sampler may visit an index twice in an epoch, as far as we can know."""
-        sampler = self.sampler
-        if type(self.batch_sampler) is not BatchSampler:
-            return True
-        if type(sampler) is RandomSampler:
-            return sampler.replacement or sampler.num_samples > len(self.dataset)  # type: ignore
-        # The distributed ones repeat a few at the end, which get the same crop.
-        return type(sampler) not in (
-            SequentialSampler,
-            SubsetRandomSampler,
-            DistributedSampler,
-            shards.ShardSampler,
-        )
-
-    def _first_position(self) -> int:
-        """Of this epoch's first sample, for the key of samplers that may repeat. A rank has its own, far
-        from the others': RepeatAugSampler gives a picture to several ranks at the same place."""
-        rank = getattr(self.sampler, "rank", 0)
-        start = rank << 40 if isinstance(rank, int) else 0
-        return start + self._runtime.position.samples_before()
+        return self._runtime.iterate(self)
 
     def plan(self) -> str:
         """Which path the next epoch will take, and why, in words."""
-        where = {
-            "torch": "delivered as they are",
-            "cpu": "on the CPU",
-            "engine": f"delivered to {self._runtime.delivery.device} by the native prefetch thread",
-            "streams": f"delivered to {self._runtime.delivery.device} through torch's streams",
-        }[self._runtime.delivery.path]
-        try:
-            lowered = self._lower()
-        except Unlowered as reason:
-            workers = ""
-            if self.num_workers:
-                kind = {"process": "processes", "thread": "threads"}[self.worker_backend]
-                workers = f", {self.num_workers} worker {kind}"
-            return f"Python path: {reason}{workers}; batches are {where}"
-        if isinstance(lowered, Arrays):
-            threads = array_threads(self.num_workers)
-            when = "ahead" if self.num_workers else "when asked for"
-            how = "by torch" if extension.load() is None else f"by {threads} threads"
-            return f"arrays: {lowered.name}, gathered {when} {how}; batches are {where}"
-        decoding = f"{self.num_workers or own_threads()} decode threads"
-        if self._runtime.tuner is not None:
-            decoding = f"{self._runtime.tuner.rule.threads} decode threads (auto)"
-        return (
-            f"native images: {lowered.name}, {len(lowered)} samples, {decoding}; "
-            f"{lowered.chain}; batches are {where}"
-        )
+        return self._runtime.plan(self)
 
     def replay(self, index: int) -> dict[str, Any]:
         """What became of sample ``index`` in the epoch begun last, so that Pillow can redo it:
@@ -637,9 +382,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
         Raises ValueError when the native path is not in use or has not come to that sample.
         """
-        if self._runtime.images is None:
+        found = self._runtime.images.replay(index)
+        if found is None:
             raise ValueError(f"no epoch was begun on the native path: {self.plan()}")
-        return self._runtime.images.replay(index)
+        return found
 
     @property
     def _index_sampler(self) -> Any:
@@ -647,51 +393,21 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         return self._runtime.beginning() or super()._index_sampler
 
     def _get_iterator(self) -> Any:
-        iterator: CountingIterator
-        if self.num_workers == 0:
-            iterator = SingleProcessIterator(self)
-        elif self.worker_backend == "thread":
-            iterator = ThreadIterator(self)
-        else:
-            self.check_worker_number_rationality()
-            iterator = self._runtime.rings.iterate(self, MultiProcessIterator)
-        self._runtime.torch_iterators.add(iterator)
-        return iterator
+        return self._runtime.python.iterator(self)
 
     def check_worker_number_rationality(self) -> None:
         """torch's warning of more worker processes than processors, where there will be processes: the
         native path and worker_backend="thread" have threads."""
         if self.worker_backend == "thread":
             return
-        if self.num_workers > available_threads():
-            try:
-                self._lower()
-            except Unlowered:
-                pass
-            else:
-                return
+        if self.num_workers > available_threads() and self._runtime.is_native(self):
+            return
         super().check_worker_number_rationality()
 
     def _torch_iterator(self) -> Iterator[Any]:
-        if self._iterator is not None and is_of_another_process(self._iterator):
-            # Of persistent workers, which serve the process that forked this one.
-            abandon(self._iterator)
-            self._iterator = None
-        if getattr(self._iterator, "_shutdown", False):  # its close(), with persistent workers
-            self._iterator = None
+        if self._runtime.python.drop_ended(self):
             self._runtime.forget_seed()
-        path = self._runtime.delivery.path
-        ring_is_pinned = path == "engine" and devices.accelerator_type() is not None
-        if (not ring_is_pinned and not (path == "cpu" and self._pins())) or not self.pin_memory:
-            return super().__iter__()
-        # The ring is pinned already, or what is normalised will be: torch's pin thread would copy every
-        # batch once more and take the GIL from the training loop. Its iterator reads the flag once,
-        # when it is made.
-        self.pin_memory = False
-        try:
-            return super().__iter__()
-        finally:
-            self.pin_memory = True
+        return super().__iter__()
 
     def stats(self) -> dict[str, Any]:
         """Counters since construction, cheap enough to ask at every step.
@@ -722,27 +438,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``slots`` of the ring, ``slots_held`` under live tensors, ``slot_bytes`` each can take at most,
         ``ring_bytes`` of memory that all of them use.
         """
-        counted = self._runtime.delivery.stats()
-        seen = self._runtime.observe(self)
-        counted["stages"] = {stage.name: stage.as_dict() for stage in seen.figures.stages}
-        if self.num_workers > 0 and self.worker_backend == "process":
-            counted["workers"] = self._runtime.rings.stats()
-        if self._runtime.source is not None:
-            counted["images"] = {
-                "bad": self._runtime.policy.bad,
-                "seen": self._runtime.policy.seen,
-                "read_bytes": self._runtime.source.times().get("bytes", 0),
-                "last_bad": list(self._runtime.policy.last),
-                **self._runtime.source.stats(),
-            }
-        if self._runtime.arrays is not None:
-            counted["arrays"] = {
-                "threads": self._runtime.arrays.threads,
-                **self._runtime.array_memory.stats(),
-            }
-        if seen.auto:
-            counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}
-        return counted
+        return self._runtime.stats(self)
 
     def report(self) -> Report:
         """Where the time went since the loader was made, and what to do about it: ``print`` it. Cheap
@@ -820,25 +516,15 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         position = self._runtime.position
         with position.lock:
             load_state_dict(position, self, state)
-            if state and self._iterator is not None:
-                # Persistent workers began before the state.
-                self._runtime.delivery.end_iterators()
-                self._iterator = None
             if state:
-                # Nor do their persistent workers, which torch would have, live on.
-                self._runtime.arrays = None
+                if self._iterator is not None:  # persistent workers, which began before the state
+                    self._runtime.delivery.end_iterators()
+                self._runtime.forget_workers(self)
 
     def close(self) -> None:
         """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
         stay valid, and iterating afterwards starts anew."""
-        self._runtime.delivery.close()
-        for iterator in list(self._runtime.torch_iterators):
-            iterator.close()
-        if self.persistent_workers:
-            self._iterator = None  # its workers with it
-            self._runtime.arrays = None
-            self._runtime.forget_seed()
-        self._runtime.rings.close()
+        self._runtime.close(self)
 
     def __enter__(self) -> FastLoader[T_co]:
         return self
@@ -853,36 +539,33 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        delivery = self._runtime.delivery
+        runtime = self._runtime
         # Threads and pinned memory stay where they are.
         state["_runtime"] = (
-            delivery.arguments,
-            delivery.augmentation,
-            self._runtime.tuner is not None,
-            self._runtime.said,
+            runtime.delivery.spec.arguments,
+            runtime.delivery.augmentation,
+            runtime.said,
             # Its own: the decision is about one loader's sampler.
-            copy.copy(self._runtime.sharding),
-            self._runtime.carried(),
+            copy.copy(runtime.sharding),
+            runtime.carried(),
         )
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        arguments, augmentation, automatic, said, sharding, carried = state["_runtime"]
-        delivery = Delivery(*arguments)
+        arguments, augmentation, said, sharding, carried = state["_runtime"]
+        delivery = Delivery(DeliverySpec(*arguments))
         if augmentation is not None:
             delivery.augment(augmentation)
         policy = make_policy(state["on_error"], state["max_errors"])
-        tuner = ThreadTuner(state["num_workers"]) if automatic else None
-        runtime = Runtime(self, delivery, policy, tuner, sharding)
+        runtime = Runtime(self, delivery, policy, sharding)
         runtime.said = said
         shards.give_own_share(state)
         self.__dict__.update(state, _runtime=runtime)
         runtime.carry_on(carried)
 
 
-def _begin_tuning(asked: str | AutoWorkers) -> tuple[AutoWorkers, ThreadTuner]:
-    """The number of workers to begin with, and what changes the number of threads."""
+def _auto_workers(asked: str | AutoWorkers) -> AutoWorkers:
+    """The number of workers to begin with."""
     if isinstance(asked, str) and asked != "auto":
         raise ValueError(f"num_workers={asked!r}: use a number or 'auto'")
-    share = own_threads()
-    return AutoWorkers(share), ThreadTuner(share)
+    return AutoWorkers(own_threads())

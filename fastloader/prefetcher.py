@@ -9,6 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 
 from fastloader._core.delivery.delivery import Delivery
+from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.sources.iterable import IterablePlan
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -57,7 +59,8 @@ class DevicePrefetcher(Generic[T_co]):
         if not hasattr(iterable, "__iter__"):
             raise TypeError(f"iterable must yield batches, got {type(iterable).__name__}")
         self.iterable = iterable
-        self._delivery = Delivery(device, mean, std, dtype, channels_last, image_key, depth)
+        spec = DeliverySpec(device, mean, std, dtype, channels_last, image_key, depth)
+        self._delivery = Delivery(spec)
 
     @property
     def device(self) -> torch.device | None:
@@ -65,12 +68,7 @@ class DevicePrefetcher(Generic[T_co]):
         return self._delivery.device
 
     def __iter__(self) -> Iterator[T_co]:
-        workers = getattr(self.iterable, "num_workers", 0)
-        ahead = isinstance(workers, int) and workers > 0
-        if ahead and getattr(self.iterable, "persistent_workers", False):
-            # Such a loader has one iterator for life; the pump of the last pass must let go of it.
-            self._delivery.end_iterators()
-        return self._delivery.iterate(lambda: iter(self.iterable), ahead)
+        return self._delivery.begin(IterablePlan(self.iterable))
 
     def __len__(self) -> int:
         return len(self.iterable)  # type: ignore[arg-type]

@@ -11,7 +11,8 @@ import torch
 from device import Device
 
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.delivery.engine.epoch import Epoch
+from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.handoff import Handoff, Slots
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -64,26 +65,46 @@ def _tensor_at(address: int, size: int) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
 
 
-class SlotSource(Iterator[Any]):
+class SlotBatches(Iterator[Any]):
     """What the decode pool is to the ring, without decoding: it reserves a slot, and the batch is there.
     ``first_filled``: when the first one was about to be committed."""
 
-    def __init__(self, epoch: Epoch, contents: Contents, count: int) -> None:
-        self._epoch, self._contents, self._left = epoch, contents, count
+    def __init__(self, slots: Slots, contents: Contents, count: int) -> None:
+        self._slots, self._contents, self._left = slots, contents, count
         self.first_filled = 0.0
 
     def __next__(self) -> Any:
         if not self._left:
             raise StopIteration
-        place = self._epoch.reserve(self._contents.slot_bytes)
-        if place is None:
+        reservation = self._slots.reserve(self._contents.slot_bytes)
+        if reservation is None:
             raise StopIteration
         self._left -= 1
-        self._epoch.place = place
-        batch = self._contents.at(place.address)
+        self._slots.present(reservation)
+        batch = self._contents.at(reservation.address)
         if not self.first_filled:
             self.first_filled = time.perf_counter()
         return batch
+
+
+class SlotPlan:
+    """One epoch of ``count`` batches. ``batches``: its iterator, once it has begun."""
+
+    normalization = None
+    normalizes = exclusive = pins = False
+    fills_slots = ahead = True
+
+    def __init__(self, contents: Contents, count: int) -> None:
+        self._contents, self._count = contents, count
+        self.batches: SlotBatches | None = None
+
+    def open(self, order: None, handoff: Handoff) -> SlotBatches:
+        assert handoff.slots is not None
+        self.batches = SlotBatches(handoff.slots, self._contents, self._count)
+        return self.batches
+
+    def follow_loop(self, batches: Iterator[Any]) -> None:
+        return None
 
 
 class MemoryLoader:
@@ -93,7 +114,7 @@ class MemoryLoader:
         self, device: Device, contents: Contents, dtype: torch.dtype | None, channels_last: bool
     ) -> None:
         normalised = (MEAN, STD, dtype, channels_last) if dtype else (None, None, None, False)
-        self._delivery = Delivery(device.torch_device, *normalised, None, None)
+        self._delivery = Delivery(DeliverySpec(device.torch_device, *normalised, None, None))
         if self._delivery.path != "engine":
             raise RuntimeError(
                 f"batches for {device.torch_device} take the path {self._delivery.path!r}; these "
@@ -101,20 +122,15 @@ class MemoryLoader:
             )
         self.contents = contents
 
-    def iterate(self, count: int) -> tuple[Any, SlotSource]:
-        """An iterator over so many batches, and its source."""
-        made: list[SlotSource] = []
-
-        def make(epoch: Epoch | None) -> Any:
-            assert epoch is not None
-            made.append(SlotSource(epoch, self.contents, count))
-            return made[0]
-
-        iterator = self._delivery.iterate_images(make, self._delivery.normalization, pin=False)
-        return iterator, made[0]
+    def iterate(self, count: int) -> tuple[Any, SlotBatches]:
+        """An iterator over so many batches, and its source's."""
+        plan = SlotPlan(self.contents, count)
+        iterator = self._delivery.begin(plan)
+        assert plan.batches is not None
+        return iterator, plan.batches
 
     def ring(self) -> dict[str, Any]:
-        return self._delivery.ring_stats()
+        return dict(self._delivery.figures().ring)
 
     def close(self) -> None:
         self._delivery.close()

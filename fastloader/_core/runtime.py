@@ -1,38 +1,53 @@
-"""What a FastLoader keeps besides its arguments."""
+"""What one loader has running."""
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.delivery.delivery import Delivery
+from fastloader._core.handoff import Plan
+from fastloader._core.machine import extension
 from fastloader._core.machine.process import ProcessLock
-from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Observation, Stage
+from fastloader._core.observation.figures import AutoChoice, Figures, Observation, Stage
 from fastloader._core.observation.headspace import Measured
-from fastloader._core.order import state
+from fastloader._core.order import trainers
 from fastloader._core.order.distributed.shards import AutoSharding
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.order.position import Position
+from fastloader._core.order.states.state import carried, carry_on
+from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.bad_samples import ErrorPolicy
-from fastloader._core.pictures.decoder import ImageSource
-from fastloader._core.sources.arrays.iterator import ArrayIterator
-from fastloader._core.sources.arrays.memory import ArrayMemory
-from fastloader._core.sources.images.iterator import ImageIterator
-from fastloader._core.sources.python.shared_slots.rings import WorkerRings
-from fastloader._core.sources.python.torch_iterators import CountingIterator
-from fastloader._core.tuning.tuner import ThreadTuner
+from fastloader._core.sources.arrays.source import ArraySource
+from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
+from fastloader._core.sources.images.source import ImageSource
+from fastloader._core.sources.python.source import PythonSource
+from fastloader.errors import Unlowered
+
+_log = logging.getLogger("fastloader")
+
+# The first half of what `plan` says is the source's; this is the delivery's.
+_DELIVERED = {
+    "torch": "delivered as they are",
+    "cpu": "on the CPU",
+    "engine": "delivered to {device} by the native prefetch thread",
+    "streams": "delivered to {device} through torch's streams",
+}
 
 
 class Runtime:
-    """The loader's own things, in one attribute: a subclass may call its attributes what it likes, as it
-    may with DataLoader. Nothing here is pickled but `carried`; a copy of a loader makes its own."""
+    """Threads, memory and counters of one loader, in one attribute: a subclass may call its attributes
+    what it likes, as it may with DataLoader. Nothing here is pickled but `carried`; a copy of a loader
+    makes its own. It does not hold the loader, so that a dropped loader ends at once."""
 
     def __init__(
         self,
-        loader: Any,
+        loader: Loader,
         delivery: Delivery,
         policy: ErrorPolicy,
-        tuner: ThreadTuner | None,
         sharding: AutoSharding | None,
     ) -> None:
         self._loader = weakref.ref(loader)
@@ -43,16 +58,15 @@ class Runtime:
         self._making = ProcessLock()
         self.sharding = sharding  # with distributed="auto"
         self.delivery = delivery
-        self.policy = policy
-        self.tuner = tuner
-        self.source: ImageSource | None = None  # kept over the epochs
-        self.rings = WorkerRings()
-        self.images: ImageIterator | None = None  # of the epoch begun last, for replay()
-        self.arrays: ArrayIterator | None = None
-        self.array_memory = ArrayMemory()
-        self.torch_iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
+        self.arrays = ArraySource(delivery.statistics)
+        self.images = ImageSource(delivery.statistics, policy)
+        self.python = PythonSource(delivery.statistics)
+        # They are asked in this order; what none of them serves is Python's.
+        self.native = (self.arrays, self.images)
         self.headspace: Measured | None = None
         self.said = ""  # the reason for the Python path that was logged last
+
+    # --- the order ---------------------------------------------------------------------------------
 
     @property
     def position(self) -> Position:
@@ -60,16 +74,18 @@ class Runtime:
         if self._position is None:
             with self._making.lock:
                 if self._position is None:
-                    made = Position(self._loader())
+                    loader = self._loader()
+                    assert loader is not None  # whoever asks holds it
+                    made = Position(loader)
                     if self._carried is not None:
-                        state.carry_on(made, self._carried)
+                        carry_on(made, self._carried)
                     if self._position is None:  # nor made meanwhile by who asked for it in there
                         self._position = made
         return self._position
 
     def carried(self) -> dict[str, Any] | None:
         """What a copy of the loader knows of its epochs."""
-        return self._carried if self._position is None else state.carried(self._position)
+        return self._carried if self._position is None else carried(self._position)
 
     def carry_on(self, carried: dict[str, Any] | None) -> None:
         """For the position that will be made."""
@@ -89,139 +105,168 @@ class Runtime:
         if self._position is not None:
             self._position.last_seed = None
 
-    def observe(self, loader: Any) -> Observation:
+    # --- an epoch ----------------------------------------------------------------------------------
+
+    def iterate(self, loader: Loader) -> Any:
+        """What ``iter()`` gives."""
+        if self.sharding is not None:
+            self.sharding.check(loader)
+        position = self.position
+        with position.lock:
+            if position.resumes_mid_epoch and trainers.counted_as_over():
+                rest = position.leave_out_rest(loader)
+                return NextEpoch(loader, lambda: self._begin_epoch(loader), rest)
+            return self._begin_epoch(loader)
+
+    def _begin_epoch(self, loader: Loader) -> Any:
+        position = self.position
+        with position.lock:
+            self.delivery.spec.settle()
+            trainers.follow_count(position, trainers.fabrics_epoch(loader))
+            with position.begin(loader):
+                iterator = self._iterate(loader, EpochOrder(position, loader))
+            # A subclass may make an iterator of any kind, which does not count.
+            if hasattr(iterator, "progress"):
+                iterator.progress = position.current
+            else:
+                position.uncounted()
+            return iterator
+
+    def _iterate(self, loader: Loader, order: EpochOrder) -> Iterator[Any]:
+        plan, reason = self._planned(loader)
+        # Not where the refusal was caught: errors of workers forked there would name it as their
+        # context.
+        if reason:
+            _refuse_image_options(loader, reason)
+            self._say(loader, reason)
+        return self.delivery.begin(plan, order)
+
+    def _planned(self, loader: Loader) -> tuple[Plan, str]:
+        """The plan of the next epoch; and why it is Python's, if it is."""
+        reason = "native=False"
+        wanted = self.delivery.normalization
+        try:
+            for source in self.native if loader.native else ():
+                plan: Plan | None = source.plan(loader, wanted)
+                if plan is not None:
+                    return plan, ""
+        except Unlowered as refusal:
+            reason = str(refusal)
+        return self.python.plan(loader, wanted, reason), reason
+
+    def _say(self, loader: Loader, reason: str) -> None:
+        """Once, not at every epoch."""
+        if reason != self.said:
+            self.said = reason
+            _log.info("fastloader: Python path: %s", reason)
+            if loader.native and extension.load() is not None and holds_pictures(loader.dataset):
+                warn_of_python_path(reason)
+
+    def plan(self, loader: Loader) -> str:
+        plan, _ = self._planned(loader)
+        delivered = _DELIVERED[self.delivery.path].format(device=self.delivery.device)
+        return f"{plan}; batches are {delivered}"
+
+    def is_native(self, loader: Loader) -> bool:
+        """Whether no worker of torch's makes the batches of the next epoch."""
+        return not self._planned(loader)[1]
+
+    def forget_workers(self, loader: Loader) -> None:
+        """The persistent workers, and those that torch would have, begin anew."""
+        loader._iterator = None
+        self.arrays.forget_seed()
+
+    def close(self, loader: Loader) -> None:
+        self.delivery.close()
+        self.python.end_iterators()
+        if loader.persistent_workers:
+            self.forget_workers(loader)
+            self.forget_seed()
+        self.python.rings.close()
+
+    # --- what there is to report -------------------------------------------------------------------
+
+    def observe(self, loader: Loader) -> Observation:
         """What there is to report of ``loader``, since it was made."""
         return Observation(
             statistics=self.delivery.statistics,
             figures=self._figures(loader),
             workers=loader.num_workers,
             worker_backend=loader.worker_backend,
-            ahead=loader.num_workers > 0 or self.source is not None,
+            ahead=loader.num_workers > 0 or self.images.decoder is not None,
             path=self.delivery.path,
             device=self.delivery.device,
             normalizes=self.delivery.normalization is not None,
-            auto=self.choices(loader),
+            auto=self._choices(loader),
             headspace=self.headspace,
-            describe=loader.plan,
+            describe=lambda: self.plan(loader),
         )
 
-    def _figures(self, loader: Any) -> Figures:
+    def _figures(self, loader: Loader) -> Figures:
         """The training loop's waiting is the last of the stages."""
-        made = self._of_pictures().joined(self._of_arrays()).joined(self._of_python(loader))
+        made = Figures()
+        for source in (self.images, self.arrays, self.python):
+            made = made.joined(source.figures(loader))
         statistics = self.delivery.statistics
         waited = Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
-        return made.joined(self._of_delivery(loader)).joined(Figures(stages=(waited,)))
+        return made.joined(self.delivery.figures()).joined(Figures(stages=(waited,)))
 
-    def _of_pictures(self) -> Figures:
-        source = self.source
-        if source is None:
-            return Figures(bad_samples=self.policy.bad)
-        return Figures(
-            stages=tuple(self._picture_stages(source)),
-            threads=source.quota.threads,
-            depth=None if self.images is None else self.images.ahead,
-            bytes_read=int(source.times().get("bytes", 0)),
-            bad_samples=self.policy.bad,
-            packed=source.files.packed,
-        )
+    def stats(self, loader: Loader) -> dict[str, Any]:
+        seen = self.observe(loader)
+        counted = self.delivery.stats()
+        counted["stages"] = {stage.name: stage.as_dict() for stage in seen.figures.stages}
+        for source in (self.python, self.images, self.arrays):
+            counted.update(source.stats(loader))
+        if seen.auto:
+            counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}
+        return counted
 
-    def _picture_stages(self, source: ImageSource) -> Iterator[Stage]:
-        located, batches = self.delivery.statistics.total("locate")
-        if batches:
-            who = "the pump" if self.delivery.path == "engine" else LOOP
-            yield Stage("locate", located, batches, "batch", who)
-        times = source.times()
-        count = int(times.get("pictures", 0))
-        if not count:
-            return
-        # Rows are timed on a sample of the pictures; see csrc/pipeline/stage_times.h.
-        share = times["resize"] / times["looked_at"] if times["looked_at"] else 0.0
-        made = [
-            ("read", times["read"]),
-            ("decode", times["decode"] * (1 - share)),
-            ("resample", times["decode"] * share),
-        ]
-        if source.wish.normalization is not None:
-            made.append(("normalise", times["finish"]))
-        elif source.wish.planar:
-            made.append(("collate", times["finish"]))
-        for name, seconds in made:
-            yield Stage(name, seconds, count, "picture", "decode threads", source.quota.threads)
-
-    def _of_arrays(self) -> Figures:
-        memory, arrays = self.array_memory, self.arrays
-        threads = None if arrays is None else arrays.threads
-        if not memory.gathered:
-            return Figures(threads=threads)
-        stage = Stage(
-            "collate", memory.gather_s, memory.gathered, "batch", "gather threads", threads or 1
-        )
-        return Figures(stages=(stage,), threads=threads)
-
-    def _of_python(self, loader: Any) -> Figures:
-        workers = loader.num_workers
-        return Figures(
-            stages=tuple(self._python_stages(loader)),
-            depth=workers * (loader.prefetch_factor or 2) if workers else None,
-        )
-
-    def _python_stages(self, loader: Any) -> Iterator[Stage]:
-        workers = loader.num_workers
-        if workers and loader.worker_backend == "process":
-            counts = self.rings.counts
-            if counts.fetched:
-                who, batches = "worker processes", counts.fetched
-                fetched = counts.fetch_s - counts.collate_s
-                yield Stage("fetch", fetched, batches, "batch", who, workers)
-                yield Stage("collate", counts.collate_s, batches, "batch", who, workers)
-            return
-        seconds, count = self.delivery.statistics.total("fetch")
-        if count:
-            where = "worker threads" if workers else LOOP
-            yield Stage("fetch", seconds, count, "batch", where, max(1, workers))
-
-    def _of_delivery(self, loader: Any) -> Figures:
-        ring = self.delivery.ring_stats()
-        stages = []
-        if ring:
-            count = int(ring["filled"])
-            if ring["copied_bytes"]:
-                thread = "the pump" if loader.num_workers else LOOP
-                stages.append(Stage("pack", ring["pack_s"], count, "batch", thread))
-            who = "the device, normalising too"
-            stages.append(Stage("copy", ring["device_s"], count, "batch", who, 0))
-        for name in ("copy", "normalise"):
-            seconds, count = self.delivery.statistics.total(name)
-            if count:
-                stages.append(Stage(name, seconds, count, "batch", LOOP))
-        return Figures(stages=tuple(stages), ring=ring)
-
-    def choices(self, loader: Any) -> dict[str, AutoChoice]:
+    def _choices(self, loader: Loader) -> dict[str, AutoChoice]:
         """By the name of the argument that was "auto"."""
         choices: dict[str, AutoChoice] = {}
-        delivery = self.delivery
-        if self.tuner is not None:
-            rule = self.tuner.rule
-            number: int | None = loader.num_workers
-            why = "one for each processor of this process"
-            if not self.begun:
-                why += ": nothing was iterated yet"
-            elif self.source is not None:
-                number, why = rule.threads, rule.why
-            elif self.arrays is not None:
-                number, why = self.arrays.threads, f"{why}; threads that gather are not watched"
-            else:
-                why += "; not changed while workers run"
-            choices["num_workers"] = AutoChoice(number, why)
-        if delivery.depth_rule is not None:
-            depth: int | None = delivery.depth_rule.depth
-            why = delivery.depth_rule.why
+        if isinstance(loader.num_workers, AutoWorkers):
+            choices["num_workers"] = self._workers_choice(loader)
+        rule = self.delivery.spec.depth_rule
+        if rule is not None:
+            depth: int | None = rule.depth
+            why = rule.why
             if not self.begun:
                 why = "to begin with: nothing was iterated yet"
-            elif not delivery.watches_depth and self.source is None:
-                depth = delivery.ring_stats().get("depth")
+            elif not self.delivery.watches_depth and self.images.decoder is None:
+                depth = self.delivery.figures().ring.get("depth")
                 why = "there are no batches made ahead, whose number would be to choose"
                 if loader.num_workers > 0:
                     why = "num_workers and prefetch_factor say how many batches are made ahead"
             choices["depth"] = AutoChoice(depth, why)
         return choices
+
+    def _workers_choice(self, loader: Loader) -> AutoChoice:
+        number, why = int(loader.num_workers), "one for each processor of this process"
+        if not self.begun:
+            return AutoChoice(number, f"{why}: nothing was iterated yet")
+        tuner = self.images.tuner(loader.num_workers)
+        if self.images.decoder is not None and tuner is not None:
+            return AutoChoice(tuner.rule.threads, tuner.rule.why)
+        if self.arrays.last is not None:
+            return AutoChoice(
+                self.arrays.last.threads, f"{why}; threads that gather are not watched"
+            )
+        return AutoChoice(number, f"{why}; not changed while workers run")
+
+
+def _refuse_image_options(loader: Loader, reason: str) -> None:
+    """Raises ValueError for what only pictures on the native path know."""
+    asked = [
+        f"{name}={value!r}"
+        for name, value, usual in (
+            ("decode", loader.decode, "exact"),
+            ("truncated", loader.truncated, "error"),
+            ("on_error", loader.on_error, "raise"),
+        )
+        if value != usual
+    ]
+    if asked:
+        raise ValueError(
+            f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes "
+            f"the Python path: {reason}"
+        )

@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fastloader import DevicePrefetcher, FastLoader
 from fastloader._core.machine import extension
+from fastloader._core.observation.tuning import share
+from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
+from fastloader._core.observation.tuning.threads import Interval, ThreadRule
+from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader._core.sources.images.stores.folder import FolderFiles
-from fastloader._core.tuning import share
-from fastloader._core.tuning.depth import MOST_DEPTH, DepthRule
-from fastloader._core.tuning.threads import Interval, ThreadRule
-from fastloader._core.tuning.tuner import ThreadTuner
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
 

@@ -15,10 +15,10 @@ from torch.utils.data import Dataset, Sampler, TensorDataset
 from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.tuning import share
-from fastloader._core.tuning.depth import DepthRule
-from fastloader._core.tuning.threads import Interval, ThreadRule
-from fastloader._core.tuning.tuner import ThreadTuner
+from fastloader._core.observation.tuning import share
+from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader._core.observation.tuning.threads import Interval, ThreadRule
+from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
 
@@ -247,7 +247,9 @@ def test_the_end_of_an_epoch_is_no_swing(root):
     loader = FastLoader(folder(root), 4, num_workers=2, depth="auto")
     for _ in range(5):
         for _ in loader:
-            for each in list(loader._runtime.images._flight):  # a loop so slow that all is ready
+            for each in list(
+                loader._runtime.images.last._flight
+            ):  # a loop so slow that all is ready
                 each.batch.wait()
     assert loader.stats()["auto"]["depth"]["chosen"] == 3
 

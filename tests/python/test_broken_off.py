@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from exact import normalised, same_bits
 from fastloader import FastLoader
 from fastloader._core.delivery.engine import engine as ring_engine
-from fastloader._core.delivery.engine.epoch import Epoch
+from fastloader._core.delivery.engine.epoch import RingEpoch
 from fastloader._core.delivery.engine.iterator import EngineIterator
 from fastloader._core.delivery.streams import delivery as streams
 from support import MEAN, STD, Pictures
@@ -191,7 +191,7 @@ class Prefetcher:
         (Prefetcher, "wait_arrival"),
         (EngineIterator, "_put_together"),
         (EngineIterator, "_top_up"),
-        (Epoch, "put_batch"),
+        (RingEpoch, "put_batch"),
     ],
     ids=lambda call: call[1],
 )

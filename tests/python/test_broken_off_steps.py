@@ -54,7 +54,7 @@ def gathered_ahead(root):
 
 
 STEPS = [
-    ("cpu", of_pictures, cpu.CpuDelivery, "deliver"),
+    ("cpu", of_pictures, cpu.CpuPath, "deliver"),
     ("cpu", erased, EpochDraws, "next"),
     ("streams", of_pictures, streams.StreamDelivery, "load"),
     ("streams", of_pictures, streams.StreamDelivery, "issue"),

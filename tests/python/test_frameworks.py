@@ -17,11 +17,10 @@ from pictures import import_torchvision, plain_folder
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 from fastloader import Error, FastLoader, transforms
-from fastloader._core.delivery import delivery
 from fastloader._core.machine import devices
+from fastloader._core.observation.tuning import share
 from fastloader._core.order import trainers
 from fastloader._core.order.distributed.shards import ShardSampler
-from fastloader._core.tuning import share
 from fastloader.compat.timm import ImageDataset, create_loader
 from fastloader.datasets import ImageFolder
 from support import HANG, MEAN, STD, Pictures, labels, same
@@ -170,7 +169,7 @@ def test_the_constructor_does_not_start_cuda(two_gpus, monkeypatch, device):
     monkeypatch.setattr(
         devices, "resolve_device", lambda name: asked.append(name) or torch.device("cpu")
     )
-    monkeypatch.setattr(delivery.devices, "forced_backend", lambda: "")
+    monkeypatch.setattr(devices, "forced_backend", lambda: "")
     for each in (loader, copied):
         asked.clear()
         assert labels(each) == labels(each) == [[0, 1], [2, 3]]

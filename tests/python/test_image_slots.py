@@ -135,10 +135,10 @@ def test_nothing_is_built_anew(crops, device):
     for dataset in (crops, Subset(crops, range(7)), view):
         loader = FastLoader(dataset, 4, mean=MEAN, **device)
         list(loader)
-        source = loader._runtime.source
+        source = loader._runtime.images.decoder
         for _ in range(3):
             list(loader)
-            assert loader._runtime.source is source
+            assert loader._runtime.images.decoder is source
 
 
 def test_what_changes_is_seen(root, device):
@@ -182,19 +182,19 @@ def test_torchvision_samples_changed_in_place_are_seen(root, device):
         assert torch.equal(images, wanted) and torch.equal(labels, targets)
 
     seen()
-    source = loader._runtime.source
+    source = loader._runtime.images.decoder
     seen()
-    assert loader._runtime.source is source
+    assert loader._runtime.images.decoder is source
     random.Random(4).shuffle(dataset.samples)
     seen()
     dataset.samples[3] = (dataset.samples[5][0], 77)
     seen()
     del dataset.samples[1:3]
     seen()
-    source = loader._runtime.source
+    source = loader._runtime.images.decoder
     dataset.samples = list(dataset.samples)  # equal
     seen()
-    assert loader._runtime.source is source
+    assert loader._runtime.images.decoder is source
 
 
 def test_a_data_set_is_not_kept_alive(root):
@@ -249,13 +249,14 @@ def test_a_forked_child_builds_its_own(root):
         from fastloader.datasets import ImageFolder
         loader = FastLoader(ImageFolder(sys.argv[1], T.Resize((9, 8))), 4, device="cpu")
         wanted = [labels.tolist() for _, labels in loader]
-        mine = loader._runtime.source
+        mine = loader._runtime.images.decoder
         child = os.fork()
         if child == 0:
             got = [labels.tolist() for _, labels in loader]
-            os._exit(0 if got == wanted and loader._runtime.source is not mine else 1)
+            os._exit(0 if got == wanted and loader._runtime.images.decoder is not mine else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert [labels.tolist() for _, labels in loader] == wanted and loader._runtime.source is mine
+        assert [labels.tolist() for _, labels in loader] == wanted
+        assert loader._runtime.images.decoder is mine
     """
     for backend in ("", "host"):
         script(source, root, env={"FASTLOADER_BACKEND": backend} if backend else {}, timeout=40)

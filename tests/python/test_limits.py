@@ -8,7 +8,7 @@ from pictures import plain_folder
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import limits
-from fastloader._core.tuning import share
+from fastloader._core.observation.tuning import share
 from fastloader.datasets import ImageFolder
 
 

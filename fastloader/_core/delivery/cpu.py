@@ -19,34 +19,51 @@ from fastloader._core.batch.containers import Key, rebuild
 from fastloader._core.batch.images import Image, as_image, find_images
 from fastloader._core.batch.tree import is_leaf, put_together, take_apart
 from fastloader._core.delivery.iterator import DeliveryIterator
+from fastloader._core.delivery.path import DeliveryPath
+from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.handoff import Handoff, Plan
 from fastloader._core.machine import extension
 from fastloader._core.observation import trace
+from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
+from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.transforms._normalization import Normalization, make_spec
 
 
-class CpuDelivery:
+class CpuPath(DeliveryPath):
     """With the native module or without it: the same tensors to the bit."""
 
-    def __init__(self, normalization: Normalization, statistics: Statistics) -> None:
+    name = "cpu"
+
+    def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
+        super().__init__(spec, statistics)
+        assert spec.normalization is not None
         self._native = extension.load()
-        self._normalization = normalization
-        self.statistics = statistics
+        self._wanted: Normalization = spec.normalization
         self._pool = None if self._native is None else self._native.BufferPool()
         # By shape and strides, of images that need not be copied first. Varying shapes are few, and a
         # spec is cheap to make again.
         self._specs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = {}
 
-    def iterate(
-        self, source: Iterator[Any], draws: EpochDraws | None, pin: bool = False
+    def begin(
+        self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
     ) -> Iterator[Any]:
-        return CpuIterator(source, self, draws, pin)
+        if plan.normalizes and draws is None:  # while a picture is in cache
+            handoff = Handoff(
+                self.statistics,
+                counts=True,
+                normalization=self._normalization(plan),
+                pin=True,
+                depth=self._depth(),
+            )
+            return plan.open(order, handoff)
+        return CpuIterator(plan.open(order, self._handoff(plan)), self, draws, plan.pins)
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
         if draws is not None:
             return self._deliver_augmented(batch, draws)
         # In one pass over the containers, since nothing but the images changes.
-        wanted = self._normalization.image_key
+        wanted = self._wanted.image_key
         found = False
 
         def visit(value: Any, key: Key) -> Any:
@@ -61,13 +78,13 @@ class CpuDelivery:
 
         delivered = rebuild(batch, visit)
         if not found:
-            find_images(take_apart(batch), self._normalization)  # says what there is instead
+            find_images(take_apart(batch), self._wanted)  # says what there is instead
         return delivered
 
     def _deliver_augmented(self, batch: Any, draws: EpochDraws) -> Any:
         parts = take_apart(batch)
         outputs = list(parts.leaves)
-        images = find_images(parts, self._normalization)
+        images = find_images(parts, self._wanted)
         index, target = draws.augmentation.leaves(parts, images)
         records = draws.next(images[index])
         outputs[index] = self._augmented(images[index], records)
@@ -78,9 +95,9 @@ class CpuDelivery:
     def _augmented(self, image: Image, records: Records) -> torch.Tensor:
         if self._pool is None:
             shape = (len(records), *image.shape[1:])
-            out = self._normalization.output(shape, image.pixels.device)
-            return apply(self._normalization, image.pixels, records, out)
-        spec = make_augment_spec(self._native, image, self._normalization, records)
+            out = self._wanted.output(shape, image.pixels.device)
+            return apply(self._wanted, image.pixels, records, out)
+        spec = make_augment_spec(self._native, image, self._wanted, records)
         packed = records.packed()
         capsule = self._pool.augmented(
             spec, source=image.pixels.data_ptr(), records=packed.data_ptr()
@@ -90,24 +107,28 @@ class CpuDelivery:
     def _normalized(self, leaf: torch.Tensor) -> torch.Tensor | None:
         """None for what is no image."""
         if self._pool is None:
-            image = as_image(leaf, self._normalization)
+            image = as_image(leaf, self._wanted)
             if image is None:
                 return None
-            out = self._normalization.output(image.shape, image.pixels.device)
-            return self._normalization.apply(image.pixels, out)
+            out = self._wanted.output(image.shape, image.pixels.device)
+            return self._wanted.apply(image.pixels, out)
         key = (leaf.shape, leaf.stride())
         spec = self._specs.get(key)
         if spec is None:
-            image = as_image(leaf, self._normalization)
+            image = as_image(leaf, self._wanted)
             if image is None:
                 return None
-            spec = make_spec(self._native, image.shape, image.nhwc, self._normalization)
+            spec = make_spec(self._native, image.shape, image.nhwc, self._wanted)
             if image.pixels.data_ptr() == leaf.data_ptr():
                 if len(self._specs) >= 64:
                     self._specs.clear()
                 self._specs[key] = spec
             leaf = image.pixels
         return torch.from_dlpack(self._pool.normalized(spec, source=leaf.data_ptr()))
+
+    def figures(self) -> Figures:
+        seconds, count = self.statistics.total("normalise")
+        return Figures((Stage("normalise", seconds, count, "batch", LOOP),) if count else ())
 
     def stats(self) -> dict[str, Any]:
         return {} if self._pool is None else {"buffers": self._pool.stats()}
@@ -120,46 +141,42 @@ class CpuIterator(DeliveryIterator):
     def __init__(
         self,
         source: Iterator[Any],
-        delivery: CpuDelivery,
+        path: CpuPath,
         draws: EpochDraws | None,
         pin: bool,
     ) -> None:
-        super().__init__(source)
+        super().__init__(source, path.statistics)
         self._pin = pin
-        self._delivery = delivery
+        self._path = path
         self._draws = draws
         # By the source, and not delivered yet: Ctrl-C may come in between.
         self._given: list[Any] = []
 
-    def _take(self) -> Any:
-        statistics = self._delivery.statistics
-        with statistics.waiting(self):
-            source: Any = self._source  # None: closed meanwhile, which `waiting` says
-            if not self._given:
-                try:
-                    self._given.append(next(source))
-                except Exception:
-                    self._took = getattr(source, "_took", True)
-                    raise
-            self._took = True
-            begun = time.perf_counter()
-            drawn = 0 if self._draws is None else self._draws.batch
+    def _next(self) -> Any:
+        source: Any = self._source  # None: closed meanwhile, which `waiting` says
+        if not self._given:
             try:
-                delivered = self._delivery.deliver(self._given[0], self._draws)
-                if self._pin:
-                    delivered = pin_memory.pin_memory(delivered)
-            except BaseException as error:
-                if self._draws is not None:  # they are the next batch's, or this one's once more
-                    self._draws.batch = drawn
-                if isinstance(error, Exception):
-                    self._given.clear()  # it takes the batch's place
+                self._given.append(next(source))
+            except Exception:
+                self._took = getattr(source, "_took", True)
                 raise
-            self._given.clear()
-            if self._draws is not None:
-                self._draws.delivered = self._draws.batch
-            now = time.perf_counter()
-            statistics.spend("normalise", now - begun)
-            trace.add("normalise", begun, now)
-        statistics.batches += 1
-        self._count()
+        self._took = True
+        begun = time.perf_counter()
+        drawn = 0 if self._draws is None else self._draws.batch
+        try:
+            delivered = self._path.deliver(self._given[0], self._draws)
+            if self._pin:
+                delivered = pin_memory.pin_memory(delivered)
+        except BaseException as error:
+            if self._draws is not None:  # they are the next batch's, or this one's once more
+                self._draws.batch = drawn
+            if isinstance(error, Exception):
+                self._given.clear()  # it takes the batch's place
+            raise
+        self._given.clear()
+        if self._draws is not None:
+            self._draws.delivered = self._draws.batch
+        now = time.perf_counter()
+        self._path.statistics.spend("normalise", now - begun)
+        trace.add("normalise", begun, now)
         return delivered

@@ -8,14 +8,16 @@ from typing import Any
 
 from torch.utils.data.dataloader import _DatasetKind
 
-from fastloader._core.observation.loop_iterator import BatchIterator
+from fastloader._core.observation.loop_iterator import LoopIterator
+from fastloader._core.observation.statistics import Statistics
 
 
-class DeliveryIterator(BatchIterator):
+class DeliveryIterator(LoopIterator):
     """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
     that frameworks look at, such as ``_workers``, are the source's."""
 
-    def __init__(self, source: Iterator[Any]) -> None:
+    def __init__(self, source: Iterator[Any], statistics: Statistics) -> None:
+        super().__init__(statistics)
         self._source: Iterator[Any] | None = source
         self._num_yielded = 0
         # The source, which is ahead, would warn too early, and on a thread of ours.
@@ -24,11 +26,16 @@ class DeliveryIterator(BatchIterator):
             self._promised = source._IterableDataset_len_called  # type: ignore[attr-defined]
             source._IterableDataset_len_called = None  # type: ignore[attr-defined]
 
-    def _count(self) -> None:
-        """One more batch is delivered."""
+    def __next__(self) -> Any:
+        batch = super().__next__()
         self._num_yielded += 1
+        if self._promised is not None and self._num_yielded > self._promised:
+            self._warn_of_length()
+        return batch
+
+    def _warn_of_length(self) -> None:
         source: Any = self._source
-        if self._promised is None or self._num_yielded <= self._promised or source is None:
+        if source is None:
             return
         # torch's words.
         text = (
@@ -42,7 +49,7 @@ class DeliveryIterator(BatchIterator):
                 "https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset for "
                 "examples."
             )
-        warnings.warn(text, stacklevel=4)
+        warnings.warn(text, stacklevel=3)
 
     def close(self) -> None:
         """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one

@@ -1,26 +1,94 @@
-"""What is asked of a delivery, checked: the depth of its ring, and the path that follows from the
-device."""
+"""Where a loader's batches go, checked: the device, the normalisation, the depth of a ring."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import torch
 
+from fastloader._core.handoff import DEFAULT_DEPTH
 from fastloader._core.machine import devices, extension
-from fastloader.transforms._normalization import Normalization
+from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader.transforms._normalization import make_normalization
 
 _MAX_DEPTH = 64
 
 
-def check_environment(normalization: Normalization | None) -> None:
-    native = extension.load()
-    if native is not None and normalization is not None:
-        native.active_isa()  # a wrong FASTLOADER_FORCE_ISA is told here, not at the first batch
-    devices.forced_backend()  # so is a wrong FASTLOADER_BACKEND
+class DeliverySpec:
+    """The arguments of a delivery. ``arguments`` are those given, from which another one can be made.
+    Raises TypeError and ValueError for what cannot work."""
+
+    def __init__(
+        self,
+        device: str | int | torch.device | None,
+        mean: Sequence[float] | None,
+        std: Sequence[float] | None,
+        dtype: torch.dtype | None,
+        channels_last: bool,
+        image_key: int | str | None,
+        depth: int | str | None,
+    ) -> None:
+        self.arguments = (device, mean, std, dtype, channels_last, image_key, depth)
+        named = devices.check_device(device)
+        self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
+        self.depth = _checked_depth(depth)
+        self.depth_rule = DepthRule(DEFAULT_DEPTH) if depth == "auto" else None
+        native = extension.load()
+        if native is not None and self.normalization is not None:
+            native.active_isa()  # a wrong FASTLOADER_FORCE_ISA is told here, not at the first batch
+        devices.forced_backend()  # so is a wrong FASTLOADER_BACKEND
+        self._settled: tuple[torch.device | None, str] | None = None
+        if device is None or (named is not None and named.type == "cpu"):
+            self.settle()
+
+    def settle(self) -> None:
+        """At the first ``iter()``, device and path are chosen for good. Not before: a device without a
+        number is the current one, which scripts set after they have made their loaders, and CUDA that
+        was started here would be of no use in a process that is forked later."""
+        if self._settled is None:
+            device = devices.resolve_device(self.arguments[0])
+            self._settled = device, self._choose_path(device)
+
+    @property
+    def device(self) -> torch.device | None:
+        """Before the first ``iter()`` perhaps without its number."""
+        if self._settled is not None:
+            return self._settled[0]
+        named = devices.check_device(self.arguments[0])
+        return torch.device(devices.accelerator_type() or "cpu") if named is None else named
+
+    @property
+    def path(self) -> str:
+        """The name of a `DeliveryPath`. Before the first ``iter()``, what it would be now."""
+        return self._choose_path(self.device) if self._settled is None else self._settled[1]
+
+    def _choose_path(self, device: torch.device | None) -> str:
+        forced = devices.forced_backend()
+        on_cpu = "torch" if self.normalization is None else "cpu"
+        if device is None:
+            return on_cpu
+        if forced == "torch":
+            return "streams"
+        if device.type == "cpu":
+            if forced != "host":
+                return on_cpu
+            if extension.load() is None:
+                raise ValueError(
+                    "FASTLOADER_BACKEND=host needs the native module, which is not in use: "
+                    + (extension.problem() or "it is switched off or was left out on purpose")
+                )
+            return "engine"
+        if device.type == "cuda":
+            problem = devices.native_cuda_problem()
+            if not problem:
+                return "engine"
+            if extension.load() is not None:
+                _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
+        return "streams"
 
 
-def checked_depth(depth: int | str | None) -> int | None:
+def _checked_depth(depth: int | str | None) -> int | None:
     if depth is None or depth == "auto":
         return None
     if isinstance(depth, bool) or not isinstance(depth, int):
@@ -28,30 +96,6 @@ def checked_depth(depth: int | str | None) -> int | None:
     if not 1 <= depth <= _MAX_DEPTH:
         raise ValueError(f"depth={depth}: the ring holds 1 to {_MAX_DEPTH} batches")
     return depth
-
-
-def choose_path(device: torch.device | None, normalization: Normalization | None) -> str:
-    forced = devices.forced_backend()
-    if device is None:
-        return "torch" if normalization is None else "cpu"
-    if forced == "torch":
-        return "streams"
-    if device.type == "cpu":
-        if forced == "host":
-            if extension.load() is None:
-                raise ValueError(
-                    "FASTLOADER_BACKEND=host needs the native module, which is not in use: "
-                    + (extension.problem() or "it is switched off or was left out on purpose")
-                )
-            return "engine"
-        return "torch" if normalization is None else "cpu"
-    if device.type == "cuda":
-        problem = devices.native_cuda_problem()
-        if not problem:
-            return "engine"
-        if extension.load() is not None:
-            _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
-    return "streams"
 
 
 _warned: set[str] = set()

@@ -20,6 +20,12 @@ def of(generator: torch.Generator | None) -> torch.device:
     return torch.device("cpu") if generator is None else generator.device
 
 
+def drawn_seed(generator: torch.Generator | None) -> int:
+    """As torch's iterators draw the seed of their workers."""
+    drawn = torch.empty((), dtype=torch.int64, device=of(generator))
+    return int(drawn.random_(generator=generator).item())
+
+
 @contextlib.contextmanager
 def for_draws(generator: torch.Generator | None) -> Iterator[None]:
     """Around torch code that draws from ``generator``, or from the global one, without saying where."""

@@ -43,3 +43,23 @@ def at_exit(end: Callable[[], None]) -> None:
     if end not in _at_exit:
         _at_exit.add(end)
         atexit.register(end)
+
+
+class HomeProcess:
+    """The process that something was made in. A forked child has no thread of its parent's, and leaves
+    alone what those own."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+    @property
+    def here(self) -> bool:
+        return self.pid == os.getpid()
+
+    def check(self) -> None:
+        """For an iterator: raises RuntimeError in another process."""
+        if self.pid != os.getpid():
+            raise RuntimeError(
+                f"this iterator belongs to process {self.pid}, this is {os.getpid()}: call iter() on "
+                "the loader to get one here"
+            )

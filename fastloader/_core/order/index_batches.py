@@ -15,11 +15,11 @@ import torch
 from torch.utils.data import BatchSampler
 
 from fastloader._core.machine import default_device
-from fastloader._core.order import generators as generator_states
 from fastloader._core.order.distributed import shards
-from fastloader._core.order.generators import Randomness
 from fastloader._core.order.progress import Progress
 from fastloader._core.order.samplers import Samplers
+from fastloader._core.order.states import generators as generator_states
+from fastloader._core.order.states.generators import Randomness
 from fastloader.errors import Error
 
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fastloader._core.machine import default_device
 from fastloader._core.machine.process import ProcessLock
-from fastloader._core.order import generators as generator_states
 from fastloader._core.order.distributed import agreement
 from fastloader._core.order.index_batches import Indices
+from fastloader._core.order.loader import Loader
 from fastloader._core.order.progress import MissingFirst, Progress, at_end
 from fastloader._core.order.samplers import ENDED_BY_ERRORS, Samplers
+from fastloader._core.order.states import generators as generator_states
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Position:
     """The loader's index sampler, with a memory. It knows samplers and dataset but not the loader:
     torch's iterators hold it, and a persistent one belongs to the loader."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Loader) -> None:
         # Guards everything here while an epoch begins: a second thread that calls iter() meanwhile, or
         # loads a state, waits, or it would be given the indices of the first one's epoch. Reentrant,
         # because samplers and datasets, which are called then, may ask the loader for its state.
@@ -103,7 +103,7 @@ class Position:
     # --- an epoch ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def begin(self, loader: Any) -> Iterator[None]:
+    def begin(self, loader: Loader) -> Iterator[None]:
         """Around the making of an epoch's iterator."""
         if self.beginning:
             raise within_iter("iter()")
@@ -129,7 +129,7 @@ class Position:
         if wished is not None:
             self.set_epoch(wished)
 
-    def _prepare(self, loader: Any, stack: contextlib.ExitStack) -> None:
+    def _prepare(self, loader: Loader, stack: contextlib.ExitStack) -> None:
         """``stack`` is left when the iterator is made, or has failed to be."""
         self.samplers.follow(loader)
         untouched = self.current.untouched() if self.current is not None else None
@@ -185,7 +185,7 @@ class Position:
         finally:
             self.users_generator = torch.get_rng_state()
 
-    def _agree(self, loader: Any) -> None:
+    def _agree(self, loader: Loader) -> None:
         shard, saved = self.samplers.shard, self.saved
         assert shard is not None
         consumed = saved["samples"] if saved and saved["begun"] else 0
@@ -195,28 +195,6 @@ class Position:
             proposal = (loader.generator or torch.default_generator).initial_seed()
         self.run_seed = agreement.agree(facts, proposal)
         self._agreed = True
-
-    def image_seed(self, loader: Any) -> int:
-        """The seed of the epoch's crops. With a ShardSampler it is one for all ranks: who decodes a
-        picture does not matter to its crop."""
-        assert self.current is not None
-        if loader.persistent_workers and self.last_seed is not None:
-            # torch draws one in the first epoch only, and so must we, or the order of the later ones
-            # would be another. Theirs follow from it.
-            seed = generator_states.mixed(self.last_seed, 1)
-        else:
-            seed = int(
-                torch.empty((), dtype=torch.int64, device=default_device.of(loader.generator))
-                .random_(generator=loader.generator)
-                .item()
-            )
-        if self.current.saved is not None and self.samplers.shard is None:
-            seed = self.current.saved["base_seed"]
-        self.current.base_seed = self.last_seed = seed
-        if self.samplers.shard is None:
-            return seed
-        assert self.run_seed is not None
-        return generator_states.mixed(self.run_seed, self.epoch)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
         """Of the epoch that begins. A state of an older version does not know of them."""
@@ -229,7 +207,7 @@ class Position:
         """Whether the next iter() goes on in the middle of an epoch."""
         return self.saved is not None and bool(self.saved["begun"])
 
-    def leave_out_rest(self, loader: Any) -> Progress:
+    def leave_out_rest(self, loader: Loader) -> Progress:
         """The next iter() begins the epoch behind the one that the state which was loaded is from.
         Returns what goes stale when another state is loaded."""
         assert self.saved is not None

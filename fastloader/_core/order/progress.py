@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fastloader._core.order.generators import Randomness
+from fastloader._core.order.states.generators import Randomness
 from fastloader.errors import Error
 
 if TYPE_CHECKING:

@@ -17,10 +17,11 @@ from torch.utils.data import (
 )
 
 from fastloader._core.machine import default_device
-from fastloader._core.order import generators as generator_states
 from fastloader._core.order.distributed import shards
 from fastloader._core.order.distributed.shards import ShardSampler
-from fastloader._core.order.stateful import is_stateful
+from fastloader._core.order.loader import Loader
+from fastloader._core.order.states import generators as generator_states
+from fastloader._core.order.states.stateful import is_stateful
 
 # torch's samplers whose iterators have ended when they have raised.
 ENDED_BY_ERRORS = (
@@ -36,10 +37,10 @@ ENDED_BY_ERRORS = (
 class Samplers:
     """What gives a loader's index batches, and what is beneath it."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Loader) -> None:
         self.follow(loader)
 
-    def follow(self, loader: Any) -> None:
+    def follow(self, loader: Loader) -> None:
         """Takes the loader's samplers as they are now: subclasses replace them after construction (timm,
         ultralytics), and frameworks replace what a BatchSampler groups (accelerate)."""
         # Asked of the loader, because a subclass may have a property of its own.
@@ -55,7 +56,7 @@ class Samplers:
         self.shard = self.inner if type(self.inner) is ShardSampler else None
         self.stateful: Any = next((s for s in (self.sampler, self.inner) if is_stateful(s)), None)
 
-    def generators(self, loader: Any) -> list[torch.Generator]:
+    def generators(self, loader: Loader) -> list[torch.Generator]:
         owners = (loader, self.sampler, self.inner)
         return generator_states.distinct(*[getattr(owner, "generator", None) for owner in owners])
 

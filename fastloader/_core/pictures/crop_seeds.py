@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
-from fastloader._core.order.generators import mixed
+from fastloader._core.order.states.generators import mixed
 
 
 class CropSeeds:

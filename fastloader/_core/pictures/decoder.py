@@ -15,12 +15,12 @@ from fastloader.transforms._normalization import make_spec
 from fastloader.transforms._pillow import pixel_limits
 
 
-class ImageSource:
+class Decoder:
     """What a loader keeps over its epochs: the file list, the transform, its share of the pool and the
     recycled memory, as long as it `serves`."""
 
     def __init__(
-        self, lowered: Lowered, wish: Wish, policy: ErrorPolicy, before: ImageSource | None = None
+        self, lowered: Lowered, wish: Wish, policy: ErrorPolicy, before: Decoder | None = None
     ) -> None:
         self.policy = policy
         # What the loader's threads did for sources that served it before.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fastloader._core.tuning.tuner import ThreadTuner
+from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader.transforms._normalization import Normalization
 
 

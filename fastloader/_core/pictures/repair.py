@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader._core.pictures.decoder import ImageSource
+from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.submitted import Submitted
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms import _geometry
@@ -31,7 +31,7 @@ class Repair:
     up the end of the process.
     """
 
-    def __init__(self, source: ImageSource) -> None:
+    def __init__(self, source: Decoder) -> None:
         self._source = source
         # Guards everything below. Reentrant: a finalizer may call `stop` in the middle of an allocation.
         self._changed = threading.Condition()

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from fastloader._core.pictures.decoder import ImageSource
+from fastloader._core.pictures.decoder import Decoder
 
 
 class Submitted:
     """One batch in the pool, in the slot ``place`` or else in recycled memory."""
 
     def __init__(
-        self, source: ImageSource, keys: list[int], seeds: list[int], place: Any | None
+        self, source: Decoder, keys: list[int], seeds: list[int], place: Any | None
     ) -> None:
         self.place = place
         self.keys = keys

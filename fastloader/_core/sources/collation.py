@@ -7,11 +7,12 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
+from fastloader._core.order.loader import Loader
 from fastloader._core.sources.names import is_class, named
 from fastloader.errors import Unlowered
 
 
-def check_collation(loader: Any) -> None:
+def check_collation(loader: Loader) -> None:
     """Raises Unlowered unless batches are samples in default_collate, and no code of the user's runs in
     workers."""
     check_batches(loader)
@@ -19,7 +20,7 @@ def check_collation(loader: Any) -> None:
         raise Unlowered(f"collate_fn is {named(loader.collate_fn)}")
 
 
-def check_batches(loader: Any) -> None:
+def check_batches(loader: Loader) -> None:
     if loader._dataset_kind != 0:
         raise Unlowered("the dataset is iterable")
     if loader.batch_size is None and loader.batch_sampler is None:

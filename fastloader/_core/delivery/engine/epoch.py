@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.engine.engine import Credit, Engine
 from fastloader._core.delivery.engine.packing import Plan
+from fastloader._core.handoff import LoopFollower
 from fastloader._core.machine import devices
-from fastloader._core.sources.python.lookahead import InStep
+from fastloader._core.machine.process import HomeProcess
 
 _log = logging.getLogger("fastloader")
 
@@ -32,14 +32,15 @@ class Pending:
     drawn: int = 0  # the number of the draws that come behind its own
 
 
-class Epoch:
-    """What iterator, pump thread and finalizer share. It holds no reference to the iterator, so that
-    dropping that ends the epoch."""
+class RingEpoch:
+    """The state of one epoch in the ring, shared by the iterator, the pump thread and the finalizer; and
+    the `Slots` of a source that makes its batches in place. It must not refer to the iterator: the epoch
+    ends when the training loop drops its last reference to that."""
 
     def __init__(self, engine: Engine, draws: EpochDraws | None) -> None:
         self.engine = engine
         self.draws = draws
-        self.pid = os.getpid()
+        self.home = HomeProcess()
         # Not asked of the engine again, which lets go of it when it is closed.
         self.prefetcher = engine.prefetcher
         # The number of the batch that the loop gets next, and of the one that is put next.
@@ -59,23 +60,31 @@ class Epoch:
         # The source, while a pump is in it. Without a pump only the iterator holds it: the finalizer
         # keeps the epoch alive, and a data set that leads to its own iterator could not be collected.
         self.pumped: Iterator[Any] | None = None
-        # The slot in which a source made what its next() gave or raised last, if it makes its batches
-        # in slots of its own reserving; set on the thread that calls that next().
-        self.place: Any = None
-        # Makes such a source stop working for an epoch that is over.
-        self.stop_source: Callable[[], None] | None = None
+        # What keeps that source's sampler in step with the loop, if it needs that.
+        self.follower: LoopFollower | None = None
+        # The slot in which a source made what its next() gave or raised last.
+        self._presented: Any = None
+        self._stop_source: Callable[[], None] | None = None
+
+    @property
+    def depth(self) -> int:
+        return self.engine.depth
 
     def reserve(self, size: int) -> Any | None:
-        """A slot with room for ``size`` bytes, waiting for one; None once the epoch is over. What is
-        reserved is put in the same order, each through `place`."""
         prefetcher = self.prefetcher
         return None if prefetcher is None else prefetcher.reserve(self.number, size)
+
+    def present(self, reservation: Any) -> None:
+        self._presented = reservation
+
+    def on_end(self, stop: Callable[[], None]) -> None:
+        self._stop_source = stop
 
     def put_batch(self, batch: Any) -> bool:
         """Packs a batch into the ring, waiting for a slot; False once the epoch is over. Raises what
         the batch is refused for, leaving the ring as it was."""
-        prefetcher, place, seq = self.prefetcher, self.place, self.fill_seq
-        self.place = None
+        prefetcher, reservation, seq = self.prefetcher, self._presented, self.fill_seq
+        self._presented = None
         if prefetcher is None:
             return False
         drawn = self._drawn()
@@ -84,16 +93,16 @@ class Epoch:
             addresses = [source.data_ptr() for source in sources]
             self.engine.last_plan = plan
             self.pending[seq] = Pending(template, plan, drawn=self._drawn())
-            if place is None:
+            if reservation is None:
                 put = prefetcher.push(self.number, plan.native, addresses)
             else:
-                put = place.commit(plan.native, addresses)
+                put = reservation.commit(plan.native, addresses)
             self.fill_seq = seq + 1
         except BaseException:
             # Ctrl-C may arrive when the batch is in the ring already.
             self.fill_seq = prefetcher.progress()[1]
             if self.fill_seq == seq:
-                self.place = place  # the error's, now
+                self._presented = reservation  # the error's, now
                 if self.draws is not None:
                     self.draws.batch = drawn
                 self.pending.pop(seq, None)
@@ -102,12 +111,15 @@ class Epoch:
 
     def put_error(self, error: BaseException, took: bool) -> bool:
         """``took``: whether it is there in a batch's place."""
-        prefetcher, place, seq = self.prefetcher, self.place, self.fill_seq
-        self.place = None
+        prefetcher, reservation, seq = self.prefetcher, self._presented, self.fill_seq
+        self._presented = None
         if prefetcher is None:
             return False
         self.pending[seq] = Pending(error=error, took=took, drawn=self._drawn())
-        put = prefetcher.put_error(self.number) if place is None else place.commit_error()
+        if reservation is None:
+            put = prefetcher.put_error(self.number)
+        else:
+            put = reservation.commit_error()
         self.fill_seq = seq + 1
         return bool(put)
 
@@ -122,7 +134,7 @@ class Epoch:
     def end(self) -> None:
         """Idempotent. Nothing is written into undelivered memory any more, and the stream that owns
         it waits for what is still on its way."""
-        if self.pid != os.getpid():
+        if not self.home.here:
             return
         with self.turn:
             if self.over:
@@ -137,19 +149,19 @@ class Epoch:
             self.credits.clear()
             self.pending.clear()
         # Not in turn: this takes locks of the source's, under which the source may be collecting.
-        if self.stop_source is not None:
-            self.stop_source()
-        if isinstance(self.pumped, InStep):
-            self.pumped.leave()
+        if self._stop_source is not None:
+            self._stop_source()
+        if self.follower is not None:
+            self.follower.leave()
         # Workers shut down with the last reference, here or on the pump's thread.
-        self.pumped = None
+        self.pumped = self.follower = None
 
     def stop_pump(self, patience: float) -> bool:
         """Ends the epoch, and waits for the pump to leave the source: ``patience`` seconds at most.
         Returns whether it has."""
         pump = self.pump
         self.end()
-        if pump is None or self.pid != os.getpid() or pump is threading.current_thread():
+        if pump is None or not self.home.here or pump is threading.current_thread():
             return True
         pump.join(patience)
         return not pump.is_alive()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -10,13 +9,13 @@ from typing import Any
 
 from fastloader._core.batch.tree import put_together
 from fastloader._core.delivery.engine.engine import Credit, Engine
-from fastloader._core.delivery.engine.epoch import Epoch, Pending
+from fastloader._core.delivery.engine.epoch import Pending, RingEpoch
 from fastloader._core.delivery.engine.pump import drain_log, live, pump
 from fastloader._core.delivery.iterator import DeliveryIterator
+from fastloader._core.handoff import LoopFollower
 from fastloader._core.machine import devices
 from fastloader._core.observation.closing import closed_meanwhile
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.sources.python.lookahead import InStep, put_in_step
 from fastloader.errors import BackendError
 
 
@@ -24,22 +23,23 @@ class EngineIterator(DeliveryIterator):
     """Delivers one epoch. With ``ahead`` a pump thread advances the source; without, the consumer's
     own thread does, batch by batch, so that its RNG and thread-locals behave as with DataLoader.
 
+    ``follow_loop(source)`` is the plan's: what keeps a pumped source's sampler in step.
     ``on_end(engine)`` gets the engine back when the epoch is over.
     """
 
     def __init__(
         self,
-        epoch: Epoch,
+        epoch: RingEpoch,
         source: Iterator[Any],
         statistics: Statistics,
         ahead: bool,
+        follow_loop: Callable[[Iterator[Any]], LoopFollower | None],
         on_end: Callable[[Engine], None],
     ) -> None:
         self._epoch = epoch
-        super().__init__(source)
-        self._statistics = statistics
+        super().__init__(source, statistics)
         self._ahead = ahead
-        self._in_step: InStep | None = None
+        self._follower: LoopFollower | None = None
         self._timeout = 0.0  # seconds, of next(); 0 is none
         # What the source gave, until it is in the ring; without look-ahead.
         self._given: list[Any] = []
@@ -53,40 +53,37 @@ class EngineIterator(DeliveryIterator):
                 self._top_up(epoch.next_seq, required=False)
             # A daemon, because it may sit in a worker's queue; the exit hook ends it in order.
             epoch.pumped = source
-            self._in_step = put_in_step(source)
-            if self._in_step is not None:
-                # It counts from next(), not from when the pump begins to wait.
-                self._timeout, self._in_step._timeout = self._in_step._timeout, 0
+            epoch.follower = self._follower = follow_loop(source)
+            if self._follower is not None:
+                self._timeout = self._follower.hand_over_timeout()
             epoch.pump = threading.Thread(
                 target=pump, args=(epoch, source), name="fastloader-pump", daemon=True
             )
             epoch.pump.start()
 
-    def _take(self) -> Any:
-        epoch = self._epoch
-        if epoch.pid != os.getpid():
-            raise RuntimeError(
-                f"this iterator belongs to process {epoch.pid}, this is process {os.getpid()}: call "
-                "iter() on the loader to get one here"
-            )
-        if self.progress is not None:
-            self.progress.check()  # one that another epoch has ended says so
-        if epoch.over:
-            raise StopIteration
-        devices.forbid_capture(epoch.engine.device)
-        with self._statistics.waiting(self):
-            try:
-                delivered = self._next()
-            except BackendError:
-                epoch.engine.healthy = False
-                raise
-        self._statistics.batches += 1
-        self._count()
-        if epoch.engine.native.log_pending():
-            drain_log(epoch.engine.native)
+    def __next__(self) -> Any:
+        delivered = super().__next__()
+        native = self._epoch.engine.native
+        if native.log_pending():
+            drain_log(native)
         return delivered
 
+    def _check(self) -> None:
+        super()._check()
+        if self.progress is not None:
+            self.progress.check()  # one that another epoch has ended says so
+        if self._epoch.over:
+            raise StopIteration
+        devices.forbid_capture(self._epoch.engine.device)
+
     def _next(self) -> Any:
+        try:
+            return self._deliver()
+        except BackendError:
+            self._epoch.engine.healthy = False
+            raise
+
+    def _deliver(self) -> Any:
         """Every step may be broken off, by Ctrl-C or for want of memory, and the next call goes on
         there: `_settle` is what moves on to the next batch."""
         epoch = self._epoch
@@ -96,8 +93,8 @@ class EngineIterator(DeliveryIterator):
             self._pull()
         pending, credit = self._arrive(seq)
         try:
-            if self._in_step is not None and pending.took:
-                self._in_step.take(seq)
+            if self._follower is not None and pending.took:
+                self._follower.taken(seq)
             if credit is None:
                 assert pending.error is not None
                 raise pending.error
@@ -260,11 +257,11 @@ class EngineIterator(DeliveryIterator):
         self._closed = True
         self._closing()
         super().close()
-        self._in_step = None
+        self._follower = None
 
 
-def _finish(epoch: Epoch, on_end: Callable[[Engine], None]) -> None:
-    if epoch.pid != os.getpid():
+def _finish(epoch: RingEpoch, on_end: Callable[[Engine], None]) -> None:
+    if not epoch.home.here:
         return
     try:
         epoch.end()

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.delivery.engine import engine as ring_engine
-from fastloader._core.delivery.engine.epoch import Epoch
+from fastloader._core.delivery.engine.epoch import RingEpoch
 from fastloader._core.observation import trace
 
 _log = logging.getLogger("fastloader")
 
 
-def pump(epoch: Epoch, source: Iterator[Any]) -> None:
+def pump(epoch: RingEpoch, source: Iterator[Any]) -> None:
     """Advances the source until it ends or the epoch does. An error takes its batch's place and, as
     with DataLoader, does not end the epoch."""
     while not epoch.over:
@@ -46,7 +46,7 @@ def drain_log(native: Any) -> None:
 
 
 # Epochs whose pump may still be running.
-live: weakref.WeakSet[Epoch] = weakref.WeakSet()
+live: weakref.WeakSet[RingEpoch] = weakref.WeakSet()
 
 
 def end_all_at_exit() -> None:

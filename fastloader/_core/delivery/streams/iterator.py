@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.delivery.streams.delivery import Flight, Load, StreamDelivery
+from fastloader._core.handoff import LoopFollower, NotYet
 from fastloader._core.machine import devices
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation import trace
-from fastloader._core.sources.python.lookahead import NotYet, put_in_step
 
 _log = logging.getLogger("fastloader")
 
@@ -39,33 +39,23 @@ class StreamIterator(DeliveryIterator):
         source: Iterator[Any],
         delivery: StreamDelivery,
         ahead: bool,
+        follow_loop: Callable[[Iterator[Any]], LoopFollower | None],
         draws: EpochDraws | None,
     ) -> None:
-        super().__init__(source)
+        super().__init__(source, delivery.statistics)
         self._delivery = delivery
         self._ahead = ahead
         self._draws = draws
-        self._in_step = put_in_step(source) if ahead else None
-        self._pid = os.getpid()
+        self._follower = follow_loop(source) if ahead else None
         self._flight: list[Flight | Failed] = []
         self._given: list[Any] = []  # by the source, until it is the load
         self._load: Load | None = None  # not in flight yet
         self._number = 0  # of the batch that the loop gets next
-        weakref.finalize(self, _abandon, self._flight, delivery, self._pid)
+        weakref.finalize(self, _abandon, self._flight, delivery, self._home)
 
-    def _take(self) -> Any:
-        if self._pid != os.getpid():
-            raise RuntimeError(
-                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
-                "the loader to get one here"
-            )
-        delivery = self._delivery
-        devices.forbid_capture(delivery.device)
-        with delivery.statistics.waiting(self):
-            delivered = self._next()
-        delivery.statistics.batches += 1
-        self._count()
-        return delivered
+    def _check(self) -> None:
+        super()._check()
+        devices.forbid_capture(self._delivery.device)
 
     def _next(self) -> Any:
         """Every step may be broken off, by Ctrl-C or for want of memory, and the next call goes on
@@ -75,9 +65,9 @@ class StreamIterator(DeliveryIterator):
         if not self._flight:
             self._advance(required=True)
         flown = self._flight[0]
-        if self._in_step is not None and not (isinstance(flown, Failed) and not flown.took):
+        if self._follower is not None and not (isinstance(flown, Failed) and not flown.took):
             try:
-                self._in_step.take(self._number)
+                self._follower.taken(self._number)
             except Exception:  # the sampler's: takes the batch's place
                 self._settle(flown)
                 raise
@@ -110,8 +100,10 @@ class StreamIterator(DeliveryIterator):
         try:
             if self._load is None and not self._given:
                 try:
-                    in_step = None if required else self._in_step
-                    self._given.append(next(source) if in_step is None else in_step.next_if_there())
+                    follower = None if required else self._follower
+                    self._given.append(
+                        next(source) if follower is None else follower.next_if_there()
+                    )
                 except StopIteration:
                     self._delivery.sources.wait()  # a loop that goes on to something else holds nothing
                     raise
@@ -159,16 +151,16 @@ class StreamIterator(DeliveryIterator):
         """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
         that is under way raises Error."""
         super().close()
-        self._in_step = None
+        self._follower = None
         self._load = None
         self._given = []
-        _abandon(self._flight, self._delivery, self._pid)
+        _abandon(self._flight, self._delivery, self._home)
 
 
-def _abandon(flight: list[Any], delivery: StreamDelivery, pid: int) -> None:
+def _abandon(flight: list[Any], delivery: StreamDelivery, home: HomeProcess) -> None:
     """Memory of a batch in flight goes back to the allocator only behind the work on it: on the stream
     where it was made, which need not be the one that is current here."""
-    if pid == os.getpid():
+    if home.here:
         for flown in flight:
             if isinstance(flown, Flight):
                 delivery.side.hand_over(flown.consumer)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import distributed
-from torch.utils.data import DataLoader
 
 from fastloader._core.machine.ranks import note_ranks_here
 from fastloader._core.order.distributed.shards import ShardSampler
+from fastloader._core.order.loader import Loader
 from fastloader.errors import Error
 
 PATIENCE = 300.0  # seconds that a rank waits for the others at its first iter()
@@ -29,7 +29,7 @@ _rounds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def facts_about(
-    loader: DataLoader[Any], shard: ShardSampler, length: int, epoch: int, consumed: int
+    loader: Loader, shard: ShardSampler, length: int, epoch: int, consumed: int
 ) -> dict[str, Any]:
     """What has to be the same on all ranks."""
     return {

@@ -12,6 +12,7 @@ from torch import distributed
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, IterableDataset, Sampler
 
 from fastloader._core.machine.callers import callers
+from fastloader._core.order.loader import Loader
 from fastloader.errors import Error
 
 POLICIES = ("pad", "drop", "exact")
@@ -156,7 +157,7 @@ class AutoSharding:
         self.decided = False
         self._whole: Any = None  # the sampler of the whole dataset, if that was the decision
 
-    def decide(self, loader: Any) -> ShardSampler | None:
+    def decide(self, loader: Loader) -> ShardSampler | None:
         self.decided = True
         if initialised():
             return _shard(loader.dataset, self.shuffle, loader.generator, "pad")
@@ -173,7 +174,7 @@ class AutoSharding:
             )
         return None
 
-    def check(self, loader: Any) -> None:
+    def check(self, loader: Loader) -> None:
         """At every ``iter()``. A framework may have put a sampler of its own in the place of the
         loader's: then the shares are its affair."""
         if self._whole is None or not initialised():

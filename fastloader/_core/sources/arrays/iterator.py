@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +16,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader._core.machine import default_device, devices, extension
 from fastloader._core.machine.limits import available_threads
+from fastloader._core.observation.loop_iterator import LoopIterator
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.order.progress import Progress
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arrays.indices import as_indices, index_batches
 from fastloader._core.sources.arrays.memory import ArrayMemory
 from fastloader._core.sources.arrays.recognize import Arrays
@@ -50,55 +51,47 @@ class _NoThread:
         return False
 
 
-class ArrayIterator(_BaseDataLoaderIter):
+class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
     """One epoch. With ``num_workers=0`` everything happens in ``next()``; with more, torch's number of
     index batches is drawn ahead, and native threads gather the first few of them.
 
     Of torch's base it has what is read off an iterator, but does not run its constructor, whose draws
     and warnings are the loader's here."""
 
-    progress: Progress | None = None  # set on the iterator that the user gets
-    _closed = False
-    _took = True
-
     def __init__(
         self,
         arrays: Arrays,
-        loader: Any,
+        loader: Loader,
+        order: EpochOrder,
         memory: ArrayMemory,
-        statistics: Statistics,
+        statistics: Statistics | None,
         pin: bool,
         base_seed: int | None,
     ) -> None:
+        super().__init__(statistics)
         self._arrays = arrays
         self._memory = memory
-        self._statistics = statistics
         self._pin = pin
         self._few = 0 if pin else arrays.few
         self._native = extension.load()
-        self._pid = os.getpid()
         workers = loader.num_workers
         self._note_attributes(loader)
         self._ahead = workers * (loader.prefetch_factor or 0)
         self.threads = array_threads(workers)
-        sampler = loader._runtime.position
         self._index_batches: Iterator[Any] | None = None
         # In the order of torch's iterators, whose constructor and _reset() both call iter().
         if base_seed is None:
-            self._index_batches = sampler.iterate(index_batches)
-            drawn = torch.empty(
-                (), dtype=torch.int64, device=default_device.of(loader.generator)
-            ).random_(generator=loader.generator)
-            base_seed = int(drawn.item())
+            self._index_batches = order.index_batches(index_batches)
+            base_seed = default_device.drawn_seed(loader.generator)
         if workers or self._index_batches is None:
-            self._index_batches = sampler.iterate(index_batches)
-        self.base_seed = self._base_seed = sampler.current.take_seed(base_seed)
+            self._index_batches = order.index_batches(index_batches)
+        self.base_seed = self._base_seed = order.take_base_seed(base_seed)
         self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
         self._flight: collections.deque[Flight | BaseException] = collections.deque()
         self._finishing = False  # next() is at the first of them, which is not ahead any more
         self._top_up()
 
-    def _note_attributes(self, loader: Any) -> None:
+    def _note_attributes(self, loader: Loader) -> None:
         """Under torch's names, for those who look at its iterators."""
         self._dataset = loader.dataset
         self._dataset_kind = loader._dataset_kind
@@ -138,16 +131,16 @@ class ArrayIterator(_BaseDataLoaderIter):
         return len(self._waiting) + len(self._flight) - self._finishing
 
     def __next__(self) -> Any:
-        if self._ahead and self._pid != os.getpid():
-            raise RuntimeError(
-                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
-                "the loader to get one here"
-            )
-        with self._statistics.waiting(self):
-            delivered = self._next_ahead() if self._ahead else self._next_now()
-        self._statistics.batches += 1
+        delivered = super().__next__()
         self._num_yielded += 1
         return delivered
+
+    def _check(self) -> None:
+        if self._ahead:  # a child has none of the threads
+            super()._check()
+
+    def _next(self) -> Any:
+        return self._next_ahead() if self._ahead else self._next_now()
 
     def _next_now(self) -> Any:
         """What was drawn stays until it is delivered, or an error in its place: Ctrl-C may come in

@@ -21,6 +21,7 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.tree import is_leaf
+from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
 from fastloader.errors import Unlowered
 
@@ -115,7 +116,7 @@ def holds_arrays(dataset: Any) -> bool:
     return kind in (TensorDataset, torch.Tensor, np.ndarray, np.memmap)
 
 
-def lower_arrays(loader: Any) -> Arrays:
+def lower_arrays(loader: Loader) -> Arrays:
     """Raises Unlowered with the reason, in words."""
     check_collation(loader)
     if any(

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import logging
 import operator
-import os
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,21 +14,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.handoff import AHEAD, Slots
-from fastloader._core.observation.loop_iterator import BatchIterator
-from fastloader._core.observation.statistics import TIMED, LeftOut, Statistics
+from fastloader._core.handoff import DEFAULT_DEPTH, Handoff
+from fastloader._core.machine.process import HomeProcess
+from fastloader._core.observation.loop_iterator import LoopIterator
+from fastloader._core.observation.statistics import TIMED, LeftOut
+from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader._core.observation.tuning.share import memory_budget, own_threads
 from fastloader._core.pictures.crop_seeds import CropSeeds
-from fastloader._core.pictures.decoder import ImageSource
+from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.repair import Repair
 from fastloader._core.pictures.submitted import Failed, Submitted
-from fastloader._core.tuning.depth import DepthRule
-from fastloader._core.tuning.share import memory_budget, own_threads
 from fastloader.errors import StoppedError
 
 _log = logging.getLogger("fastloader")
 
 
-class ImageIterator(BatchIterator):
+class ImageIterator(LoopIterator):
     """[images, labels] as default_collate makes them from (image, class) samples.
 
     Crops are drawn as `CropSeeds` says. ``length()`` is the number of batches; ``pin`` puts them into
@@ -37,58 +37,50 @@ class ImageIterator(BatchIterator):
     are asked of the sampler at the beginning and another one whenever a batch is taken, as torch does
     for its workers; None: as the pool needs them.
 
-    ``depth``: batches in the pool, where there is no ring to say how many.
-
-    With an ``epoch`` the pictures are decoded straight into its slots, and a batch is only for that
-    epoch's `put_batch`, before the next one is asked for.
+    With ``handoff.slots`` the pictures are decoded straight into these, and a batch is only for who owns
+    them, before the next one is asked for.
     """
 
     def __init__(
         self,
-        source: ImageSource,
+        decoder: Decoder,
         index_batches: Iterator[Any],
-        base_seed: int,
-        repeats: bool,
-        position: int,
+        seeds: CropSeeds,
         length: Callable[[], int],
-        statistics: Statistics,
-        ready: Statistics,
+        handoff: Handoff,
         pin: bool,
-        epoch: Slots | None,
         drawn_ahead: int | None = None,
-        depth: int | DepthRule = AHEAD,
     ) -> None:
-        self._source = source
-        self._epoch = epoch
+        super().__init__(handoff.statistics if handoff.counts else None)
+        self._decoder = decoder
+        slots = self._slots = handoff.slots
         self._depth_rule: DepthRule | None = None
-        self._fixed_depth = AHEAD
-        if not isinstance(depth, DepthRule):
-            self._fixed_depth = depth
-        elif epoch is None:  # else the ring watches
-            self._depth_rule = depth
-            depth.begin()
-        if epoch is None:
-            source.memory.keep(self.ahead + 1)
+        self._fixed_depth = DEFAULT_DEPTH
+        if not isinstance(handoff.depth, DepthRule):
+            self._fixed_depth = handoff.depth or DEFAULT_DEPTH
+        elif slots is None:  # else the ring watches
+            self._depth_rule = handoff.depth
+            handoff.depth.begin()
+        if slots is None:
+            decoder.memory.keep(self.ahead + 1)
         self._taken = 0
-        if source.wish.tuner is not None:
-            source.wish.tuner.filling(own_threads(), ready, source)
+        if decoder.wish.tuner is not None:
+            decoder.wish.tuner.filling(own_threads(), handoff.statistics, decoder)
         self._length = length
-        self._statistics = statistics
-        self._ready = ready
+        self._seen = handoff.statistics  # of the loop, whoever counts its batches
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
         self._drawn: collections.deque[Any] = collections.deque()
         self._draws_in_step = drawn_ahead is not None
-        self.seeds = CropSeeds(base_seed, repeats, position)
+        self.seeds = seeds
         self._flight: collections.deque[Submitted | Failed] = collections.deque()
         # The pool is through with the first of them, which next() has begun to finish.
         self._finishing = False
-        self._pid = os.getpid()
-        self._repair = Repair(source)
-        self._cancel = functools.partial(_cancel, self._flight, self._repair, self._pid)
+        self._repair = Repair(decoder)
+        self._cancel = functools.partial(_cancel, self._flight, self._repair, self._home)
         weakref.finalize(self, self._cancel)
-        if epoch is not None:
-            epoch.stop_source = self._cancel
+        if slots is not None:
+            slots.on_end(self._cancel)
         for _ in range(drawn_ahead or 0):
             self._draw(index_batches)
         self._top_up()
@@ -96,8 +88,8 @@ class ImageIterator(BatchIterator):
     @property
     def ahead(self) -> int:
         """Batches in the pool; on the engine path as many as there are slots."""
-        if self._epoch is not None:
-            return self._epoch.engine.depth
+        if self._slots is not None:
+            return self._slots.depth
         return self._fixed_depth if self._depth_rule is None else self._depth_rule.depth
 
     def _draw(self, index_batches: Iterator[Any]) -> None:
@@ -124,7 +116,7 @@ class ImageIterator(BatchIterator):
                 self._drawn.popleft()
             except (StopIteration, _EpochIsOver):
                 self._index_batches = None
-            if self._epoch is not None and self._epoch.over:
+            if self._slots is not None and self._slots.over:
                 self.close()  # it may have been ended before there was this batch to stop
 
     def _begin_batch(self, drawn: Any) -> Submitted | Failed:
@@ -135,8 +127,8 @@ class ImageIterator(BatchIterator):
             if drawn is StopIteration or isinstance(drawn, Exception):
                 raise drawn
             keys = self._checked([operator.index(key) for key in drawn])
-            draws = None if self._epoch is None else self._epoch.draws
-            place = self._reserve(self._source.slot_bytes(len(keys), draws))
+            draws = None if self._slots is None else self._slots.draws
+            place = self._reserve(self._decoder.slot_bytes(len(keys), draws))
             return self._submit(keys, place)
         except (StopIteration, _EpochIsOver):
             raise
@@ -144,9 +136,9 @@ class ImageIterator(BatchIterator):
             return Failed(error, self._reserve(0) if place is None else place)
 
     def _reserve(self, size: int) -> Any | None:
-        if self._epoch is None:
+        if self._slots is None:
             return None
-        place = self._epoch.reserve(size)
+        place = self._slots.reserve(size)
         if place is None:
             raise _EpochIsOver
         return place
@@ -154,7 +146,7 @@ class ImageIterator(BatchIterator):
     def _checked(self, keys: list[int]) -> list[int]:
         if not keys:
             raise IndexError("the sampler gave a batch without an index")  # as default_collate
-        length = len(self._source.lowered)
+        length = len(self._decoder.lowered)
         for key in keys:
             if not -length <= key < length:
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
@@ -162,46 +154,44 @@ class ImageIterator(BatchIterator):
 
     def _submit(self, keys: list[int], place: Any | None) -> Submitted:
         seeds = self.seeds.of_next(len(keys))
-        submitted = Submitted(self._source, keys, seeds, place)
+        submitted = Submitted(self._decoder, keys, seeds, place)
         self.seeds.submitted(keys, seeds)
-        if self._source.files.packed:
-            self._ready.spend("locate", submitted.locate_s)
+        if self._decoder.files.packed:
+            self._seen.spend("locate", submitted.locate_s)
         return submitted
 
-    def _take(self) -> Any:
-        if self._pid != os.getpid():
-            raise RuntimeError(
-                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
-                "the loader to get one here"
-            )
-        if self._epoch is None and (TIMED or self._depth_rule is not None):
-            flight = list(self._flight)  # which another thread may clear
-            ready = sum(type(each) is Submitted and each.batch.ready() for each in flight)
-            self._ready.came(ready)
-            rule = self._depth_rule
-            # At the end of an epoch it runs empty in any case.
-            if rule is not None and self._index_batches is not None and rule.came(ready, self):
-                self._deepen(rule)
-        tuner = self._source.wish.tuner
+    def __next__(self) -> Any:
+        self._home.check()
+        if self._slots is None and (TIMED or self._depth_rule is not None):
+            self._count_ready()
+        tuner = self._decoder.wish.tuner
         try:
-            with self._statistics.waiting(self):
-                delivered = self._next()
+            delivered = super().__next__()
         except StopIteration:
             if tuner is not None:
-                tuner.ended(self._ready, self._source)
+                tuner.ended(self._seen, self._decoder)
             raise
-        self._statistics.batches += 1
         self._taken += 1
         # Before, an epoch is getting under way: that the loop waits then says nothing.
         if tuner is not None and self._taken > self.ahead:
-            tuner.taken(self._ready, self._source)
+            tuner.taken(self._seen, self._decoder)
         return delivered
+
+    def _count_ready(self) -> None:
+        """The loop comes for a batch."""
+        flight = list(self._flight)  # which another thread may clear
+        ready = sum(type(each) is Submitted and each.batch.ready() for each in flight)
+        self._seen.came(ready)
+        rule = self._depth_rule
+        # At the end of an epoch it runs empty in any case.
+        if rule is not None and self._index_batches is not None and rule.came(ready, self):
+            self._deepen(rule)
 
     def _deepen(self, rule: DepthRule) -> None:
         first = next(iter(self._flight), None)
         samples = len(first.keys) if isinstance(first, Submitted) else 1
-        if rule.deepen(memory_budget() // max(1, samples * self._source.job.sample_bytes)):
-            self._source.memory.keep(rule.depth + 1)
+        if rule.deepen(memory_budget() // max(1, samples * self._decoder.job.sample_bytes)):
+            self._decoder.memory.keep(rule.depth + 1)
             _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
 
     def _next(self) -> Any:
@@ -218,9 +208,9 @@ class ImageIterator(BatchIterator):
             if self._draws_in_step and self._index_batches is not None:
                 self._draw(self._index_batches)
             if isinstance(first, Submitted):
-                self._source.policy.seen += len(first.keys)
+                self._decoder.policy.seen += len(first.keys)
             self._finishing = True
-        if self._epoch is None:
+        if self._slots is None:
             self._top_up()  # not before its slot has been committed, where there is one
         try:
             delivered = self._finished(first)
@@ -245,14 +235,14 @@ class ImageIterator(BatchIterator):
         if first.pixels is None:
             first.pixels = torch.from_dlpack(first.batch.take())
         images = first.pixels
-        labels = torch.from_numpy(self._source.lowered.targets[first.files].astype(np.int64))
+        labels = torch.from_numpy(self._decoder.lowered.targets[first.files].astype(np.int64))
         if kept is not None:
             if not kept:
                 raise LeftOut
             images, labels = images[kept], labels[kept]
         if self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()
-        return self._source.lowered.container((images, labels))
+        return self._decoder.lowered.container((images, labels))
 
     def _settle(self, first: Submitted | Failed) -> None:
         """The batch leaves, or what was raised in its place."""
@@ -260,9 +250,9 @@ class ImageIterator(BatchIterator):
         self._finishing = False
         with contextlib.suppress(IndexError):  # closed meanwhile, on another thread or at exit
             self._flight.popleft()
-        if self._epoch is not None:
+        if self._slots is not None:
             # To be put at once, or not any more: nothing else is to hold the slot.
-            self._epoch.place = first.place
+            self._slots.present(first.place)
 
     def __len__(self) -> int:
         return self._length()
@@ -270,9 +260,9 @@ class ImageIterator(BatchIterator):
     def replay(self, index: int) -> dict[str, Any]:
         """The box and flips of a sample that was submitted in this epoch."""
         seed = self.seeds.of(index)
-        lowered = self._source.lowered
+        lowered = self._decoder.lowered
         file = index if lowered.indices is None else int(lowered.indices[index])
-        return self._source.geometry(file, seed)
+        return self._decoder.geometry(file, seed)
 
     def leave(self) -> None:
         """Of a source that another iterator closes."""
@@ -289,9 +279,11 @@ class _EpochIsOver(Exception):
     pass
 
 
-def _cancel(flight: collections.deque[Submitted | Failed], repair: Repair, pid: int) -> None:
+def _cancel(
+    flight: collections.deque[Submitted | Failed], repair: Repair, home: HomeProcess
+) -> None:
     """From any thread, also while another one waits for the first of them."""
-    if pid != os.getpid():
+    if not home.here:
         return
     repair.stop()
     for each in list(flight):

@@ -10,15 +10,13 @@ from typing import Any
 
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from fastloader._core.handoff import NotYet
+from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.polling import PolledIterator
 
 
-class NotYet(BaseException):
-    """The next batch has not come. No Exception, which would stand for a batch."""
-
-
-class InStep(PolledIterator):
-    """Mixed into the class of an iterator that a pump advances; see `put_in_step`.
+class Lookahead(PolledIterator):
+    """A `LoopFollower`. Mixed into the class of an iterator that a pump advances; see `follow_loop`.
 
     DataLoader asks the sampler for one index batch at each ``next()``, on the caller's thread. The pump
     is ahead of the caller, and a sampler may draw from the global generators or follow the training
@@ -28,7 +26,7 @@ class InStep(PolledIterator):
     """
 
     # Guards torch's bookkeeping, which the pump (in __next__, but for its waiting) and the caller (in
-    # `take`) change. Reentrant: a finalizer may call `leave` in the middle of any allocation.
+    # `taken`) change. Reentrant: a finalizer may call `leave` in the middle of any allocation.
     _turn: threading.Condition
     _ahead = False
     _delivering = False  # a batch is on its way out of __next__; guarded by _turn
@@ -63,7 +61,7 @@ class InStep(PolledIterator):
         finally:
             self._patient = True
 
-    def take(self, number: int) -> None:
+    def taken(self, number: int) -> None:
         """The caller has batch ``number`` in hand, which is greater than the one before; for the same
         one nothing happens any more. Raises what the sampler raises."""
         with self._turn:
@@ -72,6 +70,10 @@ class InStep(PolledIterator):
                 self._owed -= 1
                 self._turn.notify_all()
                 super()._try_put_index()
+
+    def hand_over_timeout(self) -> float:
+        seconds, self._timeout = self._timeout, 0
+        return float(seconds)
 
     def leave(self) -> None:
         """Nothing will be taken any more: a pump that waits for that returns."""
@@ -115,7 +117,7 @@ class InStep(PolledIterator):
             super()._refuse()
         raise StopIteration  # the pump's; the caller waits elsewhere, and is told there
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: Loader, first_iter: bool = False) -> None:
         # The next epoch of persistent workers: primed by the caller, as with DataLoader.
         self._ahead = False
         self._owed = 0
@@ -124,24 +126,24 @@ class InStep(PolledIterator):
         super()._reset(loader, first_iter)
 
 
-def put_in_step(source: Iterator[Any]) -> InStep | None:
+def follow_loop(source: Iterator[Any]) -> Lookahead | None:
     """Makes torch's worker iterator one that may be advanced ahead of the caller, who then calls
-    ``take()`` for each batch. In place, whatever has been derived from torch's class: a wrapper would
+    ``taken()`` for each batch. In place, whatever has been derived from torch's class: a wrapper would
     not be what torch's own methods call. None for every other iterator.
 
     From then on `timeout` is not the source's to watch: it counts from the caller's ``next()``."""
     if not isinstance(source, _MultiProcessingDataLoaderIter):
         return None
     watched: Any = source
-    if not isinstance(watched, InStep):
+    if not isinstance(watched, Lookahead):
         watched._turn = threading.Condition()
         watched._pid = os.getpid()
         kind: Any = type(source)
-        watched.__class__ = _in_step(kind)
+        watched.__class__ = _following(kind)
     watched._ahead = True
     return watched
 
 
 @functools.cache
-def _in_step(kind: Any) -> Any:
-    return type(kind.__name__, (InStep, kind), {"__module__": kind.__module__})
+def _following(kind: Any) -> Any:
+    return type(kind.__name__, (Lookahead, kind), {"__module__": kind.__module__})

@@ -13,6 +13,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._core.observation.closing import closed_meanwhile
+from fastloader._core.order.loader import Loader
 
 _TURN = 0.1  # seconds
 
@@ -89,7 +90,7 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
         self._left = True
         super()._shutdown_workers()
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: Loader, first_iter: bool = False) -> None:
         self._left = False
         super()._reset(loader, first_iter)
 

@@ -15,7 +15,7 @@ from torch.utils.data import dataloader, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader._core.order.stateful import is_stateful
+from fastloader._core.order.states.stateful import is_stateful
 from fastloader.errors import Error
 
 _STOP = worker_module._IterableDatasetStopIteration

@@ -15,9 +15,11 @@ from fastloader._core.machine import default_device, devices
 from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
 from fastloader._core.observation.statistics import TIMED, Statistics
+from fastloader._core.observation.tuning.priority import Modest
+from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
-from fastloader._core.order.stateful import is_stateful
+from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
 from fastloader._core.sources.python.stateful import (
@@ -27,7 +29,6 @@ from fastloader._core.sources.python.stateful import (
     Reported,
     StatefulWorker,
 )
-from fastloader._core.tuning.priority import Modest
 from fastloader.errors import Error
 
 _next = dataloader._BaseDataLoaderIter.__next__
@@ -39,7 +40,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
 
     _notes_arrivals = False  # which batch came, where that is not the next one
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._pid = os.getpid()
         self._position: Position = loader._runtime.position
         self._statistics: Statistics = loader._runtime.delivery.statistics
@@ -68,7 +69,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         if self._restoring:
             torch.set_rng_state(self._position.users_generator)
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: Loader, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
         self._pass = self._begun_pass()
         self._pass.take_seed(int(self._base_seed))
@@ -160,7 +161,7 @@ def is_of_another_process(iterator: Any) -> bool:
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
     """As torch's, on the caller's thread."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Loader) -> None:
         super().__init__(loader)
         position, saved = self._position, self._pass.saved
         if not position.iterable:
@@ -196,7 +197,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     _notes_arrivals = True
     _arrived: int | None = None  # torch's number of the batch that came last
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._pid = os.getpid()
         position: Position = loader._runtime.position
         self._stateful = position.iterable or is_stateful(position.dataset)
@@ -207,14 +208,14 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         if self._stateful:
             begin = StatefulWorker(loader.worker_init_fn, states, resuming)
             loader = LoaderView(loader, worker_init_fn=begin)
-        if loader._runtime.tuner is not None:  # num_workers="auto"
+        if isinstance(loader.num_workers, AutoWorkers):
             loader = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
         super().__init__(loader)
         saved = self._pass.saved or {}
         if (position.iterable and resuming and not states) or saved.get("read_again"):
             self._fast_forward()
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: Loader, first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
         self._pass.workers_began = first_iter
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
+from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.sources import collation
 from fastloader._core.sources.images.recognize.ours import lower_folder, lower_lmdb
@@ -23,7 +24,7 @@ from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import Unlowered
 
 
-def lower(loader: Any) -> Lowered:
+def lower(loader: Loader) -> Lowered:
     """Raises Unlowered with the reason, in words."""
     collation.check_batches(loader)
     container = collation.container(loader.collate_fn)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fastloader._core.machine import extension
+from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.shared_slots.queues import Context
 from fastloader._core.sources.python.shared_slots.ring import Ring, RingCounts, memory_limit
@@ -38,7 +39,7 @@ class WorkerRings:
         self._why_not = ""
         self.counts = RingCounts()
 
-    def iterate(self, loader: Any, make: Callable[[Any], Any]) -> Any:
+    def iterate(self, loader: Loader, make: Callable[[Any], Any]) -> Any:
         """``make(loader)``, which makes torch's iterator with workers, over a ring."""
         ring = self._take(loader.num_workers, loader.prefetch_factor)
         if ring is None:
@@ -49,12 +50,14 @@ class WorkerRings:
         finalizer.atexit = False
         return iterator
 
-    def _take(self, workers: int, prefetch: int) -> Ring | None:
+    def _take(self, workers: int, prefetch: int | None) -> Ring | None:
         self._forget_the_parents()
         wish = _wish()
         native = None if wish == "0" else extension.load()
         numbers = isinstance(workers, int) and isinstance(prefetch, int)
-        if native is None or not numbers or prefetch <= 0:  # torch has its own words for that
+        if (
+            native is None or not numbers or not prefetch or prefetch < 0
+        ):  # torch has its own words for that
             self._why_not = "switched off" if wish == "0" else "the native module is not in use"
             if wish == "1" and native is None:
                 raise Error("FASTLOADER_WORKER_RING=1 needs the native module, which is not in use")

@@ -19,12 +19,13 @@ from typing import Any
 
 from fastloader._core.machine import process
 from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.tuning.priority import Modest
+from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
 from fastloader._core.sources.python.threads import worker_info
 from fastloader._core.sources.python.threads.worker_loop import work
 from fastloader._core.sources.python.torch_iterators import CountingIterator, count_ready
-from fastloader._core.tuning.priority import Modest
 
 
 class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
@@ -83,11 +84,11 @@ class _Context:
 class ThreadIterator(PolledIterator, CountingIterator):
     """torch's iterator over workers that are threads."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._pid = os.getpid()
         worker_info.teach()
         seen: Any = loader
-        if loader._runtime.tuner is not None:  # num_workers="auto"
+        if isinstance(loader.num_workers, AutoWorkers):
             seen = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
         context = _Context(loader._runtime.delivery.statistics)
         super().__init__(LoaderView(seen, multiprocessing_context=context))

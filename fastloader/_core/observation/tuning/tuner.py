@@ -9,14 +9,9 @@ import threading
 from typing import Any
 
 from fastloader._core.observation.statistics import TIMED, Statistics
-from fastloader._core.tuning.threads import Interval, ThreadRule
+from fastloader._core.observation.tuning.threads import Interval, ThreadRule
 
 _log = logging.getLogger("fastloader")
-
-
-class AutoWorkers(int):
-    """The number that ``num_workers="auto"`` began with. Frameworks make a loader again from its
-    attributes; from this one the constructor knows that "auto" was asked for."""
 
 
 class ThreadTuner:

@@ -6,16 +6,17 @@ import copy
 import warnings
 from typing import Any
 
-from fastloader._core.order import generators as generator_states
 from fastloader._core.order.index_batches import plain
+from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.order.position import Position, within_iter
 from fastloader._core.order.progress import Progress
-from fastloader._core.order.stateful import is_stateful, state_of
+from fastloader._core.order.states import generators as generator_states
+from fastloader._core.order.states.stateful import is_stateful, state_of
 
 VERSION = 1
 
 
-def state_dict(position: Position, loader: Any) -> dict[str, Any]:
+def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
     position.asked = True
     progress, samplers = position.current, position.samplers
     if position.saved is not None:
@@ -86,7 +87,7 @@ def _identity(position: Position) -> dict[str, Any]:
 
 
 def _draws_state(
-    position: Position, loader: Any, progress: Progress | None
+    position: Position, loader: Loader, progress: Progress | None
 ) -> dict[str, Any] | None:
     """``progress``: of the epoch that is to go on; None between epochs."""
     draws = None if progress is None else progress.draws
@@ -171,7 +172,7 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
         state["iterator_state"] = state_of(progress.dataset_iterator, progress.batches > 0)
 
 
-def load_state_dict(position: Position, loader: Any, state: dict[str, Any]) -> None:
+def load_state_dict(position: Position, loader: Loader, state: dict[str, Any]) -> None:
     if not isinstance(state, dict):
         raise TypeError(f"a state is a dict, got {type(state).__name__}")
     if not state:
@@ -196,7 +197,7 @@ def load_state_dict(position: Position, loader: Any, state: dict[str, Any]) -> N
         samplers.inner.set_epoch(state["order_epoch"])
 
 
-def _check(position: Position, loader: Any, state: dict[str, Any]) -> None:
+def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
     if "fastloader" not in state:
         raise ValueError(
             f"this is not a state of FastLoader: it has no 'fastloader' but {sorted(state)[:8]}"
@@ -230,7 +231,7 @@ def _check(position: Position, loader: Any, state: dict[str, Any]) -> None:
         # Each worker has its part of the data.
         for name in ("num_workers", "batch_size"):
             if state[name] != getattr(loader, name):
-                automatic = name == "num_workers" and loader._runtime.tuner is not None
+                automatic = name == "num_workers" and isinstance(loader.num_workers, AutoWorkers)
                 raise ValueError(
                     f"the state was saved with {name}={state[name]}, this loader has "
                     f"{getattr(loader, name)}{' (by auto)' if automatic else ''}: where workers "

@@ -1,0 +1,144 @@
+"""Delivery through the native ring and prefetch thread, as a path."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.delivery.engine.engine import Engine
+from fastloader._core.delivery.engine.epoch import RingEpoch
+from fastloader._core.delivery.engine.iterator import EngineIterator
+from fastloader._core.delivery.engine.pump import end_everything
+from fastloader._core.delivery.path import DeliveryPath
+from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.handoff import DEFAULT_DEPTH, Plan
+from fastloader._core.machine import process
+from fastloader._core.machine.process import HomeProcess
+from fastloader._core.observation.figures import LOOP, Figures, Stage
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.order.epoch_order import EpochOrder
+
+
+class EnginePath(DeliveryPath):
+    """CUDA, or the host twin in tests. The engine of the last epoch serves the next one."""
+
+    name = "engine"
+    reads_ahead = True
+
+    def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
+        super().__init__(spec, statistics)
+        self._home = HomeProcess()
+        self._idle: list[Engine] = []
+        # Guards _idle. Reentrant: a finalizer may run on any thread, and in the middle of any
+        # allocation, also of the thread that holds the lock.
+        self._lock = threading.RLock()
+        # Epochs outlive their iterator while their pump is still in the source's next().
+        self._epochs: weakref.WeakSet[RingEpoch] = weakref.WeakSet()
+        self._last_stats: dict[str, Any] = {}
+        self._packer = LOOP  # who packed the batches of the last epoch
+
+    def begin(
+        self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
+    ) -> Iterator[Any]:
+        self._packer = "the pump" if plan.ahead else LOOP
+        if plan.fills_slots:  # the ring first: batches are made inside it
+            epoch = self._begin_epoch(plan, draws)
+            try:
+                batches = plan.open(order, self._handoff(plan, pumped=plan.ahead, slots=epoch))
+            except BaseException:
+                epoch.end()
+                self._give_back(epoch.engine)
+                raise
+        else:  # the source first: its worker processes are forked before native threads start
+            batches = plan.open(order, self._handoff(plan, pumped=plan.ahead))
+            epoch = self._begin_epoch(plan, draws)
+        return EngineIterator(
+            epoch, batches, self.statistics, plan.ahead, plan.follow_loop, self._give_back
+        )
+
+    def _begin_epoch(self, plan: Plan, draws: EpochDraws | None) -> RingEpoch:
+        process.at_exit(end_everything)
+        if self.spec.depth_rule is not None:
+            self.spec.depth_rule.begin()
+        epoch = RingEpoch(self._take_engine(plan), draws)
+        self._epochs.add(epoch)
+        return epoch
+
+    def _take_engine(self, plan: Plan) -> Engine:
+        normalization = self._normalization(plan)
+        rule = self.spec.depth_rule if plan.ahead else None
+        self.watches_depth = rule is not None
+        with self._lock:
+            idle = self._idle.pop() if self._idle else None
+        if idle is not None:
+            if idle.normalization == normalization and idle.rule is rule:
+                return idle
+            idle.close()
+        device = self.spec.device
+        assert device is not None
+        if rule is not None:
+            return Engine(device, normalization, rule.depth, rule)
+        # Without look-ahead a second slot lets the next batch be packed while the last is copied.
+        return Engine(
+            device, normalization, self.spec.depth or (DEFAULT_DEPTH if plan.ahead else 2)
+        )
+
+    def _give_back(self, engine: Engine) -> None:
+        if engine.prefetcher is None:  # closed by the exit hook
+            return
+        self._last_stats = engine.prefetcher.stats()
+        with self._lock:
+            # More than one at a time is zip(loader, loader); one is what the next epoch needs.
+            if not self._idle and engine.healthy:
+                self._idle.append(engine)
+                return
+        engine.close()
+
+    def end_epochs(self) -> None:
+        for epoch in list(self._epochs):
+            epoch.end()
+
+    def wait_for_sources(self, patience: float) -> bool:
+        return all([epoch.stop_pump(patience) for epoch in list(self._epochs)])
+
+    def close(self) -> None:
+        for epoch in list(self._epochs):
+            if not epoch.stop_pump(patience=5):
+                epoch.interrupt_pump()
+        with self._lock:
+            engines, self._idle = self._idle, []
+        for engine in engines:
+            prefetcher = engine.prefetcher
+            engine.close()
+            if prefetcher is not None:  # now that its threads have counted their last
+                self._last_stats = prefetcher.stats()
+
+    def figures(self) -> Figures:
+        ring = self._ring_stats()
+        if not ring:
+            return Figures()
+        count = int(ring["filled"])
+        stages = []
+        if ring["copied_bytes"]:
+            stages.append(Stage("pack", ring["pack_s"], count, "batch", self._packer))
+        who = "the device, normalising too"
+        stages.append(Stage("copy", ring["device_s"], count, "batch", who, 0))
+        return Figures(stages=tuple(stages), ring=ring)
+
+    def stats(self) -> dict[str, Any]:
+        ring = self._ring_stats()
+        return {"ring": ring} if ring else {}
+
+    def _ring_stats(self) -> dict[str, Any]:
+        """Of the engine used last; empty without one."""
+        if not self._home.here:  # a thread of the parent's may have held its lock
+            return self._last_stats
+        # A prefetcher goes as soon as its epoch is over, on another thread perhaps.
+        with self._lock:
+            prefetchers = [epoch.prefetcher for epoch in list(self._epochs)]
+            prefetchers += [engine.prefetcher for engine in self._idle]
+        running = [prefetcher for prefetcher in prefetchers if prefetcher is not None]
+        return running[0].stats() if running else self._last_stats

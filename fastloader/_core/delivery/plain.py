@@ -1,0 +1,29 @@
+"""Delivery of batches as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.delivery.path import DeliveryPath
+from fastloader._core.handoff import Handoff, Plan
+from fastloader._core.order.epoch_order import EpochOrder
+
+
+class PlainPath(DeliveryPath):
+    """There is nothing to do on the way: the loop holds the source's own iterator."""
+
+    name = "torch"
+
+    def begin(
+        self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
+    ) -> Iterator[Any]:
+        handoff = Handoff(
+            self.statistics,
+            counts=True,
+            normalization=plan.normalization,
+            pin=True,
+            depth=self._depth(),
+        )
+        return plan.open(order, handoff)

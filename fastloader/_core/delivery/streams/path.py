@@ -1,0 +1,36 @@
+"""Delivery to any accelerator torch knows, as a path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.delivery.path import DeliveryPath
+from fastloader._core.delivery.streams.delivery import StreamDelivery
+from fastloader._core.delivery.streams.iterator import StreamIterator
+from fastloader._core.handoff import Plan
+from fastloader._core.observation.figures import LOOP, Figures, Stage
+from fastloader._core.order.epoch_order import EpochOrder
+
+
+class StreamPath(DeliveryPath):
+    """Batches are copied, and normalised, on a side stream of torch's."""
+
+    name = "streams"
+    reads_ahead = True
+    _streams: StreamDelivery | None = None  # of the epoch begun last
+
+    def begin(
+        self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
+    ) -> Iterator[Any]:
+        batches = plan.open(order, self._handoff(plan, pin=True))
+        normalization = self._normalization(plan)
+        if self._streams is None or self._streams.normalization != normalization:
+            assert self.spec.device is not None
+            self._streams = StreamDelivery(self.spec.device, normalization, self.statistics)
+        return StreamIterator(batches, self._streams, plan.ahead, plan.follow_loop, draws)
+
+    def figures(self) -> Figures:
+        seconds, count = self.statistics.total("copy")
+        return Figures((Stage("copy", seconds, count, "batch", LOOP),) if count else ())

@@ -1,0 +1,96 @@
+"""The order of the epoch that begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
+
+from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
+from fastloader._core.machine import default_device
+from fastloader._core.order.distributed.shards import ShardSampler
+from fastloader._core.order.loader import Loader
+from fastloader._core.order.position import Position
+from fastloader._core.order.states.generators import mixed
+
+# Those that visit no index twice. The distributed ones repeat a few at the end, which get the same crop.
+_ONCE = (SequentialSampler, SubsetRandomSampler, DistributedSampler, ShardSampler)
+
+
+class EpochOrder:
+    """For the plan that opens the epoch, while `Position.begin` holds."""
+
+    def __init__(self, position: Position, loader: Loader) -> None:
+        self._position = position
+        self._loader = loader
+
+    @property
+    def index_sampler(self) -> Position:
+        """Whose length is the number of index batches. It outlives the epoch's beginning."""
+        return self._position
+
+    def index_batches(self, draw: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
+        """What the sampler gives for the epoch, drawn by ``draw``: the loop's progress notes it."""
+        return self._position.iterate(draw)
+
+    def take_base_seed(self, drawn: int) -> int:
+        """The seed that torch would give its workers: the one just ``drawn``, or that of the state which
+        the epoch goes on from."""
+        assert self._position.current is not None
+        return self._position.current.take_seed(drawn)
+
+    def image_seed(self) -> int:
+        """The seed of the epoch's crops, to be asked for where torch draws its base seed. With a
+        ShardSampler it is one for all ranks: who decodes a picture does not matter to its crop."""
+        position, loader = self._position, self._loader
+        assert position.current is not None
+        if loader.persistent_workers and position.last_seed is not None:
+            # torch draws one in the first epoch only, and so must we, or the order of the later ones
+            # would be another. Theirs follow from it.
+            seed = mixed(position.last_seed, 1)
+        else:
+            seed = default_device.drawn_seed(loader.generator)
+        shard = position.samplers.shard
+        if position.current.saved is not None and shard is None:
+            seed = position.current.saved["base_seed"]
+        position.current.base_seed = position.last_seed = seed
+        if shard is None:
+            return seed
+        assert position.run_seed is not None
+        return mixed(position.run_seed, position.epoch)
+
+    def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
+        """What is erased and mixed in the epoch. To be asked for before the source begins, which may
+        draw from the same generator sooner or later."""
+        return self._position.begin_draws(augmentation)
+
+    def supersede(self) -> None:
+        """There is one iterator for life, which this epoch takes away from the one before."""
+        if self._loader._iterator is not None:
+            self._position.supersede()
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the sampler may visit an index twice in an epoch, as far as we can know."""
+        sampler: Any = self._loader.sampler
+        if type(self._loader.batch_sampler) is not BatchSampler:
+            return True
+        if type(sampler) is RandomSampler:
+            return sampler.replacement or sampler.num_samples > len(self._loader.dataset)
+        return type(sampler) not in _ONCE
+
+    @property
+    def first_sample(self) -> int:
+        """The number of this pass's first sample, for the key of samplers that may repeat. A rank has
+        its own, far from the others': RepeatAugSampler gives a picture to several ranks at the same
+        place."""
+        rank = getattr(self._loader.sampler, "rank", 0)
+        start = rank << 40 if isinstance(rank, int) else 0
+        return start + self._position.samples_before()

@@ -1,0 +1,63 @@
+"""A loader as the layers below it see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+
+class AutoWorkers(int):
+    """The number that ``num_workers="auto"`` began with. Frameworks make a loader again from its
+    attributes; from this one the constructor knows that "auto" was asked for."""
+
+
+class Loader(Protocol):
+    """What is read off a `FastLoader`: torch's attributes of a DataLoader, and arguments of ours."""
+
+    dataset: Any
+    num_workers: int
+    prefetch_factor: int | None
+    collate_fn: Any
+    pin_memory: bool
+    pin_memory_device: str
+    timeout: Any
+    worker_init_fn: Callable[[int], None] | None
+    generator: torch.Generator | None
+    persistent_workers: bool
+    worker_backend: str
+    native: bool
+    decode: str
+    truncated: str
+    on_error: str
+    _dataset_kind: int
+    _iterator: Any
+    _runtime: Any
+
+    @property
+    def batch_size(self) -> int | None: ...
+
+    @property
+    def drop_last(self) -> bool: ...
+
+    @property
+    def multiprocessing_context(self) -> Any: ...
+
+    @property
+    def _auto_collation(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def sampler(self) -> Any: ...
+
+    @property
+    def batch_sampler(self) -> Any: ...
+
+    @property
+    def _index_sampler(self) -> Any: ...
+
+    def _torch_iterator(self) -> Any: ...
+
+    def check_worker_number_rationality(self) -> None: ...

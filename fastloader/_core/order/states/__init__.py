@@ -1,0 +1,1 @@
+"""What a loader's state is made of."""

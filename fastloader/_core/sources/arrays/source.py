@@ -1,0 +1,96 @@
+"""Batches gathered from arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._core.handoff import Handoff
+from fastloader._core.machine import devices, extension
+from fastloader._core.observation.figures import Figures, Stage
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import Loader
+from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads
+from fastloader._core.sources.arrays.memory import ArrayMemory, warn_unpinned
+from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
+from fastloader.errors import Unlowered
+from fastloader.transforms._normalization import Normalization
+
+
+class ArraySource:
+    """Of a data set whose rows lie in tensors or numpy arrays."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self.memory = ArrayMemory()
+        self.last: ArrayIterator | None = None  # of the epoch begun last
+
+    def plan(self, loader: Loader, wanted: Normalization | None) -> ArrayPlan | None:
+        if not holds_arrays(loader.dataset):
+            return None
+        if (loader.on_error, loader.truncated, loader.decode) != ("raise", "error", "exact"):
+            raise Unlowered("the dataset is of arrays")
+        return ArrayPlan(self, lower_arrays(loader), loader)
+
+    def forget_seed(self) -> None:
+        """The persistent workers that torch would have do not live on."""
+        self.last = None
+
+    def figures(self, loader: Loader) -> Figures:
+        memory = self.memory
+        threads = None if self.last is None else self.last.threads
+        stages: tuple[Stage, ...] = ()
+        if memory.gathered:
+            who, count = "gather threads", memory.gathered
+            stages = (Stage("collate", memory.gather_s, count, "batch", who, threads or 1),)
+        return Figures(stages=stages, threads=threads)
+
+    def stats(self, loader: Loader) -> dict[str, Any]:
+        if self.last is None:
+            return {}
+        return {"arrays": {"threads": self.last.threads, **self.memory.stats()}}
+
+
+class ArrayPlan:
+    """One epoch of an `ArraySource`."""
+
+    normalization: Normalization | None = None
+    normalizes = False
+    fills_slots = False
+    exclusive = False
+
+    def __init__(self, source: ArraySource, arrays: Arrays, loader: Loader) -> None:
+        self._source = source
+        self._arrays = arrays
+        self._loader = loader
+        self.ahead = loader.num_workers > 0
+        # As torch: only where there is an accelerator to pin memory for.
+        self.pins = loader.pin_memory and devices.can_pin()
+
+    def __str__(self) -> str:
+        when = "ahead" if self.ahead else "when asked for"
+        how = "by torch"
+        if extension.load() is not None:
+            how = f"by {array_threads(self._loader.num_workers)} threads"
+        return f"arrays: {self._arrays.name}, gathered {when} {how}"
+
+    def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
+        assert order is not None
+        source, loader = self._source, self._loader
+        if loader.pin_memory and not self.pins:
+            warn_unpinned()
+        last = source.last
+        source.last = ArrayIterator(
+            self._arrays,
+            loader,
+            order,
+            source.memory,
+            handoff.statistics if handoff.counts else None,
+            pin=self.pins and handoff.pin,
+            # torch's persistent iterator draws its base seed once. (An iterator of length 0 is falsy.)
+            base_seed=last.base_seed if loader.persistent_workers and last is not None else None,
+        )
+        return source.last
+
+    def follow_loop(self, batches: Iterator[Any]) -> None:
+        return None

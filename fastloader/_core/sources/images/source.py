@@ -1,0 +1,186 @@
+"""Batches of pictures that native threads decode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._core.handoff import Handoff
+from fastloader._core.machine import devices, extension
+from fastloader._core.observation.figures import LOOP, Figures, Stage
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
+from fastloader._core.observation.tuning.share import own_threads
+from fastloader._core.observation.tuning.tuner import ThreadTuner
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.pictures.crop_seeds import CropSeeds
+from fastloader._core.pictures.decoder import Decoder
+from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.options import Wish
+from fastloader._core.sources.images.iterator import ImageIterator
+from fastloader._core.sources.images.recognize import lower
+from fastloader.errors import Unlowered
+from fastloader.transforms._normalization import Normalization
+
+
+class ImageSource:
+    """Of a data set of pictures, which threads of ours read, decode and transform."""
+
+    def __init__(self, statistics: Statistics, policy: ErrorPolicy) -> None:
+        self._statistics = statistics
+        self.policy = policy
+        self.decoder: Decoder | None = None  # kept over the epochs as long as it serves
+        self.last: ImageIterator | None = None  # of the epoch begun last, for replay()
+        self._tuner: tuple[AutoWorkers, ThreadTuner] | None = None
+        self._locates = LOOP  # who found the records of the last epoch
+
+    def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
+        if extension.load() is None:
+            raise Unlowered("the native module is not in use")
+        lowered = lower(loader)
+        if wanted is not None and lowered.chain.floating:
+            raise Unlowered("the transform ends in floats, but mean, std or dtype ask for uint8")
+        if wanted is not None and wanted.mean is not None and len(wanted.mean) != 3:
+            raise Unlowered(
+                f"mean and std are of {len(wanted.mean)} channels, decoded images have 3"
+            )
+        return ImagePlan(self, lowered, loader)
+
+    def tuner(self, workers: int) -> ThreadTuner | None:
+        """What fits the number of threads to the loop, with ``num_workers="auto"``."""
+        if not isinstance(workers, AutoWorkers):
+            self._tuner = None
+        elif self._tuner is None or self._tuner[0] is not workers:
+            self._tuner = workers, ThreadTuner(int(workers))
+        return None if self._tuner is None else self._tuner[1]
+
+    def begin(
+        self, lowered: Lowered, loader: Loader, order: EpochOrder, handoff: Handoff, pin: bool
+    ) -> ImageIterator:
+        """One epoch."""
+        wish = Wish(
+            loader.num_workers or own_threads(),
+            handoff.normalization,
+            planar=not handoff.channels_last,
+            decode=loader.decode,
+            truncated=loader.truncated,
+            tuner=self.tuner(loader.num_workers),
+        )
+        if self.decoder is None or not self.decoder.serves(lowered, wish):
+            self.decoder = Decoder(lowered, wish, self.policy, self.decoder)
+        self._locates = "the pump" if handoff.pumped else LOOP
+        # The order of torch's iterators: the sampler first, then the seed, then the first index.
+        index_batches = order.index_batches()
+        seeds = CropSeeds(order.image_seed(), order.may_repeat, order.first_sample)
+        self.last = ImageIterator(
+            self.decoder,
+            index_batches,
+            seeds,
+            length=order.index_sampler.__len__,
+            handoff=handoff,
+            pin=pin,
+            drawn_ahead=_drawn_ahead(loader, handoff),
+        )
+        return self.last
+
+    def replay(self, index: int) -> dict[str, Any] | None:
+        """What became of a sample of the epoch begun last; None: there was none."""
+        return None if self.last is None else self.last.replay(index)
+
+    def figures(self, loader: Loader) -> Figures:
+        decoder = self.decoder
+        if decoder is None:
+            return Figures(bad_samples=self.policy.bad)
+        return Figures(
+            stages=tuple(self._stages(decoder)),
+            threads=decoder.quota.threads,
+            depth=None if self.last is None else self.last.ahead,
+            bytes_read=int(decoder.times().get("bytes", 0)),
+            bad_samples=self.policy.bad,
+            packed=decoder.files.packed,
+        )
+
+    def _stages(self, decoder: Decoder) -> Iterator[Stage]:
+        located, batches = self._statistics.total("locate")
+        if batches:
+            yield Stage("locate", located, batches, "batch", self._locates)
+        times = decoder.times()
+        count = int(times.get("pictures", 0))
+        if not count:
+            return
+        # Rows are timed on a sample of the pictures; see csrc/pipeline/stage_times.h.
+        share = times["resize"] / times["looked_at"] if times["looked_at"] else 0.0
+        made = [
+            ("read", times["read"]),
+            ("decode", times["decode"] * (1 - share)),
+            ("resample", times["decode"] * share),
+        ]
+        if decoder.wish.normalization is not None:
+            made.append(("normalise", times["finish"]))
+        elif decoder.wish.planar:
+            made.append(("collate", times["finish"]))
+        for name, seconds in made:
+            yield Stage(name, seconds, count, "picture", "decode threads", decoder.quota.threads)
+
+    def stats(self, loader: Loader) -> dict[str, Any]:
+        if self.decoder is None:
+            return {}
+        counted = {
+            "bad": self.policy.bad,
+            "seen": self.policy.seen,
+            "read_bytes": self.decoder.times().get("bytes", 0),
+            "last_bad": list(self.policy.last),
+            **self.decoder.stats(),
+        }
+        return {"images": counted}
+
+
+def _drawn_ahead(loader: Loader, handoff: Handoff) -> int | None:
+    """How many index batches are asked of the sampler at the beginning, each batch taken being followed
+    by another one; None: as the pool needs them."""
+    if handoff.reads_ahead:  # a delivery takes batches ahead of the loop
+        return None
+    if isinstance(handoff.depth, DepthRule):
+        # Fixed where the depth is not, or what a sampler draws from a generator that it shares would
+        # depend on it.
+        depth = MOST_DEPTH
+    elif loader.num_workers:
+        depth = handoff.depth or 1
+    else:  # torch takes none ahead
+        return None
+    return max(loader.num_workers * (loader.prefetch_factor or 0), depth)
+
+
+class ImagePlan:
+    """One epoch of an `ImageSource`."""
+
+    normalizes = True
+    fills_slots = True
+    ahead = True
+    exclusive = False
+
+    def __init__(self, source: ImageSource, lowered: Lowered, loader: Loader) -> None:
+        self._source = source
+        self._lowered = lowered
+        self._loader = loader
+        self.normalization = lowered.chain.normalization if lowered.chain.floating else None
+        # As torch: only where there is an accelerator to pin memory for.
+        self.pins = loader.pin_memory and devices.can_pin()
+
+    def __str__(self) -> str:
+        lowered, workers = self._lowered, self._loader.num_workers
+        tuner = self._source.tuner(workers)
+        decoding = f"{workers or own_threads()} decode threads"
+        if tuner is not None:
+            decoding = f"{tuner.rule.threads} decode threads (auto)"
+        return f"native images: {lowered.name}, {len(lowered)} samples, {decoding}; {lowered.chain}"
+
+    def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
+        assert order is not None
+        pin = self.pins and handoff.pin
+        return self._source.begin(self._lowered, self._loader, order, handoff, pin)
+
+    def follow_loop(self, batches: Iterator[Any]) -> None:
+        return None

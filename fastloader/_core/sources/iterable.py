@@ -1,0 +1,34 @@
+"""Batches that somebody else's iterable gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fastloader._core.handoff import Handoff
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
+from fastloader.transforms._normalization import Normalization
+
+
+class IterablePlan:
+    """One pass over ``iterable``. Where it has ``num_workers > 0``, as a DataLoader has, its batches may
+    be taken ahead of the loop."""
+
+    normalization: Normalization | None = None
+    normalizes = False
+    fills_slots = False
+    pins = False
+
+    def __init__(self, iterable: Iterable[Any]) -> None:
+        self._iterable = iterable
+        workers = getattr(iterable, "num_workers", 0)
+        self.ahead = isinstance(workers, int) and workers > 0
+        # Such a loader has one iterator for life; the pump of the last pass must let go of it.
+        self.exclusive = self.ahead and bool(getattr(iterable, "persistent_workers", False))
+
+    def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
+        return iter(self._iterable)
+
+    def follow_loop(self, batches: Iterator[Any]) -> Lookahead | None:
+        return follow_loop(batches)

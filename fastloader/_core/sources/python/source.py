@@ -1,0 +1,133 @@
+"""Batches that Python makes, in torch's own iterators."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._core.handoff import Handoff
+from fastloader._core.machine import devices
+from fastloader._core.observation.figures import LOOP, Figures, Stage
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import Loader
+from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
+from fastloader._core.sources.python.polling import abandon
+from fastloader._core.sources.python.shared_slots.rings import WorkerRings
+from fastloader._core.sources.python.threads.iterator import ThreadIterator
+from fastloader._core.sources.python.torch_iterators import (
+    CountingIterator,
+    MultiProcessIterator,
+    SingleProcessIterator,
+    is_of_another_process,
+)
+from fastloader.transforms._normalization import Normalization
+
+
+class PythonSource:
+    """It serves every data set: on the loop's own thread, in worker processes or in worker threads."""
+
+    def __init__(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+        self.rings = WorkerRings()
+        self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
+
+    def plan(self, loader: Loader, wanted: Normalization | None, reason: str = "") -> PythonPlan:
+        """``reason``: why no other source makes the batches."""
+        return PythonPlan(loader, reason)
+
+    def iterator(self, loader: Loader) -> CountingIterator:
+        """torch's iterator over ``loader``, which asks for it by ``_get_iterator()``."""
+        made: CountingIterator
+        if loader.num_workers == 0:
+            made = SingleProcessIterator(loader)
+        elif loader.worker_backend == "thread":
+            made = ThreadIterator(loader)
+        else:
+            loader.check_worker_number_rationality()
+            made = self.rings.iterate(loader, MultiProcessIterator)
+        self._iterators.add(made)
+        return made
+
+    @staticmethod
+    def drop_ended(loader: Loader) -> bool:
+        """Takes a persistent iterator away from its loader if it serves no more: torch then makes a new
+        one. Returns whether it was closed here, so that the seed of its workers is of no use."""
+        if loader._iterator is not None and is_of_another_process(loader._iterator):
+            # Of persistent workers, which serve the process that forked this one.
+            abandon(loader._iterator)
+            loader._iterator = None
+        closed = bool(getattr(loader._iterator, "_shutdown", False))
+        if closed:  # by its close(), with persistent workers
+            loader._iterator = None
+        return closed
+
+    def figures(self, loader: Loader) -> Figures:
+        workers = loader.num_workers
+        return Figures(
+            stages=tuple(self._stages(loader)),
+            depth=workers * (loader.prefetch_factor or 2) if workers else None,
+        )
+
+    def _stages(self, loader: Loader) -> Iterator[Stage]:
+        workers = loader.num_workers
+        if workers and loader.worker_backend == "process":
+            counts = self.rings.counts
+            if counts.fetched:
+                who, batches = "worker processes", counts.fetched
+                fetched = counts.fetch_s - counts.collate_s
+                yield Stage("fetch", fetched, batches, "batch", who, workers)
+                yield Stage("collate", counts.collate_s, batches, "batch", who, workers)
+            return
+        seconds, count = self._statistics.total("fetch")
+        if count:
+            where = "worker threads" if workers else LOOP
+            yield Stage("fetch", seconds, count, "batch", where, max(1, workers))
+
+    def stats(self, loader: Loader) -> dict[str, Any]:
+        processes = loader.num_workers > 0 and loader.worker_backend == "process"
+        return {"workers": self.rings.stats()} if processes else {}
+
+    def end_iterators(self) -> None:
+        for iterator in list(self._iterators):
+            iterator.close()
+
+
+class PythonPlan:
+    """One epoch of a `PythonSource`."""
+
+    normalization: Normalization | None = None
+    normalizes = False
+    fills_slots = False
+
+    def __init__(self, loader: Loader, reason: str) -> None:
+        self._loader = loader
+        self._reason = reason
+        self.ahead = loader.num_workers > 0
+        self.exclusive = loader.persistent_workers
+        # As torch: only where there is an accelerator to pin memory for.
+        self.pins = loader.pin_memory and devices.can_pin()
+
+    def __str__(self) -> str:
+        workers = ""
+        if self._loader.num_workers:
+            kind = {"process": "processes", "thread": "threads"}[self._loader.worker_backend]
+            workers = f", {self._loader.num_workers} worker {kind}"
+        return f"Python path: {self._reason}{workers}"
+
+    def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
+        loader = self._loader
+        if handoff.pin or not self.pins:
+            return loader._torch_iterator()
+        # The ring is pinned already, or what is normalised will be: torch's pin thread would copy every
+        # batch once more and take the GIL from the training loop. Its iterator reads the flag once,
+        # when it is made.
+        loader.pin_memory = False
+        try:
+            return loader._torch_iterator()
+        finally:
+            loader.pin_memory = True
+
+    def follow_loop(self, batches: Iterator[Any]) -> Lookahead | None:
+        return follow_loop(batches)
