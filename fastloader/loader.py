@@ -266,7 +266,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         )
         # Last, and through __setattr__, which keeps the two names of one thing alike.
         self.worker_method: str = worker_method or _WORKER_METHODS[worker_backend]
-        if isinstance(num_workers, str | AutoWorkers):
+        if num_workers == "auto" or isinstance(num_workers, AutoWorkers):
             num_workers = _auto_workers(num_workers)
         policy = make_policy(on_error, max_errors)
         self._runtime = Runtime(self, Delivery(spec), policy, None)

@@ -167,7 +167,14 @@ def run_by_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def layer_of(file: str) -> int | None:
-    return next((n for n, patterns in enumerate(LAYERS) if matches(file, patterns)), None)
+    """By the longest pattern: a folder may be a layer of its own within another one's."""
+    found = [
+        (len(pattern), number)
+        for number, patterns in enumerate(LAYERS)
+        for pattern in patterns
+        if matches(file, [pattern])
+    ]
+    return max(found)[1] if found else None
 
 
 def check_directions(tree: Tree) -> Iterator[Violation]:

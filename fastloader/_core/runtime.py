@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.handoff import Plan
+from fastloader._core.handoff import Plan, Source
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.observation.figures import AutoChoice, Figures, Observation, Stage
@@ -62,7 +62,7 @@ class Runtime:
         self.images = ImageSource(delivery.statistics, policy)
         self.python = PythonSource(delivery.statistics)
         # They are asked in this order; what none of them serves is Python's.
-        self.native = (self.arrays, self.images)
+        self.native: tuple[Source, ...] = (self.arrays, self.images)
         self.headspace: Measured | None = None
         self.said = ""  # the reason for the Python path that was logged last
 
@@ -147,7 +147,7 @@ class Runtime:
         wanted = self.delivery.normalization
         try:
             for source in self.native if loader.native else ():
-                plan: Plan | None = source.plan(loader, wanted)
+                plan = source.plan(loader, wanted)
                 if plan is not None:
                     return plan, ""
         except Unlowered as refusal:
@@ -205,7 +205,7 @@ class Runtime:
     def _figures(self, loader: Loader) -> Figures:
         """The training loop's waiting is the last of the stages."""
         made = Figures()
-        for source in (self.images, self.arrays, self.python):
+        for source in (*reversed(self.native), self.python):
             made = made.joined(source.figures(loader))
         statistics = self.delivery.statistics
         waited = Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
@@ -215,7 +215,7 @@ class Runtime:
         seen = self.observe(loader)
         counted = self.delivery.stats()
         counted["stages"] = {stage.name: stage.as_dict() for stage in seen.figures.stages}
-        for source in (self.python, self.images, self.arrays):
+        for source in (self.python, *reversed(self.native)):
             counted.update(source.stats(loader))
         if seen.auto:
             counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}

@@ -48,5 +48,10 @@ class LoopIterator(Iterator[Any]):
         """The next batch. Raises LeftOut in the place of one of which every sample was skipped."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
+        that is under way raises Error."""
+        self._closed = True
+
     def __reduce__(self) -> Any:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled")

@@ -73,7 +73,7 @@ class Lookahead(PolledIterator):
 
     def hand_over_timeout(self) -> float:
         seconds, self._timeout = self._timeout, 0
-        return float(seconds)
+        return seconds  # as it was given: a message shows it
 
     def leave(self) -> None:
         """Nothing will be taken any more: a pump that waits for that returns."""

@@ -1,0 +1,79 @@
+"""A source of twenty lines: enough to be delivered on every path."""
+
+from collections.abc import Sequence
+
+import torch
+from torch.utils.data import default_collate
+
+from fastloader._core.observation.figures import Figures, Stage
+from fastloader._core.observation.loop_iterator import LoopIterator
+
+
+class Toys(Sequence):
+    """Pictures and their numbers, by a data set that no source but `ToySource` makes batches of."""
+
+    def __init__(self, pictures):
+        self.pictures = pictures
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def __getitem__(self, index):
+        return self.pictures[index], index
+
+
+class ToyIterator(LoopIterator):
+    def __init__(self, dataset, index_batches, handoff):
+        super().__init__(handoff.statistics if handoff.counts else None)
+        self._dataset, self._index_batches, self._slots = dataset, index_batches, handoff.slots
+
+    def _next(self):
+        batch = default_collate([self._dataset[index] for index in next(self._index_batches)])
+        if self._slots is not None:
+            self._slots.present(self._slots.reserve(sum(leaf.nbytes + 256 for leaf in batch)))
+        return batch
+
+
+class ToyPlan:
+    normalization = None
+    normalizes = exclusive = pins = False
+    fills_slots = ahead = True
+
+    def __init__(self, source, dataset):
+        self._source, self._dataset = source, dataset
+
+    def __str__(self):
+        return "toys"
+
+    def open(self, order, handoff):
+        self._source.opened += 1
+        index_batches = order.index_batches()
+        order.image_seed()  # torch draws one here, from the generator that the order comes from
+        return ToyIterator(self._dataset, index_batches, handoff)
+
+    def follow_loop(self, batches):
+        return None
+
+
+class ToySource:
+    opened = 0
+
+    def plan(self, loader, wanted):
+        return ToyPlan(self, loader.dataset) if isinstance(loader.dataset, Toys) else None
+
+    def figures(self, loader):
+        return Figures((Stage("play", 1.0, self.opened, "batch", "the toy"),), threads=1)
+
+    def stats(self, loader):
+        return {"toys": self.opened}
+
+
+def with_toys(loader):
+    """``loader``, with one more source in front of its own."""
+    loader._runtime.native = (ToySource(), *loader._runtime.native)
+    return loader
+
+
+def some_toys(count):
+    pictures = torch.randint(0, 256, (count, 3, 6, 5), dtype=torch.uint8)
+    return Toys(pictures)
