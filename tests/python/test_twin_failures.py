@@ -67,7 +67,7 @@ def test_an_engine_that_failed_serves_no_other_epoch(twin, monkeypatch, data, wo
     make_engine = ring_engine.Engine.__init__
 
     def note(engine, *args):
-        made.append(engine)
+        made.append(1)
         make_engine(engine, *args)
 
     monkeypatch.setattr(ring_engine.Engine, "__init__", note)
@@ -80,6 +80,7 @@ def test_an_engine_that_failed_serves_no_other_epoch(twin, monkeypatch, data, wo
     for _ in range(3):
         check(data, list(loader))
     assert len(made) == 2  # which is healthy, and serves the later ones
+    loader.close()
 
 
 @WORKERS
