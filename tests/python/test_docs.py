@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,32 @@ def test_messages_are_those_of_the_code():
         assert message.startswith("`") and message.endswith("`"), message
         pattern = ".*".join(re.escape(part) for part in message.strip("`").split("..."))
         assert any(re.search(pattern, each, re.DOTALL) for each in said), message
+
+
+# What a newcomer is sent to.
+MAPS = [PACKAGE_ROOT / "HACKING.md", PACKAGE_ROOT / "fastloader" / "_core" / "README.md"]
+
+
+@pytest.mark.parametrize("page", MAPS, ids=lambda path: path.name)
+def test_files_that_a_map_names_are_there(page):
+    """By their whole path, or by its end: `engine/pump.py`."""
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=PACKAGE_ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    named = re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|cpp|h|cu))`", page.read_text())
+    assert named
+    lacking = [
+        name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in tracked)
+    ]
+    assert not lacking
+
+
+@pytest.mark.parametrize("page", MAPS, ids=lambda path: path.name)
+def test_methods_that_a_map_names_are_there(page):
+    """`Class.method`, of Python classes and C++ ones: a definition of that name in the class's file."""
+    sources = [*(PACKAGE_ROOT / "fastloader").rglob("*.py"), *(PACKAGE_ROOT / "csrc").rglob("*.h")]
+    texts = [path.read_text() for path in sources]
+    for kind, name in re.findall(r"`([A-Z]\w+)(?:\.|::)(\w+)", page.read_text()):
+        homes = [text for text in texts if re.search(rf"\b(?:class|struct) {kind}\b", text)]
+        assert homes, kind
+        assert any(re.search(rf"\b{name}\b", text) for text in homes), f"{kind}.{name}"
