@@ -327,6 +327,7 @@ REFUSED = {
     "worker_init_fn": (TensorDataset(X), {"worker_init_fn": print}, "worker_init_fn"),
     "native": (TensorDataset(X), {"native": False}, "native=False"),
     "subset": (Subset(TensorDataset(X), [0.5]), {}, "whole numbers"),
+    "ragged subset": (Subset(TensorDataset(X), [0, [1, 2], 3]), {}, "whole numbers"),
     "other": (Subset([1, 2], [0]), {}, "Subset"),
     "stack": (StackDataset(X, [1, 2, 3, 4, 5, 6]), {}, "StackDataset"),
 }

@@ -167,7 +167,13 @@ def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]
 
 def _picked(indices: Any, rows: Any | None) -> Any:
     """The indices of a Subset as int64, behind those of the Subsets around it."""
-    found = np.asarray(indices)
+    try:
+        found = np.asarray(indices)
+    except (
+        TypeError,
+        ValueError,
+    ):  # Their lengths differ: an array of no dimension is refused below.
+        found = np.asarray(None)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise Unlowered("the indices of a Subset are not whole numbers")
     found = np.ascontiguousarray(found, dtype=np.int64)
