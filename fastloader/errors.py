@@ -22,5 +22,5 @@ class PythonPathWarning(UserWarning):
     loader and reason. What is native: docs/native.md."""
 
 
-class Unlowered(Exception):
+class NotNative(Exception):
     """Why a dataset takes the Python path."""

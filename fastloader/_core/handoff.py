@@ -138,7 +138,7 @@ class Source(Protocol):
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> Plan | None:
         """How this source would make the next epoch's batches. None: the data set is not of its kind.
-        Raises Unlowered, with the reason in words, if it is but cannot be served. Starts nothing and
+        Raises NotNative, with the reason in words, if it is but cannot be served. Starts nothing and
         draws nothing. ``wanted``: what the delivery will do to images."""
         ...
 

@@ -25,7 +25,7 @@ from fastloader._core.sources.arrays.source import ArraySource
 from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 
 _log = logging.getLogger("fastloader")
 
@@ -150,7 +150,7 @@ class Runtime:
                 plan = source.plan(loader, wanted)
                 if plan is not None:
                     return plan, ""
-        except Unlowered as refusal:
+        except NotNative as refusal:
             reason = str(refusal)
         return self.python.plan(loader, wanted, reason), reason
 

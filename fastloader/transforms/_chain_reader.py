@@ -1,7 +1,7 @@
 """Reading chains of transforms: torchvision's (v1 and v2), timm's and ours.
 
 Exact types only: a subclass may do anything. Nothing of torchvision or timm is imported; a class is
-known by its module and name. When a step is not known, or not in its place, `Unlowered` names it.
+known by its module and name. When a step is not known, or not in its place, `NotNative` names it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from fastloader import transforms
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 from fastloader.transforms._arguments import interpolation_name
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
@@ -46,19 +46,19 @@ _GEOMETRIC = (
 
 
 def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
-    """Reads the steps off a transform. Raises Unlowered naming the first that is not known, or not
+    """Reads the steps off a transform. Raises NotNative naming the first that is not known, or not
     known in its place."""
     if transform is None:
-        raise Unlowered("the dataset has no transform: its samples are Pillow images")
+        raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = Chain()
     ours = True
     for step in steps_of(transform):
         ours = ours and type(step).__module__ == "fastloader.transforms"
         _read_step(chain, step)
     if not chain.tensor and not (ours and ours_ends_in_tensor):
-        raise Unlowered("the transform ends in a Pillow image, which is not collated")
+        raise NotNative("the transform ends in a Pillow image, which is not collated")
     if chain.exact is None and chain.center_crop is None:
-        raise Unlowered("the transform gives pictures of different sizes")
+        raise NotNative("the transform gives pictures of different sizes")
     return chain
 
 
@@ -79,11 +79,11 @@ def _kind(step: Any) -> str:
 def _read_step(chain: Chain, step: Any) -> None:
     kind = _kind(step)
     if isinstance(step, torch.nn.Sequential):
-        raise Unlowered(f"{_shown(step)}: only the steps of a Compose are looked at")
+        raise NotNative(f"{_shown(step)}: only the steps of a Compose are looked at")
     if isinstance(step, torch.nn.Module) and (step._forward_hooks or step._forward_pre_hooks):
-        raise Unlowered(f"{_shown(step)} has hooks")
+        raise NotNative(f"{_shown(step)} has hooks")
     if "forward" in getattr(step, "__dict__", ()):
-        raise Unlowered(f"{_shown(step)} has a forward() of its own")
+        raise NotNative(f"{_shown(step)} has a forward() of its own")
     if kind in ("RandomHorizontalFlip", "RandomVerticalFlip"):
         _read_flip(chain, step, kind)  # the same before and behind the conversion to a tensor
     elif kind == "RGB":
@@ -91,7 +91,7 @@ def _read_step(chain: Chain, step: Any) -> None:
     elif chain.tensor:
         _read_behind_tensor(chain, step, kind)
     elif kind in _GEOMETRIC and (chain.horizontal_flip or chain.vertical_flip):
-        raise Unlowered(f"{_shown(step)} stands behind a flip")
+        raise NotNative(f"{_shown(step)} stands behind a flip")
     elif kind in _GEOMETRIC and chain.center_crop is None:
         _read_geometric(chain, step, kind)
     elif kind in ("PILToTensor", "ToImage", "timm MaybePILToTensor"):
@@ -99,14 +99,14 @@ def _read_step(chain: Chain, step: Any) -> None:
     elif kind in ("ToTensor", "timm MaybeToTensor"):
         default = torch.get_default_dtype()
         if default != torch.float32 and type(step).__module__ != "fastloader.transforms":
-            raise Unlowered(
+            raise NotNative(
                 f"{_shown(step)} gives torch's default dtype, {default}; float32 is native"
             )
         chain.tensor = chain.floating = True
     elif kind == "timm ToTensor":
-        raise Unlowered(f"{_shown(step)}, timm's, gives floats in 0..255")
+        raise NotNative(f"{_shown(step)}, timm's, gives floats in 0..255")
     elif kind in ("ToDtype", "ConvertImageDtype"):
-        raise Unlowered(f"{_shown(step)} stands before the conversion to a tensor")
+        raise NotNative(f"{_shown(step)} stands before the conversion to a tensor")
     else:
         raise _unknown(step)
 
@@ -114,7 +114,7 @@ def _read_step(chain: Chain, step: Any) -> None:
 def _read_flip(chain: Chain, step: Any, kind: str) -> None:
     name = "horizontal_flip" if kind == "RandomHorizontalFlip" else "vertical_flip"
     if getattr(chain, name):
-        raise Unlowered(f"{_shown(step)} stands in the transform for the second time")
+        raise NotNative(f"{_shown(step)} stands in the transform for the second time")
     setattr(chain, name, _made(step, lambda: transforms.RandomHorizontalFlip(step.p)).p)
 
 
@@ -124,11 +124,11 @@ def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
         chain.center_crop = _made(step, lambda: transforms.CenterCrop(step.size)).size
     elif kind == "timm CenterCropOrPad":
         if step.padding_mode != "constant":
-            raise Unlowered(f"{_shown(step)} pads by {step.padding_mode!r}")
+            raise NotNative(f"{_shown(step)} pads by {step.padding_mode!r}")
         chain.center_crop = _made(step, lambda: transforms.CenterCrop(step.size)).size
         fill = (step.fill,) * 3 if isinstance(step.fill, int) else tuple(step.fill)
         if len(fill) != 3 or not all(isinstance(v, int) and 0 <= v <= 255 for v in fill):
-            raise Unlowered(f"{_shown(step)} pads with {step.fill!r}, which is no colour")
+            raise NotNative(f"{_shown(step)} pads with {step.fill!r}, which is no colour")
         chain.fill = fill
     elif chain.scaled:
         raise _unknown(step)
@@ -143,9 +143,9 @@ def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
         chain.exact, chain.filter = crop.size, crop.interpolation
     elif kind == "timm ResizeKeepRatio":
         if step.random_scale_prob or step.random_aspect_prob:
-            raise Unlowered(f"{_shown(step)} scales at random")
+            raise NotNative(f"{_shown(step)} scales at random")
         if step.longest not in (0.0, 1.0):
-            raise Unlowered(f"{_shown(step)} lies between covering and fitting")
+            raise NotNative(f"{_shown(step)} lies between covering and fitting")
         # Of ours, RandomResizedCrop checks what this one takes: a pair, and "random".
         pair = _made(
             step,
@@ -170,16 +170,16 @@ def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
     if kind in ("ToDtype", "ConvertImageDtype"):
         _read_dtype(chain, step, scale=kind == "ConvertImageDtype" or step.scale)
     elif kind in _GEOMETRIC:
-        raise Unlowered(
+        raise NotNative(
             f"{_shown(step)} stands behind the conversion to a tensor: torchvision resizes and crops "
             "tensors by other rules than Pillow images; convert at the end"
         )
     elif kind == "Normalize" and not chain.floating:
-        raise Unlowered(f"{_shown(step)} stands behind uint8: convert to float before")
+        raise NotNative(f"{_shown(step)} stands behind uint8: convert to float before")
     elif kind == "Normalize" and chain.mean is None:
         _read_normalize(chain, step)
     else:
-        raise Unlowered(f"{_shown(step)} stands behind the conversion to a tensor")
+        raise NotNative(f"{_shown(step)} stands behind the conversion to a tensor")
 
 
 def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
@@ -188,9 +188,9 @@ def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
     if not chain.floating and step.dtype == torch.uint8:
         return
     if chain.floating or step.dtype != torch.float32:
-        raise Unlowered(f"{_shown(step)} gives {step.dtype}; uint8 and then float32 are native")
+        raise NotNative(f"{_shown(step)} gives {step.dtype}; uint8 and then float32 are native")
     if not scale:
-        raise Unlowered(f"{_shown(step)} gives floats in 0..255: scale=True is not set")
+        raise NotNative(f"{_shown(step)} gives floats in 0..255: scale=True is not set")
     chain.floating = True
 
 
@@ -208,7 +208,7 @@ def _read_normalize(chain: Chain, step: Any) -> None:
         for v in (step.mean, step.std)
     )
     if len(mean) not in (1, 3) or len(std) not in (1, 3) or 0.0 in std:
-        raise Unlowered(f"{_shown(step)} is not of three channels")
+        raise NotNative(f"{_shown(step)} is not of three channels")
     chain.mean = mean * (3 // len(mean))
     chain.std = std * (3 // len(std))
 
@@ -225,11 +225,11 @@ def _made(step: Any, make: Callable[[], T]) -> T:
     try:
         return make()
     except (TypeError, ValueError) as error:
-        raise Unlowered(f"{_shown(step)}: {error}") from None
+        raise NotNative(f"{_shown(step)}: {error}") from None
 
 
-def _unknown(step: Any) -> Unlowered:
-    return Unlowered(f"{_shown(step)} is not a native transform, or not in this place")
+def _unknown(step: Any) -> NotNative:
+    return NotNative(f"{_shown(step)} is not a native transform, or not in this place")
 
 
 def _shown(step: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fastloader import transforms
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import normalization_of, steps_of
 
 
@@ -26,7 +26,7 @@ def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return transform
     try:
         normalization = normalization_of(end[1] if len(end) == 2 else None)
-    except Unlowered:
+    except NotNative:
         return transform
 
     def floats(image: Any) -> Any:

@@ -9,25 +9,25 @@ from torch.utils.data import default_collate
 
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.names import is_class, named
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 
 
 def check_collation(loader: Loader) -> None:
-    """Raises Unlowered unless batches are samples in default_collate, and no code of the user's runs in
+    """Raises NotNative unless batches are samples in default_collate, and no code of the user's runs in
     workers."""
     check_batches(loader)
     if loader.collate_fn is not default_collate:
-        raise Unlowered(f"collate_fn is {named(loader.collate_fn)}")
+        raise NotNative(f"collate_fn is {named(loader.collate_fn)}")
 
 
 def check_batches(loader: Loader) -> None:
     if loader._dataset_kind != 0:
-        raise Unlowered("the dataset is iterable")
+        raise NotNative("the dataset is iterable")
     if loader.batch_size is None and loader.batch_sampler is None:
-        raise Unlowered("batch_size=None: samples are not collated")
+        raise NotNative("batch_size=None: samples are not collated")
     init = loader.worker_init_fn
     if init is not None and not _only_seeds(init):
-        raise Unlowered(f"worker_init_fn is {named(init)}")
+        raise NotNative(f"worker_init_fn is {named(init)}")
 
 
 # Lightning, under the names of both its packages, and the Trainer of transformers.
@@ -58,8 +58,8 @@ def container(collate_fn: Any) -> type:
     if is_class(type(collate_fn), "fastloader.compat.timm.mixup", "FastCollateMixup"):
         if collate_fn.in_kernel:
             return tuple
-        raise Unlowered("collate_fn is a FastCollateMixup outside of a PrefetchLoader")
-    raise Unlowered(f"collate_fn is {named(collate_fn)}")
+        raise NotNative("collate_fn is a FastCollateMixup outside of a PrefetchLoader")
+    raise NotNative(f"collate_fn is {named(collate_fn)}")
 
 
 _FAST_COLLATES = (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 _log = logging.getLogger("fastloader")
 
 
-class Modest:
+class LowPriorityWorker:
     """A worker_init_fn: the worker yields to the thread that launches the training step, then does what
     the user's does."""
 

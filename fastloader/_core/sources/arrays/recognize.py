@@ -23,7 +23,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from fastloader._core.batch.tree import is_leaf
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 
 # Of one array in one batch. Below this, memory of torch's own is as fast as a pool's, and a page for
 # each tensor that a user keeps is too much.
@@ -117,25 +117,25 @@ def holds_arrays(dataset: Any) -> bool:
 
 
 def lower_arrays(loader: Loader) -> Arrays:
-    """Raises Unlowered with the reason, in words."""
+    """Raises NotNative with the reason, in words."""
     check_collation(loader)
     if any(
         getattr(function, "__module__", "") != default_collate.__module__
         for function in default_collate_fn_map.values()
     ):
-        raise Unlowered("default_collate_fn_map was extended")
+        raise NotNative("default_collate_fn_map was extended")
     if loader.timeout and not loader.num_workers:
-        raise Unlowered("timeout without workers is an error of torch's")
+        raise NotNative("timeout without workers is an error of torch's")
     if loader.num_workers and not loader.prefetch_factor:
-        raise Unlowered("prefetch_factor=0 is an error of torch's")
+        raise NotNative("prefetch_factor=0 is an error of torch's")
     if not isinstance(loader.num_workers, int) or not isinstance(loader.prefetch_factor or 0, int):
-        raise Unlowered("num_workers or prefetch_factor that is no int is an error of torch's")
+        raise NotNative("num_workers or prefetch_factor that is no int is an error of torch's")
     if loader.pin_memory and loader.pin_memory_device:
-        raise Unlowered("pin_memory_device is given")
+        raise NotNative("pin_memory_device is given")
     leaves: list[Leaf] = []
     structure, name = _read(loader.dataset, None, leaves)
     if not leaves:
-        raise Unlowered("the dataset holds no tensors")
+        raise NotNative("the dataset holds no tensors")
     return Arrays(loader.dataset, leaves, structure, name)
 
 
@@ -175,31 +175,31 @@ def _picked(indices: Any, rows: Any | None) -> Any:
     ):  # Their lengths differ: an array of no dimension is refused below.
         found = np.asarray(None)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise Unlowered("the indices of a Subset are not whole numbers")
+        raise NotNative("the indices of a Subset are not whole numbers")
     found = np.ascontiguousarray(found, dtype=np.int64)
     if rows is None:
         return found
     try:
         return found[rows]
     except IndexError:
-        raise Unlowered("a Subset holds indices that its dataset has not") from None
+        raise NotNative("a Subset holds indices that its dataset has not") from None
 
 
 def _read_array(source: Any, rows: Any | None, leaves: list[Leaf]) -> int:
     kind = type(source)
     if kind in (np.ndarray, np.memmap):
         if source.ndim == 0 or not source.dtype.isnative or min(source.strides) < 0:
-            raise Unlowered("torch takes no array that is foreign-endian or runs backwards")
+            raise NotNative("torch takes no array that is foreign-endian or runs backwards")
         try:
             source = torch.from_numpy(source)
         except (TypeError, ValueError) as error:
-            raise Unlowered(f"torch takes no array of {source.dtype}: {error}") from None
+            raise NotNative(f"torch takes no array of {source.dtype}: {error}") from None
     elif not is_leaf(source):
         what = f"a {kind.__module__}.{kind.__qualname__}"
         if kind is torch.Tensor:
             what = "one that requires grad" if source.requires_grad else "no dense CPU tensor"
-        raise Unlowered(f"a tensor of the dataset is {what}")
+        raise NotNative(f"a tensor of the dataset is {what}")
     if source.dim() == 0:
-        raise Unlowered("a tensor of the dataset has no rows")
+        raise NotNative("a tensor of the dataset has no rows")
     leaves.append(Leaf(source, rows))
     return len(leaves) - 1

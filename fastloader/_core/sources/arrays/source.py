@@ -14,7 +14,7 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads
 from fastloader._core.sources.arrays.memory import ArrayMemory, warn_unpinned
 from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
 
@@ -29,7 +29,7 @@ class ArraySource:
         if not holds_arrays(loader.dataset):
             return None
         if (loader.on_error, loader.truncated, loader.decode) != ("raise", "error", "exact"):
-            raise Unlowered("the dataset is of arrays")
+            raise NotNative("the dataset is of arrays")
         return ArrayPlan(self, lower_arrays(loader), loader)
 
     def forget_seed(self) -> None:

@@ -21,7 +21,7 @@ from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.pictures.options import Wish
 from fastloader._core.sources.images.iterator import ImageIterator
 from fastloader._core.sources.images.recognize import lower
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
 
@@ -38,12 +38,12 @@ class ImageSource:
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
         if extension.load() is None:
-            raise Unlowered("the native module is not in use")
+            raise NotNative("the native module is not in use")
         lowered = lower(loader)
         if wanted is not None and lowered.chain.floating:
-            raise Unlowered("the transform ends in floats, but mean, std or dtype ask for uint8")
+            raise NotNative("the transform ends in floats, but mean, std or dtype ask for uint8")
         if wanted is not None and wanted.mean is not None and len(wanted.mean) != 3:
-            raise Unlowered(
+            raise NotNative(
                 f"mean and std are of {len(wanted.mean)} channels, decoded images have 3"
             )
         return ImagePlan(self, lowered, loader)

@@ -15,7 +15,7 @@ from fastloader._core.machine import default_device, devices
 from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
 from fastloader._core.observation.statistics import TIMED, Statistics
-from fastloader._core.observation.tuning.priority import Modest
+from fastloader._core.observation.tuning.priority import LowPriorityWorker
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
@@ -209,7 +209,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
             begin = StatefulWorker(loader.worker_init_fn, states, resuming)
             loader = LoaderView(loader, worker_init_fn=begin)
         if isinstance(loader.num_workers, AutoWorkers):
-            loader = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
+            loader = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
         super().__init__(loader)
         saved = self._pass.saved or {}
         if (position.iterable and resuming and not states) or saved.get("read_again"):

@@ -1,7 +1,7 @@
 """Recognising datasets whose pictures the native path can read, decode and transform by itself.
 
 Exact types only: a subclass may do anything. Nothing of torchvision or timm is imported; a class is
-known by its module and name. When something is not known, `Unlowered` names it.
+known by its module and name. When something is not known, `NotNative` names it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fastloader._core.sources.images.recognize.wrappers import concatenated, sub
 from fastloader._core.sources.names import is_class
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 
 
 def lower(loader: Loader) -> Lowered:
-    """Raises Unlowered with the reason, in words."""
+    """Raises NotNative with the reason, in words."""
     collation.check_batches(loader)
     container = collation.container(loader.collate_fn)
     return dataclasses.replace(_lower_dataset(loader.dataset), container=container)
@@ -46,4 +46,4 @@ def _lower_dataset(dataset: Any) -> Lowered:
     for package in ("timm.data", "fastloader.compat.timm"):
         if is_class(kind, f"{package}.dataset", "ImageDataset"):
             return lower_timm(dataset, f"{package.partition('.')[0]} ImageDataset")
-    raise Unlowered(f"the dataset is a {kind.__module__}.{kind.__qualname__}")
+    raise NotNative(f"the dataset is a {kind.__module__}.{kind.__qualname__}")

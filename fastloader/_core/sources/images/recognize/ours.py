@@ -9,29 +9,29 @@ from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader._core.sources.images.stores.lmdb import PackedFiles
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import read_chain
 
 
 def lower_folder(dataset: ImageFolder) -> Lowered:
     if dataset.target_transform is not None:
-        raise Unlowered("the dataset has a target_transform")
+        raise NotNative("the dataset has a target_transform")
     if dataset.transform is None:
-        raise Unlowered("the dataset has no transform: its samples are Pillow images")
+        raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
     files = FolderFiles(dataset.paths, dataset.ends)
     targets = np.asarray(dataset.targets)  # which somebody may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(files),):
-        raise Unlowered("the dataset's targets are not a whole number for each file")
+        raise NotNative("the dataset's targets are not a whole number for each file")
     return Lowered(files, targets, None, chain, "fastloader ImageFolder")
 
 
 def lower_lmdb(dataset: LMDBDataset) -> Lowered:
     if dataset.legacy:
-        raise Unlowered("the dataset is a legacy LMDB file: its samples are pickled")
+        raise NotNative("the dataset is a legacy LMDB file: its samples are pickled")
     if dataset.target_transform is not None:
-        raise Unlowered("the dataset has a target_transform")
+        raise NotNative("the dataset has a target_transform")
     if dataset.transform is None:
-        raise Unlowered("the dataset has no transform: its samples are Pillow images")
+        raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
     return Lowered(PackedFiles([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset")

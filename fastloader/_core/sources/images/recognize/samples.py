@@ -9,7 +9,7 @@ import numpy as np
 
 from fastloader._core.sources.images.recognize.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderFiles
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 
 
 def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderFiles, Any]:
@@ -23,9 +23,9 @@ def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderFiles, Any
     encoded = [os.fsencode(path) for path, _target in samples]
     targets = [target for _path, target in samples]
     if not all(isinstance(target, int) and not isinstance(target, bool) for target in targets):
-        raise Unlowered("the dataset's targets are not whole numbers")
+        raise NotNative("the dataset's targets are not whole numbers")
     if targets and not -(1 << 63) <= min(targets) <= max(targets) < 1 << 63:
-        raise Unlowered("the dataset's targets are of more than 64 bits")
+        raise NotNative("the dataset's targets are of more than 64 bits")
     files = FolderFiles(
         np.frombuffer(b"".join(encoded), dtype=np.uint8),
         np.cumsum([len(path) for path in encoded], dtype=np.uint64),

@@ -7,7 +7,7 @@ from typing import Any
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.sources.images.recognize.samples import flat
 from fastloader._core.sources.names import is_class
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import read_chain
 
 
@@ -16,7 +16,7 @@ def lower_timm(dataset: Any, called: str) -> Lowered:
     reader = type(dataset.reader)
     homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
     if not any(is_class(reader, home, "ReaderImageFolder") for home in homes):
-        raise Unlowered(f"the dataset's reader is a {reader.__module__}.{reader.__qualname__}")
+        raise NotNative(f"the dataset's reader is a {reader.__module__}.{reader.__qualname__}")
     plain = {
         "load_bytes": False,
         "input_img_mode": "RGB",
@@ -25,10 +25,10 @@ def lower_timm(dataset: Any, called: str) -> Lowered:
     }
     for name, value in plain.items():
         if getattr(dataset, name) != value:
-            raise Unlowered(f"the dataset has {name}={getattr(dataset, name)!r}")
+            raise NotNative(f"the dataset has {name}={getattr(dataset, name)!r}")
     attempts = getattr(dataset, "_max_retries", None)
     if not isinstance(attempts, int) or attempts < 1:
-        raise Unlowered("this version of timm treats bad samples by a rule that is not known")
+        raise NotNative("this version of timm treats bad samples by a rule that is not known")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
     files, targets = flat(dataset, dataset.reader.samples)
     return Lowered(files, targets, None, chain, called, attempts)

@@ -7,19 +7,19 @@ from typing import Any
 from fastloader._core.pictures.lowered import Lowered
 from fastloader._core.sources.images.recognize.samples import flat
 from fastloader._core.sources.names import named
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import read_chain
 
 
 def lower_torchvision(dataset: Any) -> Lowered:
     if dataset.target_transform is not None:
-        raise Unlowered("the dataset has a target_transform")
+        raise NotNative("the dataset has a target_transform")
     loader = dataset.loader
     if (getattr(loader, "__module__", ""), getattr(loader, "__qualname__", "")) != (
         "torchvision.datasets.folder",
         "default_loader",
     ):
-        raise Unlowered(f"the dataset's loader is {named(loader)}")
+        raise NotNative(f"the dataset's loader is {named(loader)}")
     # DatasetFolder keeps the transform twice; a user who replaces one of them means __getitem__'s.
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
     files, targets = flat(dataset, dataset.samples)

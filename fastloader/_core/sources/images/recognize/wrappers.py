@@ -12,14 +12,14 @@ from fastloader._core.pictures.store import Files
 from fastloader._core.sources.images.recognize.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader._core.sources.images.stores.lmdb import PackedFiles
-from fastloader.errors import Unlowered
+from fastloader.errors import NotNative
 
 
 def subset(dataset: Any, inner: Lowered) -> Lowered:
     picked = _whole_numbers(dataset.indices)
     picked = np.where(picked < 0, picked + len(inner), picked)
     if picked.size and (picked.min() < 0 or picked.max() >= len(inner)):
-        raise Unlowered("a Subset holds indices that its dataset has not")
+        raise NotNative("a Subset holds indices that its dataset has not")
     indices = picked if inner.indices is None else inner.indices[picked]
     kept = last_time.get(dataset)
     if kept is not None and np.array_equal(kept, indices):
@@ -37,16 +37,16 @@ def _whole_numbers(indices: Any) -> Any:
     if picked.size == 0 and picked.ndim == 1:
         return np.zeros(0, np.int64)
     if picked.ndim != 1 or picked.dtype.kind not in "iu":
-        raise Unlowered("a Subset holds indices that are not whole numbers")
+        raise NotNative("a Subset holds indices that are not whole numbers")
     return picked.astype(np.int64, copy=False)
 
 
 def concatenated(dataset: Any, parts: list[Lowered]) -> Lowered:
     first = parts[0]
     if any(part.chain != first.chain for part in parts):
-        raise Unlowered("the datasets of a ConcatDataset have different transforms")
+        raise NotNative("the datasets of a ConcatDataset have different transforms")
     if any(part.attempts != first.attempts for part in parts):
-        raise Unlowered("the datasets of a ConcatDataset treat bad samples differently")
+        raise NotNative("the datasets of a ConcatDataset treat bad samples differently")
     kept = last_time.get(dataset)
     if kept is not None and _same_files(kept[0], parts):
         joined: Lowered = kept[1]
@@ -87,7 +87,7 @@ def _joined(parts: list[Any]) -> Files:
     if kinds == {PackedFiles}:
         return PackedFiles([dataset for part in parts for dataset in part.parts])
     if kinds != {FolderFiles}:
-        raise Unlowered("a ConcatDataset holds folders and LMDB files")
+        raise NotNative("a ConcatDataset holds folders and LMDB files")
     before = np.cumsum([0, *(len(part.paths) for part in parts)]).astype(np.uint64)
     return FolderFiles(
         np.concatenate([part.paths for part in parts]),

@@ -19,7 +19,7 @@ from typing import Any
 
 from fastloader._core.machine import process
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.priority import Modest
+from fastloader._core.observation.tuning.priority import LowPriorityWorker
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
@@ -89,7 +89,7 @@ class ThreadIterator(PolledIterator, CountingIterator):
         worker_info.teach()
         seen: Any = loader
         if isinstance(loader.num_workers, AutoWorkers):
-            seen = LoaderView(loader, worker_init_fn=Modest(loader.worker_init_fn))
+            seen = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
         context = _Context(loader._runtime.delivery.statistics)
         super().__init__(LoaderView(seen, multiprocessing_context=context))
         if self._position.iterable and self._pass.batches:
