@@ -9,7 +9,7 @@ from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.machine import extension
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.lowered import Lowered
-from fastloader._core.pictures.options import Wish
+from fastloader._core.pictures.options import DecodeOptions
 from fastloader.errors import Error
 from fastloader.transforms._normalization import make_spec
 from fastloader.transforms._pillow import pixel_limits
@@ -20,22 +20,26 @@ class Decoder:
     recycled memory, as long as it `serves`."""
 
     def __init__(
-        self, lowered: Lowered, wish: Wish, policy: ErrorPolicy, before: Decoder | None = None
+        self,
+        lowered: Lowered,
+        options: DecodeOptions,
+        policy: ErrorPolicy,
+        before: Decoder | None = None,
     ) -> None:
         self.policy = policy
         # What the loader's threads did for sources that served it before.
         self._done_before = {} if before is None else before.times()
-        self.wish = wish
+        self.options = options
         self._pid = os.getpid()
-        normalization = wish.normalization
+        normalization = options.normalization
         native = extension.load()
         assert native is not None
         self.native = native
         self.lowered = lowered
         self.memory = native.BufferPool()
-        self.quota = native.DecodeQuota(wish.threads)
-        self.threads = wish.threads  # of the quota, which takes a lock to be asked
-        if wish.tuner is not None:
+        self.quota = native.DecodeQuota(options.threads)
+        self.threads = options.threads  # of the quota, which takes a lock to be asked
+        if options.tuner is not None:
             native.lower_decode_priority()
         transform = lowered.chain.native(native)
         spec = None
@@ -47,20 +51,20 @@ class Decoder:
         self.job = native.ImageJob(
             source=self.files.source,
             transform=transform,
-            planar=wish.planar,
+            planar=options.planar,
             normalize=spec,
-            decode=getattr(native.DecodeMode, wish.decode.upper()),
-            pad_truncated=wish.truncated == "pad",
+            decode=getattr(native.DecodeMode, options.decode.upper()),
+            pad_truncated=options.truncated == "pad",
             pixel_limit=most,
             large_pixels=large,
         )
 
-    def serves(self, lowered: Lowered, wish: Wish) -> bool:
+    def serves(self, lowered: Lowered, options: DecodeOptions) -> bool:
         """Whether this is what those ask for. A forked child makes its own: another thread may have
         held the memory's lock when it was forked."""
         return (
             self._pid == os.getpid()
-            and self.wish == wish
+            and self.options == options
             and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
             and self.lowered.chain == lowered.chain
             and self.lowered.attempts == lowered.attempts

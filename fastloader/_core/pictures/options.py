@@ -9,7 +9,7 @@ from fastloader.transforms._normalization import Normalization
 
 
 @dataclasses.dataclass(frozen=True)
-class Wish:
+class DecodeOptions:
     """What a loader asks of its pictures, besides the data set's own."""
 
     threads: int

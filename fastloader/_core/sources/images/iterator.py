@@ -64,8 +64,8 @@ class ImageIterator(LoopIterator):
         if slots is None:
             decoder.memory.keep(self.ahead + 1)
         self._taken = 0
-        if decoder.wish.tuner is not None:
-            decoder.wish.tuner.filling(own_threads(), handoff.statistics, decoder)
+        if decoder.options.tuner is not None:
+            decoder.options.tuner.filling(own_threads(), handoff.statistics, decoder)
         self._length = length
         self._seen = handoff.statistics  # of the loop, whoever counts its batches
         self._pin = pin
@@ -164,7 +164,7 @@ class ImageIterator(LoopIterator):
         self._home.check()
         if self._slots is None and (TIMED or self._depth_rule is not None):
             self._count_ready()
-        tuner = self._decoder.wish.tuner
+        tuner = self._decoder.options.tuner
         try:
             delivered = super().__next__()
         except StopIteration:

@@ -18,7 +18,7 @@ from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.lowered import Lowered
-from fastloader._core.pictures.options import Wish
+from fastloader._core.pictures.options import DecodeOptions
 from fastloader._core.sources.images.iterator import ImageIterator
 from fastloader._core.sources.images.recognize import lower
 from fastloader.errors import NotNative
@@ -60,7 +60,7 @@ class ImageSource:
         self, lowered: Lowered, loader: Loader, order: EpochOrder, handoff: Handoff, pin: bool
     ) -> ImageIterator:
         """One epoch."""
-        wish = Wish(
+        options = DecodeOptions(
             loader.num_workers or own_threads(),
             handoff.normalization,
             planar=not handoff.channels_last,
@@ -68,8 +68,8 @@ class ImageSource:
             truncated=loader.truncated,
             tuner=self.tuner(loader.num_workers),
         )
-        if self.decoder is None or not self.decoder.serves(lowered, wish):
-            self.decoder = Decoder(lowered, wish, self.policy, self.decoder)
+        if self.decoder is None or not self.decoder.serves(lowered, options):
+            self.decoder = Decoder(lowered, options, self.policy, self.decoder)
         self._locates = "the pump" if handoff.pumped else LOOP
         # The order of torch's iterators: the sampler first, then the seed, then the first index.
         index_batches = order.index_batches()
@@ -117,9 +117,9 @@ class ImageSource:
             ("decode", times["decode"] * (1 - share)),
             ("resample", times["decode"] * share),
         ]
-        if decoder.wish.normalization is not None:
+        if decoder.options.normalization is not None:
             made.append(("normalise", times["finish"]))
-        elif decoder.wish.planar:
+        elif decoder.options.planar:
             made.append(("collate", times["finish"]))
         for name, seconds in made:
             yield Stage(name, seconds, count, "picture", "decode threads", decoder.quota.threads)
