@@ -226,7 +226,7 @@ def import_timm():
 
 
 def stand_in(module, name, bases=(), **attributes):
-    """An instance of a class that says it is ``module.name``, which is all that lowering looks at."""
+    """An instance of a class that says it is ``module.name``, which is all that recognisers look at."""
     kind = type(name, bases, {"__module__": module, "__qualname__": name})
     made = kind.__new__(kind)
     made.__dict__.update(attributes)

@@ -60,7 +60,7 @@ STEPS = [
     ("streams", of_pictures, streams.StreamDelivery, "issue"),
     ("streams", erased, EpochDraws, "next"),
     ("twin", erased, EpochDraws, "next"),
-    ("cpu", of_arrays, arrays.Arrays, "collated"),
+    ("cpu", of_arrays, arrays.NativeArrays, "collated"),
     ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_begin"),
     ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_finish"),
     ("cpu", of_files, Submitted, "__init__"),

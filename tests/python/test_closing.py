@@ -267,7 +267,7 @@ class Gate:
 @pytest.mark.parametrize("name", PYTHON_WAYS)
 def test_close_while_arrays_are_gathered(enter_way, monkeypatch, name, options, close):
     loader = arrays(**options, **({} if name == "none" else enter_way(name).options))
-    gate = Gate(monkeypatch, array_rows.Arrays, "collated")
+    gate = Gate(monkeypatch, array_rows.NativeArrays, "collated")
     consumer = Consumer(iter(loader))
     assert gate.reached.wait(60)
     closing = threading.Thread(target=close, args=[loader, consumer.iterator])

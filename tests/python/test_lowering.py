@@ -29,7 +29,7 @@ CHAIN = [T.Resize((12, 10)), T.PILToTensor()]
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    return str(plain_folder(tmp_path_factory.mktemp("lowering"), 11))
+    return str(plain_folder(tmp_path_factory.mktemp("native_images"), 11))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def is_native(loader):
     return loader.plan().startswith("native images: ")
 
 
-# --- what is lowered ----------------------------------------------------------------------------
+# --- what is native -----------------------------------------------------------------------------
 
 VIEWS = {
     "folder": lambda data: data,
@@ -72,7 +72,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_views_are_lowered_and_right(root, name):
+def test_views_are_native_and_right(root, name):
     dataset = VIEWS[name](folder(root))
     loader = FastLoader(dataset, 3)
     assert is_native(loader), loader.plan()
@@ -133,7 +133,7 @@ def of_version(tv, version):
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("name", ["folder", "concat of subsets", "split"])
-def test_torchvisions_folder_is_lowered_and_right(tv, root, version, name):
+def test_torchvisions_folder_is_native_and_right(tv, root, version, name):
     transforms = of_version(tv, version)
     chain = transforms.Compose(
         [transforms.Resize(14), transforms.CenterCrop((12, 10)), transforms.PILToTensor()]

@@ -21,7 +21,7 @@ KNOWN = [T.Resize(16), T.CenterCrop(12)]
 
 
 class Shifted(ImageFolder):
-    """A subclass may do anything, so it is not lowered."""
+    """A subclass may do anything, so it is not native."""
 
 
 class Invert:

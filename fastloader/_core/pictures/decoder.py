@@ -8,7 +8,7 @@ from typing import Any
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.machine import extension
 from fastloader._core.pictures.bad_samples import ErrorPolicy
-from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
 from fastloader.errors import Error
 from fastloader.transforms._normalization import make_spec
@@ -21,7 +21,7 @@ class Decoder:
 
     def __init__(
         self,
-        lowered: Lowered,
+        images: NativeImages,
         options: DecodeOptions,
         policy: ErrorPolicy,
         before: Decoder | None = None,
@@ -35,17 +35,17 @@ class Decoder:
         native = extension.load()
         assert native is not None
         self.native = native
-        self.lowered = lowered
+        self.images = images
         self.memory = native.BufferPool()
         self.quota = native.DecodeQuota(options.threads)
         self.threads = options.threads  # of the quota, which takes a lock to be asked
         if options.tuner is not None:
             native.lower_decode_priority()
-        transform = lowered.chain.native(native)
+        transform = images.chain.native(native)
         spec = None
         if normalization is not None:
             spec = make_spec(native, (1, 3, *transform.output), True, normalization)
-        self.files = lowered.files.opened(native)
+        self.files = images.files.opened(native)
         self._pixel_limits = pixel_limits()
         large, most = self._pixel_limits
         self.job = native.ImageJob(
@@ -59,17 +59,17 @@ class Decoder:
             large_pixels=large,
         )
 
-    def serves(self, lowered: Lowered, options: DecodeOptions) -> bool:
+    def serves(self, images: NativeImages, options: DecodeOptions) -> bool:
         """Whether this is what those ask for. A forked child makes its own: another thread may have
         held the memory's lock when it was forked."""
         return (
             self._pid == os.getpid()
             and self.options == options
             and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
-            and self.lowered.chain == lowered.chain
-            and self.lowered.attempts == lowered.attempts
-            and self.lowered.container is lowered.container
-            and self.lowered.same_files(lowered)
+            and self.images.chain == images.chain
+            and self.images.attempts == images.attempts
+            and self.images.container is images.container
+            and self.images.same_files(images)
         )
 
     def geometry(self, file: int, seed: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Decoder:
         except Error:
             # Not a JPEG: Pillow knows its size.
             height, width = self.files.open_rgb(file).size[::-1]
-            found = self.lowered.chain.native(self.native).geometry(
+            found = self.images.chain.native(self.native).geometry(
                 height=height, width=width, index=file, seed=seed
             )
         return found

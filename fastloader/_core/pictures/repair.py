@@ -129,7 +129,7 @@ class Repair:
         if not bad:
             return None
         policy = self._source.policy
-        if policy.on_error == "raise" and self._source.lowered.attempts > 1:
+        if policy.on_error == "raise" and self._source.images.attempts > 1:
             for position, error in bad.items():
                 self._try_next(position, error)
             return None
@@ -203,8 +203,8 @@ class Repair:
     def _try_next(self, position: int, error: BaseException) -> None:
         """What timm's ImageDataset does: a file that cannot be read is skipped with a warning, and
         the next one of its dataset takes its place."""
-        lowered, policy = self._source.lowered, self._source.policy
-        for attempt in range(lowered.attempts):
+        images, policy = self._source.images, self._source.policy
+        for attempt in range(images.attempts):
             what = self._named(position)
             if attempt:
                 try:
@@ -221,18 +221,18 @@ class Repair:
                 raise error
             _log.warning("fastloader: skipped %s: %s", what, error)
             files = self._wanted().files
-            files[position] = lowered.next_file(files[position])
-        raise RuntimeError(f"Failed to load {lowered.attempts} consecutive samples") from error
+            files[position] = images.next_file(files[position])
+        raise RuntimeError(f"Failed to load {images.attempts} consecutive samples") from error
 
     def _replace(self, position: int, error: BaseException) -> None:
         """Puts another sample, a function of the seed and the bad one's index, in its place."""
-        lowered = self._source.lowered
+        images = self._source.images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
         draws = _geometry.Draws(seed, key, _geometry.REPLACEMENT)
         for _ in range(10):
-            other = draws.below(len(lowered))
-            file = other if lowered.indices is None else int(lowered.indices[other])
+            other = draws.below(len(images))
+            file = other if images.indices is None else int(images.indices[other])
             self._source.files.prepare([file])
             try:
                 self._put(position, file, seed)

@@ -14,7 +14,7 @@ class Files(Protocol):
 
     def opened(self, native: Any) -> Any:
         """These files with a native ``source`` of their own: what one loader looks up in it is nothing
-        to another that lowered the same files."""
+        to another that recognised the same files."""
         ...
 
     def prepare(self, indices: list[int]) -> None:

@@ -20,8 +20,8 @@ class Submitted:
         self.place = place
         self.keys = keys
         self.files = list(keys)
-        if source.lowered.indices is not None:
-            self.files = source.lowered.indices[keys].tolist()
+        if source.images.indices is not None:
+            self.files = source.images.indices[keys].tolist()
         self.seeds = seeds
         self.pixels: torch.Tensor | None = None  # the batch gives them once
         begun = time.perf_counter()

@@ -22,7 +22,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arrays.indices import as_indices, index_batches
 from fastloader._core.sources.arrays.memory import ArrayMemory
-from fastloader._core.sources.arrays.recognize import Arrays
+from fastloader._core.sources.arrays.recognize import NativeArrays
 
 IN_FLIGHT = 3  # batches being gathered ahead: one being finished, one being begun, one in reserve
 # Below this, the calling thread is done before another one has woken up.
@@ -60,7 +60,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
 
     def __init__(
         self,
-        arrays: Arrays,
+        arrays: NativeArrays,
         loader: Loader,
         order: EpochOrder,
         memory: ArrayMemory,

@@ -64,7 +64,7 @@ class Leaf:
 
 
 @dataclasses.dataclass
-class Arrays:
+class NativeArrays:
     """A dataset in arrays. ``structure`` is a batch with the number of its leaf for each tensor."""
 
     dataset: Any
@@ -116,7 +116,7 @@ def holds_arrays(dataset: Any) -> bool:
     return kind in (TensorDataset, torch.Tensor, np.ndarray, np.memmap)
 
 
-def lower_arrays(loader: Loader) -> Arrays:
+def recognize_arrays(loader: Loader) -> NativeArrays:
     """Raises NotNative with the reason, in words."""
     check_collation(loader)
     if any(
@@ -136,7 +136,7 @@ def lower_arrays(loader: Loader) -> Arrays:
     structure, name = _read(loader.dataset, None, leaves)
     if not leaves:
         raise NotNative("the dataset holds no tensors")
-    return Arrays(loader.dataset, leaves, structure, name)
+    return NativeArrays(loader.dataset, leaves, structure, name)
 
 
 def _stacked(dataset: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads
 from fastloader._core.sources.arrays.memory import ArrayMemory, warn_unpinned
-from fastloader._core.sources.arrays.recognize import Arrays, holds_arrays, lower_arrays
+from fastloader._core.sources.arrays.recognize import NativeArrays, holds_arrays, recognize_arrays
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
@@ -30,7 +30,7 @@ class ArraySource:
             return None
         if (loader.on_error, loader.truncated, loader.decode) != ("raise", "error", "exact"):
             raise NotNative("the dataset is of arrays")
-        return ArrayPlan(self, lower_arrays(loader), loader)
+        return ArrayPlan(self, recognize_arrays(loader), loader)
 
     def forget_seed(self) -> None:
         """The persistent workers that torch would have do not live on."""
@@ -59,7 +59,7 @@ class ArrayPlan:
     fills_slots = False
     exclusive = False
 
-    def __init__(self, source: ArraySource, arrays: Arrays, loader: Loader) -> None:
+    def __init__(self, source: ArraySource, arrays: NativeArrays, loader: Loader) -> None:
         self._source = source
         self._arrays = arrays
         self._loader = loader

@@ -146,7 +146,7 @@ class ImageIterator(LoopIterator):
     def _checked(self, keys: list[int]) -> list[int]:
         if not keys:
             raise IndexError("the sampler gave a batch without an index")  # as default_collate
-        length = len(self._decoder.lowered)
+        length = len(self._decoder.images)
         for key in keys:
             if not -length <= key < length:
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
@@ -235,14 +235,14 @@ class ImageIterator(LoopIterator):
         if first.pixels is None:
             first.pixels = torch.from_dlpack(first.batch.take())
         images = first.pixels
-        labels = torch.from_numpy(self._decoder.lowered.targets[first.files].astype(np.int64))
+        labels = torch.from_numpy(self._decoder.images.targets[first.files].astype(np.int64))
         if kept is not None:
             if not kept:
                 raise LeftOut
             images, labels = images[kept], labels[kept]
         if self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()
-        return self._decoder.lowered.container((images, labels))
+        return self._decoder.images.container((images, labels))
 
     def _settle(self, first: Submitted | Failed) -> None:
         """The batch leaves, or what was raised in its place."""
@@ -260,8 +260,8 @@ class ImageIterator(LoopIterator):
     def replay(self, index: int) -> dict[str, Any]:
         """The box and flips of a sample that was submitted in this epoch."""
         seed = self.seeds.of(index)
-        lowered = self._decoder.lowered
-        file = index if lowered.indices is None else int(lowered.indices[index])
+        images = self._decoder.images
+        file = index if images.indices is None else int(images.indices[index])
         return self._decoder.geometry(file, seed)
 
     def leave(self) -> None:

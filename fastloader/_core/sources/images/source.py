@@ -17,10 +17,10 @@ from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
-from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
 from fastloader._core.sources.images.iterator import ImageIterator
-from fastloader._core.sources.images.recognize import lower
+from fastloader._core.sources.images.recognize import recognize_images
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
@@ -39,14 +39,14 @@ class ImageSource:
     def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
         if extension.load() is None:
             raise NotNative("the native module is not in use")
-        lowered = lower(loader)
-        if wanted is not None and lowered.chain.floating:
+        images = recognize_images(loader)
+        if wanted is not None and images.chain.floating:
             raise NotNative("the transform ends in floats, but mean, std or dtype ask for uint8")
         if wanted is not None and wanted.mean is not None and len(wanted.mean) != 3:
             raise NotNative(
                 f"mean and std are of {len(wanted.mean)} channels, decoded images have 3"
             )
-        return ImagePlan(self, lowered, loader)
+        return ImagePlan(self, images, loader)
 
     def tuner(self, workers: int) -> ThreadTuner | None:
         """What fits the number of threads to the loop, with ``num_workers="auto"``."""
@@ -57,7 +57,7 @@ class ImageSource:
         return None if self._tuner is None else self._tuner[1]
 
     def begin(
-        self, lowered: Lowered, loader: Loader, order: EpochOrder, handoff: Handoff, pin: bool
+        self, images: NativeImages, loader: Loader, order: EpochOrder, handoff: Handoff, pin: bool
     ) -> ImageIterator:
         """One epoch."""
         options = DecodeOptions(
@@ -68,8 +68,8 @@ class ImageSource:
             truncated=loader.truncated,
             tuner=self.tuner(loader.num_workers),
         )
-        if self.decoder is None or not self.decoder.serves(lowered, options):
-            self.decoder = Decoder(lowered, options, self.policy, self.decoder)
+        if self.decoder is None or not self.decoder.serves(images, options):
+            self.decoder = Decoder(images, options, self.policy, self.decoder)
         self._locates = "the pump" if handoff.pumped else LOOP
         # The order of torch's iterators: the sampler first, then the seed, then the first index.
         index_batches = order.index_batches()
@@ -161,26 +161,26 @@ class ImagePlan:
     ahead = True
     exclusive = False
 
-    def __init__(self, source: ImageSource, lowered: Lowered, loader: Loader) -> None:
+    def __init__(self, source: ImageSource, images: NativeImages, loader: Loader) -> None:
         self._source = source
-        self._lowered = lowered
+        self._images = images
         self._loader = loader
-        self.normalization = lowered.chain.normalization if lowered.chain.floating else None
+        self.normalization = images.chain.normalization if images.chain.floating else None
         # As torch: only where there is an accelerator to pin memory for.
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
-        lowered, workers = self._lowered, self._loader.num_workers
+        images, workers = self._images, self._loader.num_workers
         tuner = self._source.tuner(workers)
         decoding = f"{workers or own_threads()} decode threads"
         if tuner is not None:
             decoding = f"{tuner.rule.threads} decode threads (auto)"
-        return f"native images: {lowered.name}, {len(lowered)} samples, {decoding}; {lowered.chain}"
+        return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None
         pin = self.pins and handoff.pin
-        return self._source.begin(self._lowered, self._loader, order, handoff, pin)
+        return self._source.begin(self._images, self._loader, order, handoff, pin)
 
     def follow_loop(self, batches: Iterator[Any]) -> None:
         return None

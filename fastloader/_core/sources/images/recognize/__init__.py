@@ -12,11 +12,11 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 from fastloader._core.order.loader import Loader
-from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources import collation
-from fastloader._core.sources.images.recognize.ours import lower_folder, lower_lmdb
-from fastloader._core.sources.images.recognize.timm import lower_timm
-from fastloader._core.sources.images.recognize.torchvision import lower_torchvision
+from fastloader._core.sources.images.recognize.ours import recognize_folder, recognize_lmdb
+from fastloader._core.sources.images.recognize.timm import recognize_timm
+from fastloader._core.sources.images.recognize.torchvision import recognize_torchvision
 from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
 from fastloader._core.sources.names import is_class
 from fastloader.datasets.image_folder import ImageFolder
@@ -24,26 +24,26 @@ from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import NotNative
 
 
-def lower(loader: Loader) -> Lowered:
+def recognize_images(loader: Loader) -> NativeImages:
     """Raises NotNative with the reason, in words."""
     collation.check_batches(loader)
     container = collation.container(loader.collate_fn)
-    return dataclasses.replace(_lower_dataset(loader.dataset), container=container)
+    return dataclasses.replace(_recognize(loader.dataset), container=container)
 
 
-def _lower_dataset(dataset: Any) -> Lowered:
+def _recognize(dataset: Any) -> NativeImages:
     kind = type(dataset)
     if kind is Subset:
-        return subset(dataset, _lower_dataset(dataset.dataset))
+        return subset(dataset, _recognize(dataset.dataset))
     if kind is ConcatDataset:
-        return concatenated(dataset, [_lower_dataset(each) for each in dataset.datasets])
+        return concatenated(dataset, [_recognize(each) for each in dataset.datasets])
     if kind is ImageFolder:
-        return lower_folder(dataset)
+        return recognize_folder(dataset)
     if kind is LMDBDataset:
-        return lower_lmdb(dataset)
+        return recognize_lmdb(dataset)
     if is_class(kind, "torchvision.datasets.folder", "ImageFolder"):
-        return lower_torchvision(dataset)
+        return recognize_torchvision(dataset)
     for package in ("timm.data", "fastloader.compat.timm"):
         if is_class(kind, f"{package}.dataset", "ImageDataset"):
-            return lower_timm(dataset, f"{package.partition('.')[0]} ImageDataset")
+            return recognize_timm(dataset, f"{package.partition('.')[0]} ImageDataset")
     raise NotNative(f"the dataset is a {kind.__module__}.{kind.__qualname__}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader._core.sources.images.stores.lmdb import PackedFiles
 from fastloader.datasets.image_folder import ImageFolder
@@ -13,7 +13,7 @@ from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import read_chain
 
 
-def lower_folder(dataset: ImageFolder) -> Lowered:
+def recognize_folder(dataset: ImageFolder) -> NativeImages:
     if dataset.target_transform is not None:
         raise NotNative("the dataset has a target_transform")
     if dataset.transform is None:
@@ -23,10 +23,10 @@ def lower_folder(dataset: ImageFolder) -> Lowered:
     targets = np.asarray(dataset.targets)  # which somebody may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(files),):
         raise NotNative("the dataset's targets are not a whole number for each file")
-    return Lowered(files, targets, None, chain, "fastloader ImageFolder")
+    return NativeImages(files, targets, None, chain, "fastloader ImageFolder")
 
 
-def lower_lmdb(dataset: LMDBDataset) -> Lowered:
+def recognize_lmdb(dataset: LMDBDataset) -> NativeImages:
     if dataset.legacy:
         raise NotNative("the dataset is a legacy LMDB file: its samples are pickled")
     if dataset.target_transform is not None:
@@ -34,4 +34,6 @@ def lower_lmdb(dataset: LMDBDataset) -> Lowered:
     if dataset.transform is None:
         raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
-    return Lowered(PackedFiles([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset")
+    return NativeImages(
+        PackedFiles([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset"
+    )

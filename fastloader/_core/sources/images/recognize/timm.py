@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.samples import flat
 from fastloader._core.sources.names import is_class
 from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import read_chain
 
 
-def lower_timm(dataset: Any, called: str) -> Lowered:
+def recognize_timm(dataset: Any, called: str) -> NativeImages:
     """timm's own and that of compat.timm."""
     reader = type(dataset.reader)
     homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
@@ -31,4 +31,4 @@ def lower_timm(dataset: Any, called: str) -> Lowered:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
     files, targets = flat(dataset, dataset.reader.samples)
-    return Lowered(files, targets, None, chain, called, attempts)
+    return NativeImages(files, targets, None, chain, called, attempts)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.samples import flat
 from fastloader._core.sources.names import named
 from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import read_chain
 
 
-def lower_torchvision(dataset: Any) -> Lowered:
+def recognize_torchvision(dataset: Any) -> NativeImages:
     if dataset.target_transform is not None:
         raise NotNative("the dataset has a target_transform")
     loader = dataset.loader
@@ -23,4 +23,4 @@ def lower_torchvision(dataset: Any) -> Lowered:
     # DatasetFolder keeps the transform twice; a user who replaces one of them means __getitem__'s.
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
     files, targets = flat(dataset, dataset.samples)
-    return Lowered(files, targets, None, chain, "torchvision ImageFolder")
+    return NativeImages(files, targets, None, chain, "torchvision ImageFolder")

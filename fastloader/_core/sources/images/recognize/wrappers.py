@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader._core.pictures.lowered import Lowered
+from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import Files
 from fastloader._core.sources.images.recognize.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderFiles
@@ -15,7 +15,7 @@ from fastloader._core.sources.images.stores.lmdb import PackedFiles
 from fastloader.errors import NotNative
 
 
-def subset(dataset: Any, inner: Lowered) -> Lowered:
+def subset(dataset: Any, inner: NativeImages) -> NativeImages:
     picked = _whole_numbers(dataset.indices)
     picked = np.where(picked < 0, picked + len(inner), picked)
     if picked.size and (picked.min() < 0 or picked.max() >= len(inner)):
@@ -41,7 +41,7 @@ def _whole_numbers(indices: Any) -> Any:
     return picked.astype(np.int64, copy=False)
 
 
-def concatenated(dataset: Any, parts: list[Lowered]) -> Lowered:
+def concatenated(dataset: Any, parts: list[NativeImages]) -> NativeImages:
     first = parts[0]
     if any(part.chain != first.chain for part in parts):
         raise NotNative("the datasets of a ConcatDataset have different transforms")
@@ -49,18 +49,18 @@ def concatenated(dataset: Any, parts: list[Lowered]) -> Lowered:
         raise NotNative("the datasets of a ConcatDataset treat bad samples differently")
     kept = last_time.get(dataset)
     if kept is not None and _same_files(kept[0], parts):
-        joined: Lowered = kept[1]
+        joined: NativeImages = kept[1]
         return dataclasses.replace(joined, chain=first.chain, attempts=first.attempts)
     joined = _join(parts)
     last_time[dataset] = (parts, joined)
     return joined
 
 
-def _same_files(some: list[Lowered], others: list[Lowered]) -> bool:
+def _same_files(some: list[NativeImages], others: list[NativeImages]) -> bool:
     return len(some) == len(others) and all(a.same_files(b) for a, b in zip(some, others))
 
 
-def _join(parts: list[Lowered]) -> Lowered:
+def _join(parts: list[NativeImages]) -> NativeImages:
     first = parts[0]
     counts = np.cumsum([0, *(len(part.files) for part in parts)])
     indices = None
@@ -71,7 +71,7 @@ def _join(parts: list[Lowered]) -> Lowered:
                 for part, before in zip(parts, counts)
             ]
         )
-    return Lowered(
+    return NativeImages(
         _joined([part.files for part in parts]),
         np.concatenate([part.targets for part in parts]),
         indices,

@@ -9,8 +9,8 @@ from fastloader.transforms._pillow import open_rgb
 
 
 class FolderFiles:
-    """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever lowers a
-    dataset gives the same arrays again while nothing changes."""
+    """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever
+    recognises a dataset gives the same arrays again while nothing changes."""
 
     packed = False
 

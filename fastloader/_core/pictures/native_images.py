@@ -11,7 +11,7 @@ from fastloader.transforms._chain import Chain
 
 
 @dataclasses.dataclass
-class Lowered:
+class NativeImages:
     """A dataset in flat arrays. ``indices`` maps the dataset's indices to files, None is one to one.
 
     ``attempts``: how many files are tried for one sample, the bad one and those after it; timm's rule.
@@ -37,8 +37,9 @@ class Lowered:
     def __len__(self) -> int:
         return len(self.files) if self.indices is None else len(self.indices)
 
-    def same_files(self, other: Lowered) -> bool:
-        """Whether the arrays are the same objects: `lower` gives them again while nothing changes."""
+    def same_files(self, other: NativeImages) -> bool:
+        """Whether the arrays are the same objects: `recognize_images` gives them again while nothing
+        changes."""
         return (
             self.files.same(other.files)
             and self.targets is other.targets
