@@ -1,6 +1,5 @@
 """Fixtures: the ways to run, and what every test must leave behind: nothing."""
 
-import dataclasses
 import faulthandler
 import functools
 import os
@@ -8,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from ways import TEST_DEVICE, TEST_VARIABLE, WAYS
 
 from support import HANG, MEAN, STD, nothing_left_running, running
 
@@ -20,11 +20,6 @@ for _name in filter(None, os.environ.get("FASTLOADER_TEST_WITHOUT", "").split(",
 
 TEST_HANGS = HANG + 60  # seconds; a program that it waits for is ended first, and says more
 
-# What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
-# which look at batches on the CPU, see them brought back.
-TEST_VARIABLE = "FASTLOADER_TEST_DEVICE"
-TEST_DEVICE = os.environ.get(TEST_VARIABLE, "")
-
 _uncaptured = sys.__stderr__
 _FAILED = pytest.StashKey[bool]()
 
@@ -34,36 +29,6 @@ def pytest_configure():
     _uncaptured = os.fdopen(os.dup(2), "w")
     if TEST_DEVICE.startswith("cuda") and not torch.cuda.is_available():
         pytest.exit(f"no CUDA device: torch finds none ({TEST_VARIABLE}={TEST_DEVICE})", 1)
-
-
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """One way to run on this machine. ``options`` go into every loader, ``env`` into subprocesses."""
-
-    name: str
-    env: dict
-    path: str  # what stats() calls it when images are normalised
-
-    @property
-    def options(self):
-        return {"device": "cpu"}
-
-    @property
-    def target(self):
-        """The device that batches go to on their way."""
-        there = TEST_DEVICE.startswith("cuda") and self.path != "cpu"
-        return torch.device("cuda", 0) if there else torch.device("cpu")
-
-    def __str__(self):
-        return self.name
-
-
-WAYS = {
-    "cpu": Way("cpu", {}, "cpu"),
-    "twin": Way("twin", {"FASTLOADER_BACKEND": "host"}, "engine"),
-    "streams": Way("streams", {"FASTLOADER_BACKEND": "torch"}, "streams"),
-    "pure": Way("pure", {"FASTLOADER_NATIVE": "0"}, "cpu"),
-}
 
 
 def _enter(way, monkeypatch):

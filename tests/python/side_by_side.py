@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import itertools
 import random
 import re
@@ -129,3 +130,18 @@ def same_for_both(fast, scenario):
         raise AssertionError(f"first differences (place, DataLoader, FastLoader): {different[:3]}")
     assert ours == plain
     return plain
+
+
+def rebuilt(loader, **changes):
+    """As Lightning replaces a sampler: what the constructor takes is read off the attributes."""
+    attributes = {name: value for name, value in vars(loader).items() if not name.startswith("_")}
+    attributes["multiprocessing_context"] = loader.multiprocessing_context
+    parameters = dict(inspect.signature(type(loader).__init__).parameters)
+    del parameters["self"]
+    missing = {name for name in parameters if name not in attributes} - {"shuffle"}
+    arguments = {name: attributes[name] for name in parameters if name in attributes}
+    arguments.update(changes)
+    if "batch_sampler" not in changes and loader.batch_sampler is not None:
+        arguments["batch_sampler"] = None
+    assert not missing, f"the constructor takes {missing}, which are no attributes"
+    return type(loader)(**arguments)

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from side_by_side import Numbers, batches, image, same_for_both
+from side_by_side import Numbers, batches, image, rebuilt, same_for_both
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -229,21 +229,6 @@ def test_the_signature_begins_with_torchs():
         assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind)
     for name in list(ours)[len(theirs) :]:
         assert ours[name].kind is inspect.Parameter.KEYWORD_ONLY
-
-
-def rebuilt(loader, **changes):
-    """As Lightning replaces a sampler: what the constructor takes is read off the attributes."""
-    attributes = {name: value for name, value in vars(loader).items() if not name.startswith("_")}
-    attributes["multiprocessing_context"] = loader.multiprocessing_context
-    parameters = dict(inspect.signature(type(loader).__init__).parameters)
-    del parameters["self"]
-    missing = {name for name in parameters if name not in attributes} - {"shuffle"}
-    arguments = {name: attributes[name] for name in parameters if name in attributes}
-    arguments.update(changes)
-    if "batch_sampler" not in changes and loader.batch_sampler is not None:
-        arguments["batch_sampler"] = None
-    assert not missing, f"the constructor takes {missing}, which are no attributes"
-    return type(loader)(**arguments)
 
 
 def test_rebuilding_from_attributes(fast):

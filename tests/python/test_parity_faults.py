@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import WAYS
 from side_by_side import Numbers, batches, same_for_both
+from ways import WAYS
 
 from support import PACKAGE_ROOT, begun_at, children, eventually
 

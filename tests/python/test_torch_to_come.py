@@ -5,9 +5,9 @@ import warnings
 
 import pytest
 import torch
+from newer_torch import NEWER_TORCH
 from pictures import plain_folder
-from test_parity_arguments import rebuilt
-from test_worker_identity import NEWER_TORCH
+from side_by_side import rebuilt
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import fastloader.transforms as T

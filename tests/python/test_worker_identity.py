@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from newer_torch import NEWER_TORCH
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from fastloader import FastLoader
@@ -240,30 +241,6 @@ def test_the_function_is_found_wherever_it_was_imported():
         "True",
         "torch.utils.data._utils.worker get_worker_info Returns",
     ]
-
-
-# As pytorch#161044 has it.
-NEWER_TORCH = """
-import threading
-import torch
-from torch.utils.data._utils import worker
-
-worker._thread_local_worker_info = threading.local()
-
-def get_worker_info():
-    info = getattr(worker._thread_local_worker_info, "worker_info", None)
-    return worker._worker_info if info is None else info
-
-for module in (worker, torch.utils.data, torch.utils.data.dataloader):
-    module.get_worker_info = get_worker_info
-code = get_worker_info.__code__
-from torch.utils.data import DataLoader, Dataset
-from fastloader import FastLoader
-
-class Data(Dataset):
-    def __len__(self): return 4
-    def __getitem__(self, index): return get_worker_info().id
-"""
 
 
 def test_a_torch_that_knows_worker_threads_keeps_its_function():

@@ -1,0 +1,41 @@
+"""The ways to run a loader on this machine, for fixtures and for programs that a test starts."""
+
+import dataclasses
+import os
+
+import torch
+
+# What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
+# which look at batches on the CPU, see them brought back.
+TEST_VARIABLE = "FASTLOADER_TEST_DEVICE"
+TEST_DEVICE = os.environ.get(TEST_VARIABLE, "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One way to run on this machine. ``options`` go into every loader, ``env`` into subprocesses."""
+
+    name: str
+    env: dict
+    path: str  # what stats() calls it when images are normalised
+
+    @property
+    def options(self):
+        return {"device": "cpu"}
+
+    @property
+    def target(self):
+        """The device that batches go to on their way."""
+        there = TEST_DEVICE.startswith("cuda") and self.path != "cpu"
+        return torch.device("cuda", 0) if there else torch.device("cpu")
+
+    def __str__(self):
+        return self.name
+
+
+WAYS = {
+    "cpu": Way("cpu", {}, "cpu"),
+    "twin": Way("twin", {"FASTLOADER_BACKEND": "host"}, "engine"),
+    "streams": Way("streams", {"FASTLOADER_BACKEND": "torch"}, "streams"),
+    "pure": Way("pure", {"FASTLOADER_NATIVE": "0"}, "cpu"),
+}
