@@ -11,7 +11,7 @@ import torch
 
 # Helpers are shared with the Python tests; pyproject.toml says so too when run from the root.
 HERE = Path(__file__).resolve().parent
-for _helpers in (str(HERE.parent / "python"), str(HERE)):
+for _helpers in (str(HERE.parent / "support"), str(HERE)):
     if _helpers not in sys.path:
         sys.path.append(_helpers)
 

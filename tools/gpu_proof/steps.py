@@ -27,9 +27,17 @@ HOST_TESTS = [
 ]
 # Tests of the Python layer that say what is delivered, not where: run once more, to the GPU.
 REUSED = [
-    *["test_structures.py", "test_prefetcher.py", "test_order.py", "test_parity_datasets.py"],
-    *["test_parity_samplers.py", "test_parity_arguments.py", "test_compat_apex.py"],
-    *["test_image_pixels.py", "test_image_order.py", "test_augmentation.py", "test_arrays.py"],
+    "batch/test_augmentation.py",
+    "batch/test_structures.py",
+    "compat/test_compat_apex.py",
+    "delivery/test_prefetcher.py",
+    "order/test_order.py",
+    "parity/test_parity_arguments.py",
+    "parity/test_parity_datasets.py",
+    "parity/test_parity_samplers.py",
+    "sources/arrays/test_arrays.py",
+    "sources/images/test_image_order.py",
+    "sources/images/test_image_pixels.py",
 ]
 
 

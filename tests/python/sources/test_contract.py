@@ -7,8 +7,8 @@ import pickle
 import pytest
 import torch
 from pictures import plain_folder
-from sources.toy import some_toys, with_toys
 from torch.utils.data import DataLoader, Sampler, TensorDataset
+from toy import some_toys, with_toys
 
 from fastloader import FastLoader
 from fastloader._core.machine import extension

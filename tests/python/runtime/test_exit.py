@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support import HANG, PACKAGE_ROOT, children, eventually, run_script
+from support import HANG, PACKAGE_ROOT, SUPPORT, children, eventually, run_script
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
@@ -118,7 +118,7 @@ INTERRUPTED = """
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("whole_group", [False, True], ids=["this process", "terminal"])
 def test_ctrl_c_while_waiting_for_a_worker(way, workers, whole_group):
-    paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE_ROOT), str(SUPPORT), os.environ.get("PYTHONPATH", "")]
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(START) + textwrap.dedent(INTERRUPTED), str(workers)],
         stdout=subprocess.PIPE,

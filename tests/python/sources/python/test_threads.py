@@ -31,6 +31,7 @@ from support import (
     MEAN,
     PACKAGE_ROOT,
     STD,
+    SUPPORT,
     Pictures,
     Stream,
     eventually,
@@ -487,7 +488,7 @@ INTERRUPTED = """
 
 
 def test_ctrl_c_while_waiting_for_a_thread():
-    paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE_ROOT), str(SUPPORT), os.environ.get("PYTHONPATH", "")]
     source = textwrap.dedent(START) + textwrap.dedent(INTERRUPTED)
     process = subprocess.Popen(
         [sys.executable, "-c", source, "100"],

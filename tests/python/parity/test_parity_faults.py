@@ -11,14 +11,13 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from side_by_side import Numbers, batches, same_for_both
 from ways import WAYS
 
-from support import PACKAGE_ROOT, begun_at, children, eventually
+from support import PACKAGE_ROOT, SUPPORT, begun_at, children, eventually
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 HOWS = ("none", "cpu", "twin", "streams")
@@ -51,7 +50,7 @@ START = """
 
 
 def start(how, body, *arguments):
-    paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE_ROOT), str(SUPPORT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     environment.update(WAYS[how].env if how in WAYS else {})
     source = textwrap.dedent(START) + textwrap.dedent(body)

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageFile
 
 import fastloader
-from support import require_hooks, run_script
+from support import SUPPORT, require_hooks, run_script
 
 IMAGE_FOLDER = "torchvision.datasets.folder"
 
@@ -235,7 +235,7 @@ def stand_in(module, name, bases=(), **attributes):
 
 def script(source, *arguments, env=None, **options):
     """`run_script` with the fastloader of this process."""
-    paths = [str(Path(fastloader.__file__).parents[1]), str(Path(__file__).parent)]
+    paths = [str(Path(fastloader.__file__).parents[1]), str(SUPPORT)]
     paths.append(os.environ.get("PYTHONPATH", ""))
     env = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), **(env or {})}
     return run_script(source, *arguments, env=env, **options)

@@ -11,7 +11,7 @@ import pytest
 
 from fastloader._core.machine import extension
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 if not (ROOT / "tools" / "check_wheel.py").is_file():
     pytest.skip("needs the source tree", allow_module_level=True)

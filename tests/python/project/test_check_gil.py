@@ -9,7 +9,7 @@ import pytest
 
 from support import HANG
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "tools" / "check_gil.py"
 
 if not SCRIPT.is_file():

@@ -23,7 +23,7 @@ from exact import normalised, same_bits
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _geometry
-from support import same
+from support import SUPPORT, same
 
 PLAIN = {"color_jitter": None}
 
@@ -331,7 +331,7 @@ def test_timm_is_not_imported(root):
         assert not [name for name in sys.modules if name.partition(".")[0] in ("torchvision", "timm")]
         """,
         root,
-        str(Path(__file__).parent),
+        str(SUPPORT),
     )
 
 

@@ -16,7 +16,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+SUPPORT = Path(__file__).resolve().parent  # where helper modules lie
+PACKAGE_ROOT = SUPPORT.parents[1]
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -195,7 +196,7 @@ HANG = 300
 def run_script(source, *arguments, env=None, timeout=HANG, check=True):
     """Runs Python source in a process of its own. Returns the CompletedProcess, with text."""
     variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
-    paths = [str(PACKAGE_ROOT), str(Path(__file__).parent), variables.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE_ROOT), str(SUPPORT), variables.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     variables.update(env or {})
     done = subprocess.run(

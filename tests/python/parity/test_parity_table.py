@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 
 from support import PACKAGE_ROOT
 
+FILES = {path.name: path for path in (PACKAGE_ROOT / "tests" / "python").rglob("test_*.py")}
 TEXT = (PACKAGE_ROOT / "docs" / "parity.md").read_text()
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
@@ -31,6 +32,6 @@ def test_every_row_names_what_shows_it():
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:[\w/]+)\.py(?:::\w+)?)`", TEXT))))
 def test_what_is_named_exists(name):
     file, _, test = name.partition("::")
-    path = PACKAGE_ROOT / file if "/" in file else PACKAGE_ROOT / "tests" / "python" / file
+    path = PACKAGE_ROOT / file if "/" in file else FILES[file]
     source = path.read_text()
     assert not test or re.search(rf"^def {test}\(", source, re.MULTILINE), f"no {test} in {file}"
