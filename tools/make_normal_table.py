@@ -12,7 +12,7 @@ import statistics
 from pathlib import Path
 
 ENTRIES = 2048
-TABLE = Path(__file__).resolve().parents[1] / "csrc" / "image" / "normal_table.inc"
+TABLE = Path(__file__).resolve().parents[1] / "csrc" / "image" / "normalize" / "normal_table.inc"
 
 
 def entries() -> list[int]:

@@ -87,7 +87,7 @@ def test_the_order_of_samples_stays_torchs(way):
 def test_the_table_and_the_random_bits_are_the_native_ones():
     """csrc/image/normalize/normal_table.inc is what its script writes, and what Python computes."""
     root = Path(__file__).resolve().parents[3]
-    committed = (root / "csrc" / "image" / "normal_table.inc").read_text()
+    committed = (root / "csrc" / "image" / "normalize" / "normal_table.inc").read_text()
     script = runpy.run_path(str(root / "tools" / "make_normal_table.py"))
     assert script["text"]() == committed
     numbers = [int(word) for word in committed.partition("\n")[2].split(",") if word.strip()]
