@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastloader._core.pictures.decoder import Decoder
-from fastloader._core.pictures.submitted import Submitted
+from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms import _geometry
 from fastloader.transforms._pillow import refusal, warn_of_size
@@ -36,7 +36,8 @@ class Repair:
         # Guards everything below. Reentrant: a finalizer may call `stop` in the middle of an allocation.
         self._changed = threading.Condition()
         self._stopped = False
-        self._submitted: Submitted | None = None  # what is worked on; nothing once that was stopped
+        # What is worked on; nothing once that was stopped.
+        self._pending: PendingBatch | None = None
         # Its failures, until a thread has taken them up. Ctrl-C, in the middle of starting a thread, may
         # have two started.
         self._failures: Sequence[tuple[int, str, Any]] | None = None
@@ -47,21 +48,21 @@ class Repair:
         """From any thread: `done` raises StoppedError at once, now or when it is called."""
         with self._changed:
             self._stopped = True
-            submitted, self._submitted = self._submitted, None
+            pending, self._pending = self._pending, None
             self._changed.notify_all()
-        if submitted is not None:
-            submitted.batch.stop()  # what is being decoded in the place of a bad sample
+        if pending is not None:
+            pending.batch.stop()  # what is being decoded in the place of a bad sample
 
     def done(
-        self, submitted: Submitted, failures: Sequence[tuple[int, str, Any]]
+        self, pending: PendingBatch, failures: Sequence[tuple[int, str, Any]]
     ) -> list[int] | None:
         """What the native decoder cannot do, Pillow may; if it cannot either, its exception says why,
         and the policy what to do. Returns the positions to keep, None for all. The same again for the
         same batch, until it is given to `forget`."""
         with self._changed:
-            if self._submitted is not submitted and not self._stopped:
+            if self._pending is not pending and not self._stopped:
                 self._failures, self._outcome = failures, None
-                self._submitted = submitted
+                self._pending = pending
         if self._failures is not None and not self._stopped:
             threading.Thread(target=self._work, name="fastloader-repair", daemon=True).start()
         with self._changed:
@@ -81,16 +82,16 @@ class Repair:
         """The outcome was taken: nothing of the batch is kept, nor of its error, whose traceback leads
         back here."""
         with self._changed:
-            self._submitted = self._failures = self._outcome = None
+            self._pending = self._failures = self._outcome = None
 
     # --- on the threads ---------------------------------------------------------------------------
 
-    def _wanted(self) -> Submitted:
+    def _wanted(self) -> PendingBatch:
         """The batch; to be asked for anew behind everything that may take long, and not to be kept."""
-        submitted = self._submitted
-        if submitted is None:
+        pending = self._pending
+        if pending is None:
             raise StoppedError("the batch is not wanted any more")
-        return submitted
+        return pending
 
     def _work(self) -> None:
         with self._changed:
@@ -105,7 +106,7 @@ class Repair:
         except BaseException as error:
             outcome = None, error
         with self._changed:
-            if self._submitted is not None:
+            if self._pending is not None:
                 self._outcome = outcome
             self._changed.notify_all()
         del outcome
@@ -159,7 +160,7 @@ class Repair:
 
         def work() -> None:
             nonlocal left
-            while self._submitted is not None:
+            while self._pending is not None:
                 try:
                     position = waiting.popleft()
                 except IndexError:
@@ -181,14 +182,14 @@ class Repair:
                 break
         work()
         with self._changed:
-            self._changed.wait_for(lambda: left == 0 or self._submitted is None)
+            self._changed.wait_for(lambda: left == 0 or self._pending is None)
         self._wanted()
         return raised
 
     def _named(self, position: int) -> str:
-        submitted = self._wanted()
-        path = self._source.files.name(submitted.files[position])
-        return f"sample {submitted.keys[position]}, {path}"
+        pending = self._wanted()
+        path = self._source.files.name(pending.files[position])
+        return f"sample {pending.keys[position]}, {path}"
 
     def _redo(self, position: int, other: int | None = None) -> None:
         """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""

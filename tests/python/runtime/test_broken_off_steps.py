@@ -14,7 +14,7 @@ from fastloader._core.batch.augmentation.augmentation import Augmentation, Epoch
 from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.delivery import cpu
 from fastloader._core.delivery.streams import delivery as streams
-from fastloader._core.pictures.submitted import Submitted
+from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader._core.sources.arrays import iterator as array_iterator
 from fastloader._core.sources.arrays import recognize as arrays
 from fastloader._core.sources.images import iterator as image_iterator
@@ -63,7 +63,7 @@ STEPS = [
     ("cpu", of_arrays, arrays.NativeArrays, "collated"),
     ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_begin"),
     ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_finish"),
-    ("cpu", of_files, Submitted, "__init__"),
+    ("cpu", of_files, PendingBatch, "__init__"),
     ("cpu", of_files, image_iterator.ImageIterator, "_finished"),
 ]
 

@@ -22,8 +22,8 @@ from fastloader._core.observation.tuning.depth import DepthRule
 from fastloader._core.observation.tuning.share import memory_budget, own_threads
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
+from fastloader._core.pictures.pending_batch import PendingBatch, PendingError
 from fastloader._core.pictures.repair import Repair
-from fastloader._core.pictures.submitted import Failed, Submitted
 from fastloader.errors import StoppedError
 
 _log = logging.getLogger("fastloader")
@@ -73,7 +73,7 @@ class ImageIterator(LoopIterator):
         self._drawn: collections.deque[Any] = collections.deque()
         self._draws_in_step = drawn_ahead is not None
         self.seeds = seeds
-        self._flight: collections.deque[Submitted | Failed] = collections.deque()
+        self._flight: collections.deque[PendingBatch | PendingError] = collections.deque()
         # The pool is through with the first of them, which next() has begun to finish.
         self._finishing = False
         self._repair = Repair(decoder)
@@ -119,29 +119,29 @@ class ImageIterator(LoopIterator):
             if self._slots is not None and self._slots.over:
                 self.close()  # it may have been ended before there was this batch to stop
 
-    def _begin_batch(self, drawn: Any) -> Submitted | Failed:
+    def _begin_batch(self, drawn: Any) -> PendingBatch | PendingError:
         # A call of its own for each batch: the traceback of an error holds this frame, and whoever
         # keeps the error must not keep the slot of another batch.
-        place = None
+        reservation = None
         try:
             if drawn is StopIteration or isinstance(drawn, Exception):
                 raise drawn
             keys = self._checked([operator.index(key) for key in drawn])
             draws = None if self._slots is None else self._slots.draws
-            place = self._reserve(self._decoder.slot_bytes(len(keys), draws))
-            return self._submit(keys, place)
+            reservation = self._reserve(self._decoder.slot_bytes(len(keys), draws))
+            return self._submit(keys, reservation)
         except (StopIteration, _EpochIsOver):
             raise
         except Exception as error:  # of the sampler: takes its batch's place
-            return Failed(error, self._reserve(0) if place is None else place)
+            return PendingError(error, self._reserve(0) if reservation is None else reservation)
 
     def _reserve(self, size: int) -> Any | None:
         if self._slots is None:
             return None
-        place = self._slots.reserve(size)
-        if place is None:
+        reservation = self._slots.reserve(size)
+        if reservation is None:
             raise _EpochIsOver
-        return place
+        return reservation
 
     def _checked(self, keys: list[int]) -> list[int]:
         if not keys:
@@ -152,13 +152,13 @@ class ImageIterator(LoopIterator):
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
         return [key + length if key < 0 else key for key in keys]
 
-    def _submit(self, keys: list[int], place: Any | None) -> Submitted:
+    def _submit(self, keys: list[int], reservation: Any | None) -> PendingBatch:
         seeds = self.seeds.of_next(len(keys))
-        submitted = Submitted(self._decoder, keys, seeds, place)
+        pending = PendingBatch(self._decoder, keys, seeds, reservation)
         self.seeds.submitted(keys, seeds)
         if self._decoder.files.packed:
-            self._seen.spend("locate", submitted.locate_s)
-        return submitted
+            self._seen.spend("locate", pending.locate_s)
+        return pending
 
     def __next__(self) -> Any:
         self._home.check()
@@ -180,7 +180,7 @@ class ImageIterator(LoopIterator):
     def _count_ready(self) -> None:
         """The loop comes for a batch."""
         flight = list(self._flight)  # which another thread may clear
-        ready = sum(type(each) is Submitted and each.batch.ready() for each in flight)
+        ready = sum(type(each) is PendingBatch and each.batch.ready() for each in flight)
         self._seen.came(ready)
         rule = self._depth_rule
         # At the end of an epoch it runs empty in any case.
@@ -189,7 +189,7 @@ class ImageIterator(LoopIterator):
 
     def _deepen(self, rule: DepthRule) -> None:
         first = next(iter(self._flight), None)
-        samples = len(first.keys) if isinstance(first, Submitted) else 1
+        samples = len(first.keys) if isinstance(first, PendingBatch) else 1
         if rule.deepen(memory_budget() // max(1, samples * self._decoder.job.sample_bytes)):
             self._decoder.memory.keep(rule.depth + 1)
             _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
@@ -202,12 +202,12 @@ class ImageIterator(LoopIterator):
             first = self._flight[0]
         except IndexError:
             raise StopIteration from None
-        if isinstance(first, Submitted) and not first.batch.wait():
+        if isinstance(first, PendingBatch) and not first.batch.wait():
             raise StopIteration
         if not self._finishing:
             if self._draws_in_step and self._index_batches is not None:
                 self._draw(self._index_batches)
-            if isinstance(first, Submitted):
+            if isinstance(first, PendingBatch):
                 self._decoder.policy.seen += len(first.keys)
             self._finishing = True
         if self._slots is None:
@@ -223,9 +223,9 @@ class ImageIterator(LoopIterator):
         self._settle(first)
         return delivered
 
-    def _finished(self, first: Submitted | Failed) -> Any:
+    def _finished(self, first: PendingBatch | PendingError) -> Any:
         """What is to be delivered of a batch that the pool is through with; the same if asked again."""
-        if isinstance(first, Failed):
+        if isinstance(first, PendingError):
             try:
                 raise first.error
             finally:
@@ -244,7 +244,7 @@ class ImageIterator(LoopIterator):
             images, labels = images.pin_memory(), labels.pin_memory()
         return self._decoder.images.container((images, labels))
 
-    def _settle(self, first: Submitted | Failed) -> None:
+    def _settle(self, first: PendingBatch | PendingError) -> None:
         """The batch leaves, or what was raised in its place."""
         self._repair.forget()
         self._finishing = False
@@ -252,7 +252,7 @@ class ImageIterator(LoopIterator):
             self._flight.popleft()
         if self._slots is not None:
             # To be put at once, or not any more: nothing else is to hold the slot.
-            self._slots.present(first.place)
+            self._slots.present(first.reservation)
 
     def __len__(self) -> int:
         return self._length()
@@ -280,13 +280,13 @@ class _EpochIsOver(Exception):
 
 
 def _cancel(
-    flight: collections.deque[Submitted | Failed], repair: Repair, home: HomeProcess
+    flight: collections.deque[PendingBatch | PendingError], repair: Repair, home: HomeProcess
 ) -> None:
     """From any thread, also while another one waits for the first of them."""
     if not home.here:
         return
     repair.stop()
     for each in list(flight):
-        if isinstance(each, Submitted):
+        if isinstance(each, PendingBatch):
             each.batch.stop()
     flight.clear()

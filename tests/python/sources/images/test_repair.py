@@ -16,7 +16,7 @@ import fastloader
 from exact import same_bits
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.pictures.submitted import Submitted
+from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader._core.sources.images.stores.folder import FolderFiles
 from fastloader.datasets import ImageFolder
 from fastloader.errors import StoppedError
@@ -201,13 +201,13 @@ def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatc
                 raised.append(error)
                 raise
 
-    submit = Submitted.__init__
+    submit = PendingBatch.__init__
 
-    def watched(submitted, *args):
-        submit(submitted, *args)
-        submitted.batch = Closing(submitted.batch)
+    def watched(pending, *args):
+        submit(pending, *args)
+        pending.batch = Closing(pending.batch)
 
-    monkeypatch.setattr(Submitted, "__init__", watched)
+    monkeypatch.setattr(PendingBatch, "__init__", watched)
     iterator = iter(loader)
     next(iterator)
     with pytest.raises(fastloader.Error, match="the loader was closed while"):

@@ -11,13 +11,13 @@ import torch
 from fastloader._core.pictures.decoder import Decoder
 
 
-class Submitted:
-    """One batch in the pool, in the slot ``place`` or else in recycled memory."""
+class PendingBatch:
+    """One batch in the pool, in the slot of ``reservation`` or else in recycled memory."""
 
     def __init__(
-        self, source: Decoder, keys: list[int], seeds: list[int], place: Any | None
+        self, source: Decoder, keys: list[int], seeds: list[int], reservation: Any | None
     ) -> None:
-        self.place = place
+        self.reservation = reservation
         self.keys = keys
         self.files = list(keys)
         if source.images.indices is not None:
@@ -32,13 +32,13 @@ class Submitted:
             quota=source.quota,
             indices=self.files,
             seeds=seeds,
-            memory=source.memory if place is None else place,
+            memory=source.memory if reservation is None else reservation,
         )
 
 
 @dataclasses.dataclass
-class Failed:
+class PendingError:
     """What the sampler raised, in its batch's place."""
 
     error: BaseException
-    place: Any | None
+    reservation: Any | None
