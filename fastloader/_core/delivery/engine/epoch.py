@@ -22,7 +22,7 @@ _LAST_PATIENCE = 15.0  # seconds, for a source that hangs in code of its own, no
 
 
 @dataclasses.dataclass
-class Pending:
+class PackedBatch:
     """What was put into the ring and not delivered yet: a batch's structure, or an error."""
 
     template: Any = None
@@ -48,7 +48,7 @@ class RingEpoch:
         self.fill_seq: int = self.next_seq
         # By number. An entry is made before its batch is put into the ring, so that whoever sees the
         # batch finds the entry.
-        self.pending: dict[int, Pending] = {}
+        self.pending: dict[int, PackedBatch] = {}
         self.credits: dict[int, Credit] = {}
         # Guards what the consumer does to the ring and its credits against `end` on another thread,
         # after which the ring may be another epoch's. Reentrant: a finalizer or a signal handler may
@@ -92,7 +92,7 @@ class RingEpoch:
             template, plan, sources = self.engine.packing.pack(batch, self.draws)
             addresses = [source.data_ptr() for source in sources]
             self.engine.last_plan = plan
-            self.pending[seq] = Pending(template, plan, drawn=self._drawn())
+            self.pending[seq] = PackedBatch(template, plan, drawn=self._drawn())
             if reservation is None:
                 put = prefetcher.push(self.number, plan.native, addresses)
             else:
@@ -115,7 +115,7 @@ class RingEpoch:
         self._presented = None
         if prefetcher is None:
             return False
-        self.pending[seq] = Pending(error=error, took=took, drawn=self._drawn())
+        self.pending[seq] = PackedBatch(error=error, took=took, drawn=self._drawn())
         if reservation is None:
             put = prefetcher.put_error(self.number)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastloader._core.batch.tree import put_together
 from fastloader._core.delivery.engine.engine import Credit, Engine
-from fastloader._core.delivery.engine.epoch import Pending, RingEpoch
+from fastloader._core.delivery.engine.epoch import PackedBatch, RingEpoch
 from fastloader._core.delivery.engine.pump import drain_log, live, pump
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.handoff import LoopFollower
@@ -91,23 +91,23 @@ class EngineIterator(DeliveryIterator):
         self._took = False
         if not self._ahead and epoch.fill_seq == seq:
             self._pull()
-        pending, credit = self._arrive(seq)
+        packed, credit = self._arrive(seq)
         try:
-            if self._follower is not None and pending.took:
+            if self._follower is not None and packed.took:
                 self._follower.taken(seq)
             if credit is None:
-                assert pending.error is not None
-                raise pending.error
-            delivered = self._put_together(pending, credit)
+                assert packed.error is not None
+                raise packed.error
+            delivered = self._put_together(packed, credit)
         except Exception:
             # It has taken the batch's place, in which nothing comes any more; or it has come besides.
             self._settle(seq)
-            self._took = pending.took
+            self._took = packed.took
             raise
         finally:
             # Or this frame, which the traceback holds, would hold the error in turn, and both the
             # batch and the workers until the garbage collector comes by.
-            del pending
+            del packed
         if self._ahead:
             # Now, not at the next call: the memory is then writable before this batch's training step
             # has even begun.
@@ -135,7 +135,7 @@ class EngineIterator(DeliveryIterator):
             self._took = True
             raise
 
-    def _arrive(self, seq: int) -> tuple[Pending, Credit | None]:
+    def _arrive(self, seq: int) -> tuple[PackedBatch, Credit | None]:
         """Waits for batch ``seq``, and makes the current stream wait for it. (entry, memory); no memory
         if an error has come in its place."""
         epoch = self._epoch
@@ -154,9 +154,9 @@ class EngineIterator(DeliveryIterator):
                 prefetcher.deliver(devices.consumer_stream(epoch.engine.device))
             elif arrival is arrivals.ERROR:
                 prefetcher.skip()
-            pending = epoch.pending[seq]
+            packed = epoch.pending[seq]
             # Memory may have been offered for what became an error: the next credit makes its own.
-            return pending, None if pending.error is not None else epoch.credits[seq]
+            return packed, None if packed.error is not None else epoch.credits[seq]
 
     def _wait(self) -> Any:
         epoch = self._epoch
@@ -232,7 +232,7 @@ class EngineIterator(DeliveryIterator):
         )
         epoch.stream = credit.stream
 
-    def _put_together(self, pending: Pending, credit: Credit) -> Any:
+    def _put_together(self, packed: PackedBatch, credit: Credit) -> Any:
         epoch = self._epoch
         device = epoch.engine.device
         if devices.consumer_stream(device) != credit.stream:
@@ -249,7 +249,7 @@ class EngineIterator(DeliveryIterator):
             outputs[target] = epoch.draws.augmentation.mixing.target(
                 outputs[target], outputs[weights]
             )
-        return put_together(pending.template, outputs, lambda value: devices.move(value, device))
+        return put_together(packed.template, outputs, lambda value: devices.move(value, device))
 
     def close(self) -> None:
         """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one

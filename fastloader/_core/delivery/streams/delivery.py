@@ -51,14 +51,14 @@ class StreamDelivery:
             records = draws.next(images[augmented])
         return Load(parts, images, records, target)
 
-    def issue(self, load: Load) -> Flight:
+    def issue(self, load: Load) -> InFlight:
         """Queues one batch on the side stream. Outputs are made before, on the consumer's."""
         with devices.ordinary_tensors():  # the batch may be taken when the mode is another
             return self._issue(load.parts, load.images, load.records, load.target)
 
     def _issue(
         self, parts: Parts, images: dict[int, Image], records: Records | None, target: int | None
-    ) -> Flight:
+    ) -> InFlight:
         consumer = self.side.consumer()
         outputs = []
         raw = {}
@@ -104,21 +104,21 @@ class StreamDelivery:
             if late:
                 self.sources.hold(held)
         # `raw` must live until the consumer waits: it belongs to the consumer's stream.
-        return Flight(delivered, consumer, [*outputs, *raw.values()], moved)
+        return InFlight(delivered, consumer, [*outputs, *raw.values()], moved)
 
-    def hand_over(self, flight: Flight) -> Any:
+    def hand_over(self, in_flight: InFlight) -> Any:
         """The consumer's current stream waits for the batch, which is its own from then on."""
         consumer = self.side.consumer()
         self.side.hand_over(consumer)
         # What moved itself was allocated on the side stream; the rest only needs telling when the
         # consumer has moved to another stream since.
-        foreign = [*tensors_in(flight.moved)]
-        if consumer != flight.consumer:
-            foreign += flight.memory
+        foreign = [*tensors_in(in_flight.moved)]
+        if consumer != in_flight.consumer:
+            foreign += in_flight.memory
         for tensor in foreign:
             if tensor.device.type not in ("cpu", "mps"):
                 tensor.record_stream(consumer)
-        return flight.delivered
+        return in_flight.delivered
 
 
 @dataclasses.dataclass
@@ -132,7 +132,7 @@ class Load:
 
 
 @dataclasses.dataclass
-class Flight:
+class InFlight:
     """A batch on its way: ``memory`` was made on stream ``consumer``, ``moved`` on the side stream."""
 
     delivered: Any

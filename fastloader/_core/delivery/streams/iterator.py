@@ -11,7 +11,7 @@ from typing import Any
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.iterator import DeliveryIterator
-from fastloader._core.delivery.streams.delivery import Flight, Load, StreamDelivery
+from fastloader._core.delivery.streams.delivery import InFlight, Load, StreamDelivery
 from fastloader._core.handoff import LoopFollower, NotYet
 from fastloader._core.machine import devices
 from fastloader._core.machine.process import HomeProcess
@@ -21,12 +21,12 @@ _log = logging.getLogger("fastloader")
 
 
 @dataclasses.dataclass
-class Failed:
+class ErrorInFlight:
     """What was raised instead of a batch; ``took``: in its place."""
 
     error: Exception
     took: bool
-    drawn: int  # as in Flight
+    drawn: int  # as in InFlight
 
 
 class StreamIterator(DeliveryIterator):
@@ -47,7 +47,7 @@ class StreamIterator(DeliveryIterator):
         self._ahead = ahead
         self._draws = draws
         self._follower = follow_loop(source) if ahead else None
-        self._flight: list[Flight | Failed] = []
+        self._flight: list[InFlight | ErrorInFlight] = []
         self._given: list[Any] = []  # by the source, until it is the load
         self._load: Load | None = None  # not in flight yet
         self._number = 0  # of the batch that the loop gets next
@@ -65,13 +65,13 @@ class StreamIterator(DeliveryIterator):
         if not self._flight:
             self._advance(required=True)
         flown = self._flight[0]
-        if self._follower is not None and not (isinstance(flown, Failed) and not flown.took):
+        if self._follower is not None and not (isinstance(flown, ErrorInFlight) and not flown.took):
             try:
                 self._follower.taken(self._number)
             except Exception:  # the sampler's: takes the batch's place
                 self._settle(flown)
                 raise
-        if isinstance(flown, Failed):
+        if isinstance(flown, ErrorInFlight):
             self._settle(flown)
             try:
                 raise flown.error
@@ -84,9 +84,9 @@ class StreamIterator(DeliveryIterator):
         self._settle(flown)
         return delivered
 
-    def _settle(self, flown: Flight | Failed) -> None:
+    def _settle(self, flown: InFlight | ErrorInFlight) -> None:
         self._number += 1
-        self._took = not isinstance(flown, Failed) or flown.took
+        self._took = not isinstance(flown, ErrorInFlight) or flown.took
         if self._draws is not None:
             self._draws.delivered = flown.drawn
         del self._flight[0]
@@ -120,9 +120,9 @@ class StreamIterator(DeliveryIterator):
                     raise
             self._given.clear()
             begun = time.perf_counter()
-            flight = self._delivery.issue(self._load)
-            flight.drawn = self._drawn()
-            self._flight.append(flight)
+            in_flight = self._delivery.issue(self._load)
+            in_flight.drawn = self._drawn()
+            self._flight.append(in_flight)
             self._load = None
             now = time.perf_counter()
             self._delivery.statistics.spend("copy", now - begun)
@@ -142,7 +142,7 @@ class StreamIterator(DeliveryIterator):
                 return
             self._load = None
             self._given.clear()
-            self._flight.append(Failed(error, took, self._drawn()))
+            self._flight.append(ErrorInFlight(error, took, self._drawn()))
 
     def _drawn(self) -> int:
         return 0 if self._draws is None else self._draws.batch
@@ -162,6 +162,6 @@ def _abandon(flight: list[Any], delivery: StreamDelivery, home: HomeProcess) -> 
     where it was made, which need not be the one that is current here."""
     if home.here:
         for flown in flight:
-            if isinstance(flown, Flight):
+            if isinstance(flown, InFlight):
                 delivery.side.hand_over(flown.consumer)
     flight.clear()

@@ -32,7 +32,7 @@ _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclasses.dataclass
-class Flight:
+class PendingGather:
     """A batch that was begun. Without ``outputs`` torch's way is left for it."""
 
     batch: Any
@@ -87,7 +87,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
             self._index_batches = order.index_batches(index_batches)
         self.base_seed = self._base_seed = order.take_base_seed(base_seed)
         self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
-        self._flight: collections.deque[Flight | BaseException] = collections.deque()
+        self._flight: collections.deque[PendingGather | BaseException] = collections.deque()
         self._finishing = False  # next() is at the first of them, which is not ahead any more
         self._top_up()
 
@@ -172,7 +172,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         if not self._flight:
             raise StopIteration
         first = self._flight[0]
-        if isinstance(first, Flight) and first.job is not None:
+        if isinstance(first, PendingGather) and first.job is not None:
             first.job.wait()
         # Ctrl-C leaves the batch where it is.
         self._finishing = True
@@ -193,12 +193,12 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         with contextlib.suppress(IndexError):  # closed meanwhile
             self._flight.popleft()
 
-    def _begin(self, batch: Any, threads: int) -> Flight:
+    def _begin(self, batch: Any, threads: int) -> PendingGather:
         """Offers the batch to ``threads``; 0 is for those that help when there is much to do."""
         leaves = self._arrays.leaves
         indices = as_indices(batch)
         if indices is None or not len(indices) or not all(leaf.is_there() for leaf in leaves):
-            return Flight(batch)
+            return PendingGather(batch)
         count = len(indices)
         with devices.ordinary_tensors():  # the batch may be taken when the mode is another
             outputs = [
@@ -207,7 +207,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
             ]
         native = self._native
         if native is None:
-            return Flight(batch, indices, outputs)
+            return PendingGather(batch, indices, outputs)
         if not threads and count * sum(leaf.row_bytes for leaf in leaves) >= HELPED_BYTES:
             threads = self.threads - 1
         arrays = []
@@ -225,30 +225,30 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
                 threads=threads,
             )  # fmt: skip
         except IndexError:
-            return Flight(batch)  # torch says it in its own words
-        return Flight(batch, indices, outputs, job)
+            return PendingGather(batch)  # torch says it in its own words
+        return PendingGather(batch, indices, outputs, job)
 
-    def _finish(self, flight: Flight) -> Any:
+    def _finish(self, pending: PendingGather) -> Any:
         begun = time.perf_counter()
-        if flight.job is not None:
-            flight.job.wait()
-        if flight.outputs is None or not self._select(flight):
-            return self._fetch(flight.batch)
+        if pending.job is not None:
+            pending.job.wait()
+        if pending.outputs is None or not self._select(pending):
+            return self._fetch(pending.batch)
         memory = self._memory
         memory.gathered += 1
         memory.gather_s += (
-            time.perf_counter() - begun if flight.job is None else flight.job.seconds()
+            time.perf_counter() - begun if pending.job is None else pending.job.seconds()
         )
-        return self._arrays.collated(flight.outputs)
+        return self._arrays.collated(pending.outputs)
 
-    def _select(self, flight: Flight) -> bool:
+    def _select(self, pending: PendingGather) -> bool:
         """By torch what the native module has not done; False for an index that an array lacks."""
-        assert flight.outputs is not None
-        for leaf, output in zip(self._arrays.leaves, flight.outputs):
-            if flight.job is not None and leaf.flat:
+        assert pending.outputs is not None
+        for leaf, output in zip(self._arrays.leaves, pending.outputs):
+            if pending.job is not None and leaf.flat:
                 continue
             try:
-                rows = flight.indices if leaf.rows is None else leaf.rows[flight.indices]
+                rows = pending.indices if leaf.rows is None else leaf.rows[pending.indices]
             except IndexError:
                 return False
             size = len(leaf.tensor)
