@@ -140,7 +140,7 @@ def test_memory_is_offered_while_the_end_comes(twin, monkeypatch, data):
     iterators = []
     make_credit = ring_engine.Engine.make_credit
 
-    def make_credit_late(engine, plan):
+    def make_credit_late(engine, layout):
         for each in iterators:
             offered = engine.prefetcher.uncredited(True)
             each._epoch.pump.join()
@@ -148,7 +148,7 @@ def test_memory_is_offered_while_the_end_comes(twin, monkeypatch, data):
             for _ in range(2000):
                 if engine.prefetcher.uncredited(True) != offered:
                     break
-        return make_credit(engine, plan)
+        return make_credit(engine, layout)
 
     monkeypatch.setattr(ring_engine.Engine, "make_credit", make_credit_late)
     loader = make(Stream(10), 1, depth=8, prefetch_factor=8)

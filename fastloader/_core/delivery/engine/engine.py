@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fastloader._core.delivery.engine.packing import Packing, Plan
+from fastloader._core.delivery.engine.packing import PackedLayout, Packing
 from fastloader._core.machine import devices, extension
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
 from fastloader._core.observation.tuning.share import memory_budget
@@ -31,7 +31,7 @@ DEVICE_SHARE = 16
 class Credit:
     """Memory offered for one batch. Kept here until the batch is delivered or cancelled."""
 
-    plan: Plan
+    layout: PackedLayout
     outputs: list[torch.Tensor]
     staging: torch.Tensor | None
     stream: int
@@ -76,17 +76,17 @@ class Engine:
         self.healthy = True  # False after a device failure, which is sticky
         # False once there was no memory for even one batch besides the one that the loop has.
         self.looks_ahead = True
-        self.last_plan: Plan | None = None
+        self.last_layout: PackedLayout | None = None
         self.packing = Packing(native, normalization)
         live.add(self)
 
-    def make_credit(self, plan: Plan) -> Credit:
+    def make_credit(self, layout: PackedLayout) -> Credit:
         """Allocates on the consumer's current stream. Each leaf gets a storage of its own: views of
         one base would share a version counter, and one kept label would keep the whole batch."""
         outputs = []
         staging = None
         with devices.ordinary_tensors():
-            for shape, dtype, strides in plan.outputs:
+            for shape, dtype, strides in layout.outputs:
                 if dtype is None:
                     assert self.normalization is not None
                     outputs.append(self.normalization.output(shape, self.device))
@@ -94,10 +94,10 @@ class Engine:
                     outputs.append(
                         torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
                     )
-            if plan.native.needs_staging:
-                size = plan.native.packed_bytes
+            if layout.native.needs_staging:
+                size = layout.native.packed_bytes
                 staging = torch.empty(size, dtype=torch.uint8, device=self.device)
-        return Credit(plan, outputs, staging, devices.consumer_stream(self.device))
+        return Credit(layout, outputs, staging, devices.consumer_stream(self.device))
 
     def lower(self, ahead: int) -> None:
         """The device has memory for ``ahead`` batches besides the one that the loop has, and no more.
@@ -120,7 +120,7 @@ class Engine:
         if rule is None or prefetcher is None:
             return
         if rule.came(prefetcher.ready_last(), epoch):
-            room = memory_budget() // max(1, credit.plan.native.packed_bytes)
+            room = memory_budget() // max(1, credit.layout.native.packed_bytes)
             free = devices.free_memory(self.device)
             if free is not None:
                 room = min(room, free // DEVICE_SHARE // max(1, credit.nbytes) + rule.depth)

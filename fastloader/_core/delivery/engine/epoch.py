@@ -11,7 +11,7 @@ from typing import Any
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.engine.engine import Credit, Engine
-from fastloader._core.delivery.engine.packing import Plan
+from fastloader._core.delivery.engine.packing import PackedLayout
 from fastloader._core.handoff import LoopFollower
 from fastloader._core.machine import devices
 from fastloader._core.machine.process import HomeProcess
@@ -26,7 +26,7 @@ class PackedBatch:
     """What was put into the ring and not delivered yet: a batch's structure, or an error."""
 
     template: Any = None
-    plan: Plan | None = None
+    layout: PackedLayout | None = None
     error: BaseException | None = None
     took: bool = True  # whether an error is there in a batch's place
     drawn: int = 0  # the number of the draws that come behind its own
@@ -89,14 +89,14 @@ class RingEpoch:
             return False
         drawn = self._drawn()
         try:
-            template, plan, sources = self.engine.packing.pack(batch, self.draws)
+            template, layout, sources = self.engine.packing.pack(batch, self.draws)
             addresses = [source.data_ptr() for source in sources]
-            self.engine.last_plan = plan
-            self.pending[seq] = PackedBatch(template, plan, drawn=self._drawn())
+            self.engine.last_layout = layout
+            self.pending[seq] = PackedBatch(template, layout, drawn=self._drawn())
             if reservation is None:
-                put = prefetcher.push(self.number, plan.native, addresses)
+                put = prefetcher.push(self.number, layout.native, addresses)
             else:
-                put = reservation.commit(plan.native, addresses)
+                put = reservation.commit(layout.native, addresses)
             self.fill_seq = seq + 1
         except BaseException:
             # Ctrl-C may arrive when the batch is in the ring already.

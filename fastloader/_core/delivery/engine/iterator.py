@@ -203,12 +203,12 @@ class EngineIterator(DeliveryIterator):
             for seq, filled in epoch.prefetcher.uncredited(
                 self._ahead and epoch.engine.looks_ahead
             ):
-                plan = epoch.pending[seq].plan if filled else epoch.engine.last_plan
-                if plan is None:
+                layout = epoch.pending[seq].layout if filled else epoch.engine.last_layout
+                if layout is None:
                     continue
                 must = required and seq == first
                 try:
-                    credit = epoch.engine.make_credit(plan)
+                    credit = epoch.engine.make_credit(layout)
                 except RuntimeError as error:
                     if must or not devices.is_out_of_memory(error):
                         raise
@@ -221,11 +221,11 @@ class EngineIterator(DeliveryIterator):
         # First of all: from then on somebody may write there.
         epoch.credits[seq] = credit
         addresses = [output.data_ptr() for output in credit.outputs]
-        if credit.plan.records:
+        if credit.layout.records:
             addresses.append(0)
         epoch.prefetcher.give_credit(
             seq=seq,
-            plan=credit.plan.native,
+            plan=credit.layout.native,
             outputs=addresses,
             staging=0 if credit.staging is None else credit.staging.data_ptr(),
             stream=credit.stream,
@@ -242,10 +242,10 @@ class EngineIterator(DeliveryIterator):
             )
             devices.record_stream(memory, device)
         outputs = credit.outputs
-        if credit.plan.mixed is not None:
+        if credit.layout.mixed is not None:
             outputs = [*outputs]
             assert epoch.draws is not None and epoch.draws.augmentation.mixing is not None
-            target, weights = credit.plan.mixed
+            target, weights = credit.layout.mixed
             outputs[target] = epoch.draws.augmentation.mixing.target(
                 outputs[target], outputs[weights]
             )

@@ -18,7 +18,7 @@ from fastloader.transforms._normalization import Normalization, make_spec
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+class PackedLayout:
     """The structure of a packed batch: the native plan and how to allocate what comes out of it."""
 
     native: Any
@@ -30,17 +30,17 @@ class Plan:
 
 
 class Packing:
-    """The plans by which one engine packs."""
+    """The layouts by which one engine packs."""
 
     def __init__(self, native: Any, normalization: Normalization | None) -> None:
         self.native = native
         self.normalization = normalization
-        self._plans: dict[Any, Plan] = {}
+        self._layouts: dict[Any, PackedLayout] = {}
 
     def pack(
         self, batch: Any, draws: EpochDraws | None = None
-    ) -> tuple[Any, Plan, list[torch.Tensor]]:
-        """(template, plan, tensors whose bytes are to be copied, in the plan's order). A plan is
+    ) -> tuple[Any, PackedLayout, list[torch.Tensor]]:
+        """(template, layout, tensors whose bytes are to be copied, in the layout's order). A layout is
         made once for each structure seen; finding one again twice only costs a new credit."""
         parts = take_apart(batch)
         images = find_images(parts, self.normalization) if self.normalization else {}
@@ -74,22 +74,22 @@ class Packing:
                 (augmentation.max_boxes, augmentation.fill, augmentation.blends_bytes, mixed)
             )
         wanted = tuple(key)
-        plan = self._plans.get(wanted)
-        if plan is None:
-            plan = self._make_plan(tuple(outputs), sources, images, records, mixed)
-            if len(self._plans) >= 256:  # sizes that never repeat
-                self._plans.clear()
-            self._plans[wanted] = plan
-        return parts.template, plan, sources
+        layout = self._layouts.get(wanted)
+        if layout is None:
+            layout = self._make_layout(tuple(outputs), sources, images, records, mixed)
+            if len(self._layouts) >= 256:  # sizes that never repeat
+                self._layouts.clear()
+            self._layouts[wanted] = layout
+        return parts.template, layout, sources
 
-    def _make_plan(
+    def _make_layout(
         self,
         outputs: Any,
         sources: list[torch.Tensor],
         images: Any,
         records: Records | None,
         mixed: tuple[int, int] | None,
-    ) -> Plan:
+    ) -> PackedLayout:
         leaves = []
         for index, source in enumerate(sources):
             spec = None
@@ -104,4 +104,4 @@ class Packing:
                         self.native, images[index], self.normalization, records
                     )
             leaves.append((source.numel() * source.element_size(), spec))
-        return Plan(self.native.BatchPlan(leaves), outputs, mixed, records is not None)
+        return PackedLayout(self.native.BatchPlan(leaves), outputs, mixed, records is not None)
