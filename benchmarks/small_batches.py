@@ -15,7 +15,7 @@ from measure import interleaved, ratio
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fastloader import DevicePrefetcher, FastLoader
-from fastloader._core.batch.tree import take_apart
+from fastloader._core.batch.tree import flatten
 
 BATCH_SIZE = 2
 STEP = 0.0002  # seconds
@@ -144,8 +144,8 @@ def measured(repeats: int, samples: int = 4000) -> dict[str, Any]:
             "microseconds": {who: 1e6 * timing.median / batches for who, timing in timings.items()},
         }
     texts = [str(number) for number in range(256)]
-    runs = timeit.repeat(lambda: take_apart(texts), number=200, repeat=repeats)
-    results["take_apart of 256 strings"] = {"microseconds": 1e6 * sorted(runs)[repeats // 2] / 200}
+    runs = timeit.repeat(lambda: flatten(texts), number=200, repeat=repeats)
+    results["flatten of 256 strings"] = {"microseconds": 1e6 * sorted(runs)[repeats // 2] / 200}
     return results
 
 

@@ -42,7 +42,7 @@ def _enter(way, monkeypatch):
 
 
 def _deliver_to(device, monkeypatch):
-    from fastloader._core.batch.tree import put_together, take_apart
+    from fastloader._core.batch.tree import flatten, unflatten
     from fastloader._core.delivery.engine.iterator import EngineIterator
     from fastloader._core.delivery.streams.iterator import StreamIterator
     from fastloader._core.machine import devices
@@ -63,8 +63,8 @@ def _deliver_to(device, monkeypatch):
     for kind in (EngineIterator, StreamIterator):
 
         def bring_back(iterator, advance=kind.__next__):
-            parts = take_apart(advance(iterator))
-            return put_together(parts.template, parts.leaves, on_cpu)
+            tree = flatten(advance(iterator))
+            return unflatten(tree.template, tree.leaves, on_cpu)
 
         monkeypatch.setattr(kind, "__next__", bring_back)
 

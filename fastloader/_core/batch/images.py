@@ -6,7 +6,7 @@ import dataclasses
 
 import torch
 
-from fastloader._core.batch.tree import Parts
+from fastloader._core.batch.tree import BatchTree
 from fastloader.transforms._normalization import Normalization
 
 
@@ -19,18 +19,18 @@ class Image:
     pixels: torch.Tensor  # uint8, contiguous in the order that `nhwc` says
 
 
-def find_images(parts: Parts, normalization: Normalization) -> dict[int, Image]:
+def find_images(tree: BatchTree, normalization: Normalization) -> dict[int, Image]:
     """The image leaves by leaf number. Raises TypeError or ValueError when there is none: silence
     would deliver raw bytes to a model that expects normalised floats."""
     images = {}
-    for index, (leaf, key) in enumerate(zip(parts.leaves, parts.keys, strict=True)):
+    for index, (leaf, key) in enumerate(zip(tree.leaves, tree.keys, strict=True)):
         if normalization.image_key is not None and key != normalization.image_key:
             continue
         image = as_image(leaf, normalization)
         if image is not None:
             images[index] = image
     if not images:
-        raise _no_image(parts, normalization)
+        raise _no_image(tree, normalization)
     return images
 
 
@@ -52,10 +52,10 @@ def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
     return Image((n, c, h, w), False, nchw.contiguous())
 
 
-def _no_image(parts: Parts, normalization: Normalization) -> Exception:
+def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
     described = [
         f"[{key!r}] {str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
-        for leaf, key in zip(parts.leaves, parts.keys, strict=True)
+        for leaf, key in zip(tree.leaves, tree.keys, strict=True)
     ]
     channels = (
         "1 to 4 channels" if normalization.mean is None else f"{len(normalization.mean)} channels"
@@ -66,13 +66,13 @@ def _no_image(parts: Parts, normalization: Normalization) -> Exception:
         f"mean, std or dtype asks for normalised images, but the batch has no image{where}: "
         f"an image leaf is {wanted}; this batch holds {', '.join(described) or 'no tensor at all'}. "
     )
-    if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in parts.leaves):
+    if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in tree.leaves):
         return TypeError(
             text
             + "Let the dataset return uint8 (drop ToTensor and Normalize from its transform), or "
             "drop mean, std and dtype here."
         )
-    if any(leaf.dtype is torch.uint8 and leaf.dim() == 4 for leaf in parts.leaves):
+    if any(leaf.dtype is torch.uint8 and leaf.dim() == 4 for leaf in tree.leaves):
         return ValueError(text + "Give mean and std one value per channel of the images.")
     return TypeError(
         text + "Collate images into one uint8 batch, or drop mean, std and dtype here."

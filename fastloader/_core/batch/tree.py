@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.containers import Key, Movable, Placeholder, moves_itself, rebuild
+from fastloader._core.batch.containers import Key, LeafSlot, Movable, moves_itself, rebuild
 
 
 @dataclasses.dataclass
-class Parts:
-    """A batch taken apart: ``template`` is the batch with Placeholders and Movables in it."""
+class BatchTree:
+    """A batch taken apart: ``template`` is the batch with LeafSlots and Movables in it."""
 
     template: Any
     leaves: list[torch.Tensor]
@@ -22,10 +22,10 @@ class Parts:
 
 
 # The first ones, made once: a batch rarely has more leaves.
-_PLACEHOLDERS = tuple(Placeholder(index) for index in range(64))
+_LEAF_SLOTS = tuple(LeafSlot(index) for index in range(64))
 
 
-def take_apart(batch: Any) -> Parts:
+def flatten(batch: Any) -> BatchTree:
     leaves: list[torch.Tensor] = []
     keys: list[Key] = []
 
@@ -34,20 +34,20 @@ def take_apart(batch: Any) -> Parts:
             number = len(leaves)
             leaves.append(value)
             keys.append(key)
-            return _PLACEHOLDERS[number] if number < len(_PLACEHOLDERS) else Placeholder(number)
+            return _LEAF_SLOTS[number] if number < len(_LEAF_SLOTS) else LeafSlot(number)
         if moves_itself(value):
             return Movable(value)
         return value
 
-    return Parts(rebuild(batch, leave, None), leaves, keys)
+    return BatchTree(rebuild(batch, leave, None), leaves, keys)
 
 
-def put_together(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]) -> Any:
+def unflatten(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]) -> Any:
     """The batch again, with ``outputs`` for its leaves and ``move(value)`` for what moves itself."""
 
     def fill(value: Any, _key: Key) -> Any:
         kind = type(value)
-        if kind is Placeholder:
+        if kind is LeafSlot:
             return outputs[value.index]
         if kind is Movable:
             return move(value.value)

@@ -17,7 +17,7 @@ from fastloader._core.batch.augmentation.augmentation import (
 from fastloader._core.batch.augmentation.in_torch import apply
 from fastloader._core.batch.containers import Key, rebuild
 from fastloader._core.batch.images import Image, as_image, find_images
-from fastloader._core.batch.tree import is_leaf, put_together, take_apart
+from fastloader._core.batch.tree import flatten, is_leaf, unflatten
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.delivery.path import DeliveryPath
 from fastloader._core.delivery.spec import DeliverySpec
@@ -78,19 +78,19 @@ class CpuPath(DeliveryPath):
 
         delivered = rebuild(batch, visit)
         if not found:
-            find_images(take_apart(batch), self._wanted)  # says what there is instead
+            find_images(flatten(batch), self._wanted)  # says what there is instead
         return delivered
 
     def _deliver_augmented(self, batch: Any, draws: EpochDraws) -> Any:
-        parts = take_apart(batch)
-        outputs = list(parts.leaves)
-        images = find_images(parts, self._wanted)
-        index, target = draws.augmentation.leaves(parts, images)
+        tree = flatten(batch)
+        outputs = list(tree.leaves)
+        images = find_images(tree, self._wanted)
+        index, target = draws.augmentation.leaves(tree, images)
         records = draws.next(images[index])
         outputs[index] = self._augmented(images[index], records)
         if target is not None:
-            outputs[target] = records.mixed_target(parts.leaves[target])
-        return put_together(parts.template, outputs, lambda value: value)
+            outputs[target] = records.mixed_target(tree.leaves[target])
+        return unflatten(tree.template, outputs, lambda value: value)
 
     def _augmented(self, image: Image, records: Records) -> torch.Tensor:
         if self._pool is None:

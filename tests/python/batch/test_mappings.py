@@ -13,7 +13,7 @@ from fastloader import DevicePrefetcher, FastLoader
 from fastloader._core.batch.augmentation.augmentation import Augmentation
 from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.batch.containers import Movable
-from fastloader._core.batch.tree import take_apart
+from fastloader._core.batch.tree import flatten
 from fastloader._core.machine import devices
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
@@ -109,7 +109,7 @@ def test_one_with_a_tensor_beside_its_items_moves_itself(way):
         ((out, _),) = list(delivery)
     assert out is graph
     assert graph.went_to == (None if way.path == "cpu" else way.target)
-    assert type(take_apart(graph).template) is Movable
+    assert type(flatten(graph).template) is Movable
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -189,7 +189,7 @@ class Prefetcher:
         (Prefetcher, "deliver"),
         (Prefetcher, "give_credit"),
         (Prefetcher, "wait_arrival"),
-        (EngineIterator, "_put_together"),
+        (EngineIterator, "_unflatten"),
         (EngineIterator, "_top_up"),
         (RingEpoch, "put_batch"),
     ],
@@ -292,7 +292,7 @@ def test_without_memory_for_a_second_batch_nothing_is_tried_ahead(device_way, mo
     memory = OutOfMemory(monkeypatch, device_way)
     held = []  # the batch that the loop has, from the moment that it is the loop's
     kind, name = {
-        "twin": (EngineIterator, "_put_together"),
+        "twin": (EngineIterator, "_unflatten"),
         "streams": (streams.StreamDelivery, "hand_over"),
     }[device_way.name]
     hand_over = getattr(kind, name)

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fastloader import FastLoader
-from fastloader._core.batch.tree import put_together, take_apart
+from fastloader._core.batch.tree import flatten, unflatten
 from support import MEAN, STD
 
 
@@ -65,9 +65,9 @@ def test_normalising_on_the_cpu_costs_few_calls_more(enter_way):
 @pytest.mark.parametrize("count", [1, 256])
 def test_strings_are_passed_over(count):
     texts = [str(number) for number in range(count)]
-    parts = take_apart(texts)
-    assert calls(lambda: take_apart(texts)) < 16
-    assert calls(lambda: put_together(parts.template, parts.leaves, lambda value: value)) < 16
+    tree = flatten(texts)
+    assert calls(lambda: flatten(texts)) < 16
+    assert calls(lambda: unflatten(tree.template, tree.leaves, lambda value: value)) < 16
 
 
 def refuse(_environment, name):

@@ -19,7 +19,7 @@ import torch
 from fastloader._core.batch.augmentation.erasing import RandomErasing, draw_boxes
 from fastloader._core.batch.augmentation.mixing import Mixing, draw_mixing
 from fastloader._core.batch.images import Image
-from fastloader._core.batch.tree import Parts
+from fastloader._core.batch.tree import BatchTree
 from fastloader.transforms._normalization import Normalization, make_spec
 
 Key = int | str
@@ -116,7 +116,7 @@ class Augmentation:
         half = self.mixing is not None and self.mixing.mode == "half"
         return in_batch // 2 if half else in_batch
 
-    def leaves(self, parts: Parts, images: dict[int, Image]) -> tuple[int, int | None]:
+    def leaves(self, tree: BatchTree, images: dict[int, Image]) -> tuple[int, int | None]:
         """(the image leaf, the target leaf if there is mixing). Raises ValueError where a batch has
         none of them or several."""
         if len(images) != 1:
@@ -127,14 +127,14 @@ class Augmentation:
         (image,) = images
         if self.mixing is None:
             return image, None
-        found = [i for i, key in enumerate(parts.keys) if key == self.target_key and i != image]
+        found = [i for i, key in enumerate(tree.keys) if key == self.target_key and i != image]
         if len(found) != 1:
             raise ValueError(
                 f"mixing needs the targets as one tensor under {self.target_key!r} of the batch; the "
-                f"tensors of this batch are under {parts.keys}"
+                f"tensors of this batch are under {tree.keys}"
             )
         (target,) = found
-        leaf = parts.leaves[target]
+        leaf = tree.leaves[target]
         batch = images[image].shape[0]
         if leaf.dim() < 1 or len(leaf) != batch:
             raise ValueError(

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastloader._core.batch.tree import put_together
+from fastloader._core.batch.tree import unflatten
 from fastloader._core.delivery.engine.engine import Credit, Engine
 from fastloader._core.delivery.engine.epoch import PackedBatch, RingEpoch
 from fastloader._core.delivery.engine.pump import drain_log, live, pump
@@ -98,7 +98,7 @@ class EngineIterator(DeliveryIterator):
             if credit is None:
                 assert packed.error is not None
                 raise packed.error
-            delivered = self._put_together(packed, credit)
+            delivered = self._unflatten(packed, credit)
         except Exception:
             # It has taken the batch's place, in which nothing comes any more; or it has come besides.
             self._settle(seq)
@@ -232,7 +232,7 @@ class EngineIterator(DeliveryIterator):
         )
         epoch.stream = credit.stream
 
-    def _put_together(self, packed: PackedBatch, credit: Credit) -> Any:
+    def _unflatten(self, packed: PackedBatch, credit: Credit) -> Any:
         epoch = self._epoch
         device = epoch.engine.device
         if devices.consumer_stream(device) != credit.stream:
@@ -249,7 +249,7 @@ class EngineIterator(DeliveryIterator):
             outputs[target] = epoch.draws.augmentation.mixing.target(
                 outputs[target], outputs[weights]
             )
-        return put_together(packed.template, outputs, lambda value: devices.move(value, device))
+        return unflatten(packed.template, outputs, lambda value: devices.move(value, device))
 
     def close(self) -> None:
         """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one

@@ -13,7 +13,7 @@ from fastloader._core.batch.augmentation.augmentation import (
     make_augment_spec,
 )
 from fastloader._core.batch.images import find_images
-from fastloader._core.batch.tree import is_dense, take_apart
+from fastloader._core.batch.tree import flatten, is_dense
 from fastloader.transforms._normalization import Normalization, make_spec
 
 
@@ -42,19 +42,19 @@ class Packing:
     ) -> tuple[Any, PackedLayout, list[torch.Tensor]]:
         """(template, layout, tensors whose bytes are to be copied, in the layout's order). A layout is
         made once for each structure seen; finding one again twice only costs a new credit."""
-        parts = take_apart(batch)
-        images = find_images(parts, self.normalization) if self.normalization else {}
+        tree = flatten(batch)
+        images = find_images(tree, self.normalization) if self.normalization else {}
         records, mixed = None, None
         if draws is not None:
-            image_leaf, target = draws.augmentation.leaves(parts, images)
+            image_leaf, target = draws.augmentation.leaves(tree, images)
             records = draws.next(images[image_leaf])
             if target is not None:
-                mixed = (target, len(parts.leaves))
-                parts.leaves.append(torch.from_numpy(records.weights))
+                mixed = (target, len(tree.leaves))
+                tree.leaves.append(torch.from_numpy(records.weights))
         key: list[Any] = []
         sources: list[torch.Tensor] = []
         outputs: list[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]]] = []
-        for index, leaf in enumerate(parts.leaves):
+        for index, leaf in enumerate(tree.leaves):
             image = images.get(index)
             if image is not None:
                 sources.append(image.pixels)
@@ -80,7 +80,7 @@ class Packing:
             if len(self._layouts) >= 256:  # sizes that never repeat
                 self._layouts.clear()
             self._layouts[wanted] = layout
-        return parts.template, layout, sources
+        return tree.template, layout, sources
 
     def _make_layout(
         self,

@@ -18,7 +18,7 @@ import torch
 from fastloader._core.batch.augmentation.augmentation import EpochDraws, Records
 from fastloader._core.batch.augmentation.in_torch import apply
 from fastloader._core.batch.images import Image, find_images
-from fastloader._core.batch.tree import Parts, put_together, take_apart, tensors_in
+from fastloader._core.batch.tree import BatchTree, flatten, tensors_in, unflatten
 from fastloader._core.delivery.streams.held_sources import HeldSources
 from fastloader._core.machine import devices
 from fastloader._core.observation.statistics import Statistics
@@ -43,26 +43,26 @@ class StreamDelivery:
         self.looks_ahead = True
 
     def load(self, batch: Any, draws: EpochDraws | None) -> Load:
-        parts = take_apart(batch)
-        images = find_images(parts, self.normalization) if self.normalization else {}
+        tree = flatten(batch)
+        images = find_images(tree, self.normalization) if self.normalization else {}
         records, target = None, None
         if draws is not None:
-            augmented, target = draws.augmentation.leaves(parts, images)
+            augmented, target = draws.augmentation.leaves(tree, images)
             records = draws.next(images[augmented])
-        return Load(parts, images, records, target)
+        return Load(tree, images, records, target)
 
     def issue(self, load: Load) -> InFlight:
         """Queues one batch on the side stream. Outputs are made before, on the consumer's."""
         with devices.ordinary_tensors():  # the batch may be taken when the mode is another
-            return self._issue(load.parts, load.images, load.records, load.target)
+            return self._issue(load.tree, load.images, load.records, load.target)
 
     def _issue(
-        self, parts: Parts, images: dict[int, Image], records: Records | None, target: int | None
+        self, tree: BatchTree, images: dict[int, Image], records: Records | None, target: int | None
     ) -> InFlight:
         consumer = self.side.consumer()
         outputs = []
         raw = {}
-        for index, leaf in enumerate(parts.leaves):
+        for index, leaf in enumerate(tree.leaves):
             image = images.get(index)
             if image is None or self.normalization is None:
                 # preserve_format: a channels_last leaf stays one, as with .to().
@@ -72,7 +72,7 @@ class StreamDelivery:
                 shape = image.shape if records is None else (len(records), *image.shape[1:])
                 outputs.append(self.normalization.output(shape, self.device))
         moved: list[Any] = []
-        held = [*parts.leaves, *(image.pixels for image in images.values())]
+        held = [*tree.leaves, *(image.pixels for image in images.values())]
         late = self.side.can_tell
 
         def move(value: Any) -> Any:
@@ -82,7 +82,7 @@ class StreamDelivery:
 
         try:
             with self.side.begin():
-                for index, leaf in enumerate(parts.leaves):
+                for index, leaf in enumerate(tree.leaves):
                     if index in raw and self.normalization is not None:
                         raw[index].copy_(images[index].pixels, non_blocking=late)
                         if records is None:
@@ -95,7 +95,7 @@ class StreamDelivery:
                 if records is not None and target is not None:
                     shown[target] = records.mixed_target(outputs[target])
                     moved.append(shown[target])  # of the side stream's memory, too
-                delivered = put_together(parts.template, shown, move)
+                delivered = unflatten(tree.template, shown, move)
         except BaseException:
             # The consumer's memory goes back with some of the work on it still queued.
             self.side.hand_over(consumer)
@@ -125,7 +125,7 @@ class StreamDelivery:
 class Load:
     """A batch that is to be queued, and what was drawn for it."""
 
-    parts: Parts
+    tree: BatchTree
     images: dict[int, Image]
     records: Records | None
     target: int | None
