@@ -12,25 +12,25 @@ SHARED = "in shared memory already"
 VIEW = "views of a large storage that share memory"
 
 
-class Spent(NamedTuple):
+class WorkerTime(NamedTuple):
     """Seconds that a batch has cost its worker."""
 
     fetch: float  # all of it
     collate: float  # stacking tensors, of that
 
 
-class Parcel(NamedTuple):
+class SlotParcel(NamedTuple):
     """What crosses the queue in place of a batch."""
 
     slot: int | None  # None: nothing lies in a slot
     content: bytes | tuple[int, int]  # the pickle, or (offset, bytes) in the slot
-    ordinary: str  # why something in it took torch's way; "" if nothing did
-    spent: Spent
+    why_pickled: str  # why something in it took torch's way; "" if nothing did
+    spent: WorkerTime
 
 
-class Ordinary(NamedTuple):
+class PickledBatch(NamedTuple):
     """A batch that takes torch's way as a whole."""
 
     batch: Any
     reason: str
-    spent: Spent
+    spent: WorkerTime

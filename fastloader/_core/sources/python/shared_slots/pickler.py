@@ -17,9 +17,10 @@ from fastloader._core.sources.python.shared_slots.parcel import TOO_LARGE, VIEW
 SHORT = 16 << 10
 
 
-class Placing:
-    """What becomes of one batch's tensors. Not the pickler itself: that would hold itself through its
-    table, and every object it has seen, until the garbage collector comes by."""
+class SlotPickler:
+    """Pickles one batch, and decides what becomes of its tensors. It is no `ForkingPickler` itself: that
+    would hold itself through its table, and every object it has seen, until the garbage collector
+    comes by."""
 
     def __init__(self, slots: Any, slot: int, why_shared: str) -> None:
         self._slots = slots
@@ -30,7 +31,7 @@ class Placing:
 
     def _begin(self) -> None:
         self._placed: dict[int, int] = {}  # address of a storage: its offset in the slot
-        self.ordinary = ""
+        self.why_pickled = ""
         self._rows: dict[int, list[tuple[int, int]]] = {}  # by storage: (address, size) of its rows
         self._left: set[int] = set()
 
@@ -103,14 +104,14 @@ class Placing:
         offset = self._placed.get(address)
         if offset is None:
             if storage.is_shared():
-                self.ordinary = self._why_shared
+                self.why_pickled = self._why_shared
                 return reduce_storage(storage)
             if address in self._left:
-                self.ordinary = VIEW
+                self.why_pickled = VIEW
                 return reduce_storage(storage)
             offset = self._slots.place(self._slot, address, size)
             if offset is None:
-                self.ordinary = TOO_LARGE
+                self.why_pickled = TOO_LARGE
                 return reduce_storage(storage)
             self._placed[address] = offset
         return rebuild_storage, (offset, size)

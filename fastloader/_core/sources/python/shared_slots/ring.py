@@ -11,7 +11,7 @@ import torch
 
 from fastloader._core.machine import limits
 from fastloader._core.sources.python.shared_slots import sender as slot_sender
-from fastloader._core.sources.python.shared_slots.parcel import Ordinary, Parcel, Spent
+from fastloader._core.sources.python.shared_slots.parcel import PickledBatch, SlotParcel, WorkerTime
 from fastloader._core.sources.python.shared_slots.pickler import arriving
 from fastloader._core.sources.python.shared_slots.sender import Sender
 
@@ -29,7 +29,7 @@ class RingCounts:
         self.fetch_s = 0.0
         self.collate_s = 0.0
         self.fetched = 0
-        self.ordinary: collections.Counter[str] = collections.Counter()
+        self.why_pickled: collections.Counter[str] = collections.Counter()
 
 
 class Ring:
@@ -80,16 +80,16 @@ class Ring:
 
     def open(self, data: Any) -> Any:
         """The batch that ``data`` from a worker stands for."""
-        if type(data) is Ordinary:
-            self.counts.ordinary[data.reason] += 1
+        if type(data) is PickledBatch:
+            self.counts.why_pickled[data.reason] += 1
             self._count(data.spent)
             return data.batch
-        if type(data) is not Parcel:
+        if type(data) is not SlotParcel:
             return data
-        slot, content, ordinary, spent = data
+        slot, content, why_pickled, spent = data
         self._count(spent)
-        if ordinary:
-            self.counts.ordinary[ordinary] += 1
+        if why_pickled:
+            self.counts.why_pickled[why_pickled] += 1
         if slot is None:
             assert isinstance(content, bytes)
             return pickle.loads(content)
@@ -103,7 +103,7 @@ class Ring:
         finally:
             arriving.batch = before
 
-    def _count(self, spent: Spent) -> None:
+    def _count(self, spent: WorkerTime) -> None:
         self.counts.fetch_s += spent.fetch
         self.counts.collate_s += spent.collate
         self.counts.fetched += 1

@@ -102,8 +102,8 @@ class WorkerRings:
     def stats(self) -> dict[str, Any]:
         counted: dict[str, Any] = {
             "slots_used": self.counts.used,
-            "fallbacks": sum(self.counts.ordinary.values()),
-            "why": dict(self.counts.ordinary),
+            "fallbacks": sum(self.counts.why_pickled.values()),
+            "why": dict(self.counts.why_pickled),
             "why_no_ring": self._why_not,
             "slots": 0,
             "slots_held": 0,

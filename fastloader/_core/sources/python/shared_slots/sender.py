@@ -28,11 +28,11 @@ from fastloader._core.sources.python.shared_slots.parcel import (
     NO_SLOT,
     SHARED,
     TOO_LARGE,
-    Ordinary,
-    Parcel,
-    Spent,
+    PickledBatch,
+    SlotParcel,
+    WorkerTime,
 )
-from fastloader._core.sources.python.shared_slots.pickler import SHORT, Placing
+from fastloader._core.sources.python.shared_slots.pickler import SHORT, SlotPickler
 from fastloader.errors import Error
 
 
@@ -82,12 +82,12 @@ class Sender:
     def wrap(self, data: Any) -> Any:
         """What to put into torch's queue for what the worker has made."""
         slot, self._current = self._current, None
-        spent = Spent(time.perf_counter() - self._begun, self._collating)
+        spent = WorkerTime(time.perf_counter() - self._begun, self._collating)
         if slot is not None:
             return Outgoing(self, slot, data, TOO_LARGE if self._full else SHARED, spent)
         if isinstance(data, ExceptionWrapper | _IterableDatasetStopIteration):
             return data
-        return Ordinary(data, HELD if self._pocket else NO_SLOT, spent)
+        return PickledBatch(data, HELD if self._pocket else NO_SLOT, spent)
 
     def collate(self, batch: Any, collate_fn_map: Any) -> Any:
         """The stacked tensors: in the slot, if torch.stack leaves them there."""
@@ -131,26 +131,28 @@ class Sender:
         """Nothing of it was sent: it serves for a later batch."""
         self._pocket.append(slot)
 
-    def pack(self, slot: int, data: Any, why_shared: str, spent: Spent) -> Parcel:
-        placing = Placing(self.slots, slot, why_shared)
-        content = placing.dump(data)
+    def pack(self, slot: int, data: Any, why_shared: str, spent: WorkerTime) -> SlotParcel:
+        pickler = SlotPickler(self.slots, slot, why_shared)
+        content = pickler.dump(data)
         if len(content) > SHORT:
             offset = self.slots.place_bytes(slot, content)
             if offset is not None:
                 self.slots.finish(slot)
-                return Parcel(slot, (offset, len(content)), placing.ordinary, spent)
-        if not placing.placed:
+                return SlotParcel(slot, (offset, len(content)), pickler.why_pickled, spent)
+        if not pickler.placed:
             self.keep(slot)
-            return Parcel(None, content, placing.ordinary, spent)
+            return SlotParcel(None, content, pickler.why_pickled, spent)
         self.slots.finish(slot)
-        return Parcel(slot, content, placing.ordinary, spent)
+        return SlotParcel(slot, content, pickler.why_pickled, spent)
 
 
 class Outgoing:
-    """A batch on its way to the queue's thread, which makes a Parcel of it, as it would have made
+    """A batch on its way to the queue's thread, which makes a SlotParcel of it, as it would have made
     torch's shared memory files of it: while the worker is at the next batch."""
 
-    def __init__(self, sender: Sender, slot: int, data: Any, why_shared: str, spent: Spent) -> None:
+    def __init__(
+        self, sender: Sender, slot: int, data: Any, why_shared: str, spent: WorkerTime
+    ) -> None:
         self.sender = sender
         self.slot = slot
         self.data = data
@@ -160,7 +162,7 @@ class Outgoing:
     def __reduce__(self) -> Any:
         try:
             packed = self.sender.pack(self.slot, self.data, self.why_shared, self.spent)
-            return Parcel, tuple(packed)
+            return SlotParcel, tuple(packed)
         except Exception:
             # torch's queue would print this and leave the consumer waiting for ever.
             info = get_worker_info()
@@ -169,7 +171,7 @@ class Outgoing:
             )
             content = bytes(ForkingPickler.dumps(wrapper))
             self.sender.keep(self.slot)
-            return Parcel, (None, content, "", self.spent)
+            return SlotParcel, (None, content, "", self.spent)
 
 
 _sender: Sender | None = None
