@@ -177,6 +177,6 @@ class CpuIterator(DeliveryIterator):
         if self._draws is not None:
             self._draws.delivered = self._draws.batch
         now = time.perf_counter()
-        self._path.statistics.spend("normalise", now - begun)
+        self._path.statistics.add_time("normalise", now - begun)
         trace.add("normalise", begun, now)
         return delivered

@@ -46,7 +46,7 @@ class Statistics:
     def waiting(self, iterator: Waiter) -> Waiting:
         return Waiting(self, iterator)
 
-    def spend(self, stage: str, seconds: float) -> None:
+    def add_time(self, stage: str, seconds: float) -> None:
         """``stage`` has taken the calling thread so long, for one batch."""
         key = stage, threading.get_ident()
         before, count = self.spent.get(key, (0.0, 0))
@@ -57,7 +57,7 @@ class Statistics:
         each = [spent for (name, _), spent in list(self.spent.items()) if name == stage]
         return sum(seconds for seconds, _ in each), sum(count for _, count in each)
 
-    def came(self, ready: int) -> None:
+    def note_ready(self, ready: int) -> None:
         """The consumer wants a batch, and ``ready`` of them are."""
         self.asked += 1
         self.found += ready
@@ -138,6 +138,6 @@ class Waiting:
         if self._progress is not None:
             if kind is None or (issubclass(kind, Exception) and not ended):
                 if kind is None or self._iterator._took:
-                    self._progress.handed()
+                    self._progress.delivered()
             elif kind is StopIteration:
                 self._progress.end()

@@ -85,7 +85,7 @@ class Indices(Iterator[Any]):
                     yield keys
             progress.exhausted = True
         except Exception:
-            progress.failed()
+            progress.sampler_raised()
             progress.exhausted = True
             raise
 
@@ -98,7 +98,7 @@ class Indices(Iterator[Any]):
             progress.exhausted = True
             raise
         except Exception:
-            progress.failed()
+            progress.sampler_raised()
             raise
         samples, first, last = ends(keys)
         if progress.first is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Progress:
     """One pass over the sampler: what was drawn from it and how much of that the user has received.
 
-    The outermost iterator of a path calls, in its ``__next__``, `check` first, then `handed` when it
+    The outermost iterator of a path calls, in its ``__next__``, `check` first, then `delivered` when it
     returns a batch or raises in a batch's place, and `end` when it raises StopIteration. Index batches
     may be drawn on another thread; a deque is all that the two share.
     """
@@ -87,7 +87,7 @@ class Progress:
         """The state that it goes on from, if nothing was drawn since."""
         return self.saved if self.randomness is None else None
 
-    def failed(self) -> None:
+    def sampler_raised(self) -> None:
         """The sampler raised: that takes a batch's place."""
         self.drawn.append((0, self.last))
         if self.sampler_states:
@@ -99,7 +99,7 @@ class Progress:
         if self.stale:
             raise Error(self.stale)
 
-    def handed(self) -> None:
+    def delivered(self) -> None:
         self.batches += 1
         self.samples += self._forget_oldest()
         if self.draws is not None:

@@ -27,9 +27,9 @@ class _Counted(BackgroundGenerator[Any]):
             self.progress.end()
             raise
         except Exception:
-            self.progress.handed()
+            self.progress.delivered()
             raise
-        self.progress.handed()
+        self.progress.delivered()
         return batch
 
 

@@ -250,7 +250,7 @@ def test_paths_that_draw_in_their_own_way():
     loader, indices = make(as_tensors)
     for _ in range(2):
         last = next(indices)
-        loader._runtime.position.current.handed()
+        loader._runtime.position.current.delivered()
     state = loader.state_dict()
     assert (state["batches"], state["samples"], state["last"]) == (2, 6, int(last[-1]))
     fresh = FastLoader(Pictures(COUNT), 3, shuffle=True)

@@ -123,30 +123,31 @@ def test_a_pause_between_the_two_marks_changes_nothing():
 
 def test_depth_grows_when_full_and_empty_take_turns():
     rule = DepthRule(3)
-    assert not any(rule.came(ready) for ready in (0, 1, 3, 0))  # one swing is a pause for something
-    assert [rule.came(ready) for ready in (2, 3, 1, 0)] == [False, False, False, True]
+    # One swing is a pause for something.
+    assert not any(rule.note_ready(ready) for ready in (0, 1, 3, 0))
+    assert [rule.note_ready(ready) for ready in (2, 3, 1, 0)] == [False, False, False, True]
     assert rule.deepen(room=100)
     assert rule.depth == 6 and "none was" in rule.why
-    assert not any(rule.came(ready) for ready in (3, 0, 5, 0, 6, 0))  # six are full now
-    assert [rule.came(ready) for ready in (6, 0)] == [False, True]
+    assert not any(rule.note_ready(ready) for ready in (3, 0, 5, 0, 6, 0))  # six are full now
+    assert [rule.note_ready(ready) for ready in (6, 0)] == [False, True]
     assert rule.deepen(room=100) and rule.depth == 12
 
 
 @pytest.mark.parametrize("ready", [[0] * 50, [3] * 50, [1, 2] * 25, [3, 2, 1] * 20])
 def test_depth_stays_where_more_would_not_help(ready):
     rule = DepthRule(3)
-    assert not any(rule.came(each) for each in ready)
+    assert not any(rule.note_ready(each) for each in ready)
 
 
 def test_depth_does_not_take_the_beginning_of_an_epoch_for_a_swing():
     rule = DepthRule(3)
     for _ in range(10):
         rule.begin()
-        assert not any(rule.came(ready) for ready in (0, 3, 3))
+        assert not any(rule.note_ready(ready) for ready in (0, 3, 3))
 
 
 def swing(rule):
-    return [rule.came(ready) for ready in (99, 0) * DepthRule.SWINGS][-1]
+    return [rule.note_ready(ready) for ready in (99, 0) * DepthRule.SWINGS][-1]
 
 
 def test_depth_keeps_to_its_budget():
@@ -209,7 +210,7 @@ def test_order_and_pixels_do_not_depend_on_the_choice(root, impatient, monkeypat
     monkeypatch.setattr(
         ThreadRule, "observe", lambda rule, seen: setattr(rule, "threads", next(numbers))
     )
-    monkeypatch.setattr(DepthRule, "came", lambda rule, ready, store: rule.depth < 16)
+    monkeypatch.setattr(DepthRule, "note_ready", lambda rule, ready, store: rule.depth < 16)
     assert_equal(run(num_workers="auto", depth="auto"), plain)
 
 

@@ -105,6 +105,6 @@ def test_the_depth_of_two_speeds_in_turn_changes_three_times_at_most(period):
     rule, deepened = DepthRule(3), []
     for step in range(2000):
         ready = rule.depth if step // period % 2 else 0
-        if rule.came(ready) and rule.deepen(room=100):
+        if rule.note_ready(ready) and rule.deepen(room=100):
             deepened.append(rule.depth)
     assert deepened == [6, 12, 16][: len(deepened)]

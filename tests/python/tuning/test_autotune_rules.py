@@ -108,16 +108,16 @@ def test_what_was_enough_comes_back_also_above_the_processors():
 def test_swings_far_apart_are_pauses_of_the_loop():
     rule = DepthRule(3)
     for _ in range(5):
-        rule.came(3)
-        assert not rule.came(0)
-        assert not any(rule.came(1) for _ in range(3 * DepthRule.APART))
+        rule.note_ready(3)
+        assert not rule.note_ready(0)
+        assert not any(rule.note_ready(1) for _ in range(3 * DepthRule.APART))
 
 
 def test_two_stores_are_two_stores():
     rule, full, empty = DepthRule(3), Numbers(), Numbers()
     for _ in range(20):
-        assert not rule.came(3, full)
-        assert not rule.came(0, empty)
+        assert not rule.note_ready(3, full)
+        assert not rule.note_ready(0, empty)
 
 
 # --- what it is told ------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_what_a_sampler_draws_does_not_depend_on_the_depth(root, monkeypatch, wo
         return [(targets.tolist(), float(torch.rand(()))) for _, targets in loader]
 
     usual = labels()
-    monkeypatch.setattr(DepthRule, "came", lambda rule, ready, store: rule.depth < 16)
+    monkeypatch.setattr(DepthRule, "note_ready", lambda rule, ready, store: rule.depth < 16)
     assert labels() == usual
 
 

@@ -119,7 +119,7 @@ class Engine:
         rule, prefetcher = self.rule, self.prefetcher
         if rule is None or prefetcher is None:
             return
-        if rule.came(prefetcher.ready_last(), epoch):
+        if rule.note_ready(prefetcher.ready_last(), epoch):
             room = memory_budget() // max(1, credit.layout.native.packed_bytes)
             free = devices.free_memory(self.device)
             if free is not None:

@@ -125,7 +125,7 @@ class StreamIterator(DeliveryIterator):
             self._flight.append(in_flight)
             self._load = None
             now = time.perf_counter()
-            self._delivery.statistics.spend("copy", now - begun)
+            self._delivery.statistics.add_time("copy", now - begun)
             trace.add("issue", begun, now)
         except NotYet:
             return

@@ -33,7 +33,7 @@ class DepthRule:
         """An epoch begins, with nothing ready."""
         self._full.clear()
 
-    def came(self, ready: int, store: object = None) -> bool:
+    def note_ready(self, ready: int, store: object = None) -> bool:
         """The consumer came to ``store`` (one of several with zip(loader, loader)), and so many batches
         were ready. True: ask for more by `deepen`. Not to be asked where nothing more is to come."""
         of = self if store is None else store

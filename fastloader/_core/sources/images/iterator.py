@@ -157,7 +157,7 @@ class ImageIterator(LoopIterator):
         pending = PendingBatch(self._decoder, keys, seeds, reservation)
         self.seeds.submitted(keys, seeds)
         if self._decoder.files.packed:
-            self._seen.spend("locate", pending.locate_s)
+            self._seen.add_time("locate", pending.locate_s)
         return pending
 
     def __next__(self) -> Any:
@@ -181,10 +181,10 @@ class ImageIterator(LoopIterator):
         """The loop comes for a batch."""
         flight = list(self._flight)  # which another thread may clear
         ready = sum(type(each) is PendingBatch and each.batch.ready() for each in flight)
-        self._seen.came(ready)
+        self._seen.note_ready(ready)
         rule = self._depth_rule
         # At the end of an epoch it runs empty in any case.
-        if rule is not None and self._index_batches is not None and rule.came(ready, self):
+        if rule is not None and self._index_batches is not None and rule.note_ready(ready, self):
             self._deepen(rule)
 
     def _deepen(self, rule: DepthRule) -> None:

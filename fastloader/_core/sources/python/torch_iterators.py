@@ -113,13 +113,13 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
                 raise
             statistics.errors += 1
             if self._took:
-                progress.handed()
+                progress.delivered()
             raise
         finally:
             now = time.perf_counter()
             statistics.end_wait(now, progress, now - start, first, ended)
             trace.add("wait", start, now)
-        progress.handed()
+        progress.delivered()
         statistics.batches += 1
         return batch
 
@@ -185,7 +185,7 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
         data = super()._next_data()
         self._position.read_here = True
         now = time.perf_counter()
-        self._statistics.spend("fetch", now - begun)
+        self._statistics.add_time("fetch", now - begun)
         trace.add("fetch", begun, now)
         return data
 
@@ -287,4 +287,4 @@ def count_ready(iterator: Any) -> None:
     except NotImplementedError:  # macOS
         return
     ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
-    iterator._statistics.came(ready)
+    iterator._statistics.note_ready(ready)

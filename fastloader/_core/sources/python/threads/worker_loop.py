@@ -77,6 +77,6 @@ def work(
                 else:
                     data = ExceptionWrapper(where=where)
         if data_queue.statistics is not None:
-            data_queue.statistics.spend("fetch", time.perf_counter() - begun)
+            data_queue.statistics.add_time("fetch", time.perf_counter() - begun)
         data_queue.put((number, data))
         del data, task, index  # nothing of a batch is kept while waiting for the next
