@@ -29,8 +29,8 @@ class ThreadTuner:
         self._pid = os.getpid()
         # Guards all but the rule's `threads` and `why`: with zip(loader, loader) there are two callers.
         self._lock = threading.Lock()
-        self._seen = _Figures()  # when it last looked, or the epoch had got under way
-        self._gathered = _Figures()  # between looks, in epochs before this one
+        self._seen = LoopSample()  # when it last looked, or the epoch had got under way
+        self._gathered = LoopSample()  # between looks, in epochs before this one
         self._under_way = False
 
     def filling(self, share: int, counted: Statistics, source: Any) -> None:
@@ -49,7 +49,7 @@ class ThreadTuner:
         """The epoch is. What decode threads do until the next one is not of this loop: validation's."""
         with self._lock:
             if self._under_way:
-                self._gathered += _Figures.of(counted, source) - self._seen
+                self._gathered += LoopSample.of(counted, source) - self._seen
                 self._under_way = False
 
     def taken(self, counted: Statistics, source: Any) -> None:
@@ -70,16 +70,16 @@ class ThreadTuner:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            now = _Figures.of(counted, source)
+            now = LoopSample.of(counted, source)
             if self._under_way:
                 self._look(self._gathered + (now - self._seen), source)
-                self._gathered = _Figures()
+                self._gathered = LoopSample()
             # What was decoded while the epoch got under way was for no time of the loop.
             self._seen, self._under_way = now, True
         finally:
             self._lock.release()
 
-    def _look(self, seen: _Figures, source: Any) -> None:
+    def _look(self, seen: LoopSample, source: Any) -> None:
         if seen.seconds <= 0:
             return
         threads = self.rule.threads
@@ -101,7 +101,7 @@ class ThreadTuner:
 
 
 @dataclasses.dataclass
-class _Figures:
+class LoopSample:
     """What was counted until now, or in a while."""
 
     seconds: float = 0.0
@@ -112,7 +112,7 @@ class _Figures:
     cpu: float = 0.0
 
     @classmethod
-    def of(cls, counted: Statistics, source: Any) -> _Figures:
+    def of(cls, counted: Statistics, source: Any) -> LoopSample:
         times = source.times()
         waited = counted.wait_s - counted.edge_wait_s
         return cls(
@@ -124,11 +124,11 @@ class _Figures:
             source.native.decode_cpu_seconds(),
         )
 
-    def __add__(self, other: _Figures) -> _Figures:
-        return _Figures(*(a + b for a, b in zip(self._all(), other._all())))
+    def __add__(self, other: LoopSample) -> LoopSample:
+        return LoopSample(*(a + b for a, b in zip(self._all(), other._all())))
 
-    def __sub__(self, other: _Figures) -> _Figures:
-        return _Figures(*(a - b for a, b in zip(self._all(), other._all())))
+    def __sub__(self, other: LoopSample) -> LoopSample:
+        return LoopSample(*(a - b for a, b in zip(self._all(), other._all())))
 
     def _all(self) -> tuple[Any, ...]:
         return self.seconds, self.waited, self.steps, self.pictures, self.busy, self.cpu
