@@ -18,7 +18,7 @@ from fastloader._core.machine import default_device
 from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import Position
-from fastloader._core.order.states.generators import mixed
+from fastloader._core.order.states.generators import splitmix64
 
 # Those that visit no index twice. The distributed ones repeat a few at the end, which get the same crop.
 _ONCE = (SequentialSampler, SubsetRandomSampler, DistributedSampler, ShardSampler)
@@ -54,7 +54,7 @@ class EpochOrder:
         if loader.persistent_workers and position.last_seed is not None:
             # torch draws one in the first epoch only, and so must we, or the order of the later ones
             # would be another. Theirs follow from it.
-            seed = mixed(position.last_seed, 1)
+            seed = splitmix64(position.last_seed, 1)
         else:
             seed = default_device.drawn_seed(loader.generator)
         shard = position.samplers.shard
@@ -64,7 +64,7 @@ class EpochOrder:
         if shard is None:
             return seed
         assert position.run_seed is not None
-        return mixed(position.run_seed, position.epoch)
+        return splitmix64(position.run_seed, position.epoch)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
         """What is erased and mixed in the epoch. To be asked for before the source begins, which may

@@ -19,7 +19,7 @@ from fastloader._core.order.distributed import shards
 from fastloader._core.order.progress import Progress
 from fastloader._core.order.samplers import Samplers
 from fastloader._core.order.states import generators as generator_states
-from fastloader._core.order.states.generators import Randomness
+from fastloader._core.order.states.generators import GeneratorStates
 from fastloader.errors import Error
 
 
@@ -48,7 +48,7 @@ class Indices(Iterator[Any]):
         if progress.saved is None:
             before = generator_states.states_of(generators)
             self._inner = self._open()
-            progress.randomness = Randomness(
+            progress.randomness = GeneratorStates(
                 generator_states.changed(before, generator_states.states_of(generators))
             )
 
@@ -178,7 +178,7 @@ class Indices(Iterator[Any]):
         self._inner = self._open()
         return self._draw()
 
-    def _begin_again(self, saved: dict[str, Any], randomness: Randomness) -> Any:
+    def _begin_again(self, saved: dict[str, Any], randomness: GeneratorStates) -> Any:
         """The state was saved before the first index was drawn: that is still to come, and from the
         state that the user's generator is in then."""
         samplers = self._samplers
@@ -195,7 +195,7 @@ class Indices(Iterator[Any]):
         with self._on_users_generator():
             return self._draw_first()
 
-    def _restarted(self, saved: dict[str, Any], randomness: Randomness) -> Iterator[Any]:
+    def _restarted(self, saved: dict[str, Any], randomness: GeneratorStates) -> Iterator[Any]:
         """What the sampler that is skipped on gives: batches, or single indices if a BatchSampler is
         to group them."""
         samplers = self._samplers

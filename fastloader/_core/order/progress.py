@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fastloader._core.order.states.generators import Randomness
+from fastloader._core.order.states.generators import GeneratorStates
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Progress:
         self.sampler_state: Any = saved["sampler_state"] if saved else None
         self.first_sampler_state: Any = None  # before anything was drawn
         self.order_epoch: int | None = None  # of a DistributedSampler, which the user sets
-        self.randomness: Randomness | None = None
+        self.randomness: GeneratorStates | None = None
         # (samples, last key) of index batches drawn and not yet received, and states of the sampler
         self.drawn: collections.deque[tuple[int, Any]] = collections.deque()
         self.sampler_states: collections.deque[Any] = collections.deque()

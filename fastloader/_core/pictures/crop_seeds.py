@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 
-from fastloader._core.order.states.generators import mixed
+from fastloader._core.order.states.generators import splitmix64
 
 
 class CropSeeds:
@@ -24,7 +24,7 @@ class CropSeeds:
         """Of so many samples, the next ones: one for each, or one for all."""
         if self._repeats:
             start = self._position
-            return [mixed(self.base_seed, start + i) for i in range(count)]
+            return [splitmix64(self.base_seed, start + i) for i in range(count)]
         return [self.base_seed]
 
     def submitted(self, keys: Sequence[int], seeds: Sequence[int]) -> None:

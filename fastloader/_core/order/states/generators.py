@@ -50,7 +50,7 @@ def global_generator_kept() -> Iterator[None]:
 
 
 @dataclasses.dataclass
-class Randomness:
+class GeneratorStates:
     """States before the sampler's ``__iter__`` and before its first index, in the order of
     `distinct`. None stands for a generator that was not drawn from. The state of the global one,
     5 kB, is left out where torch's RandomSampler drew nothing from it but its ``seed``."""
@@ -79,9 +79,9 @@ class Randomness:
         }
 
 
-def from_json(saved: dict[str, Any]) -> Randomness:
+def from_json(saved: dict[str, Any]) -> GeneratorStates:
     at_next = saved["at_next"]
-    return Randomness(
+    return GeneratorStates(
         decoded(saved["at_iter"]), None if at_next is None else decoded(at_next), saved["seed"]
     )
 
@@ -156,8 +156,8 @@ def _decode(text: str | None) -> torch.Tensor | None:
     return torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text))), dtype=torch.uint8)
 
 
-def mixed(seed: int, position: int) -> int:
-    """splitmix64: another seed for each position."""
+def splitmix64(seed: int, position: int) -> int:
+    """Another seed for each position."""
     mask = (1 << 64) - 1
     z = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
