@@ -39,7 +39,7 @@ from measure import interleaved, make_photographs, ratio, write
 from torch.utils.data import ConcatDataset, Dataset
 
 from fastloader import FastLoader
-from fastloader._core.sources.images.stores.folder import FolderFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose
 
@@ -101,7 +101,7 @@ SITUATIONS: dict[str, tuple[str, bool, bool]] = {
 def make_loader(name: str, dataset: Any, **options: Any) -> FastLoader[Any]:
     """``options``: num_workers and depth."""
     _, slow, twin = SITUATIONS[name]
-    opened = FolderFiles.opened
+    opened = FolderStore.opened
 
     def throttled(self: Any, native: Any) -> Any:
         files = opened(self, native)
@@ -114,7 +114,7 @@ def make_loader(name: str, dataset: Any, **options: Any) -> FastLoader[Any]:
 
     # Both are looked up when a loader is made, or its first epoch.
     os.environ["FASTLOADER_BACKEND"] = "host" if twin else ""
-    FolderFiles.opened = throttled if slow else opened  # type: ignore[method-assign]
+    FolderStore.opened = throttled if slow else opened  # type: ignore[method-assign]
     try:
         loader: FastLoader[Any] = FastLoader(
             dataset, BATCH, shuffle=True, device="cpu", mean=MEAN, std=STD, **options
@@ -123,7 +123,7 @@ def make_loader(name: str, dataset: Any, **options: Any) -> FastLoader[Any]:
         return loader
     finally:
         os.environ.pop("FASTLOADER_BACKEND")
-        FolderFiles.opened = opened  # type: ignore[method-assign]
+        FolderStore.opened = opened  # type: ignore[method-assign]
 
 
 def run(loader: Any, step: Callable[[int], None], batches: int | None = None) -> float:

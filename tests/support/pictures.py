@@ -242,7 +242,7 @@ def script(source, *arguments, env=None, **options):
 
 
 def throttle(monkeypatch, files, seconds):
-    """Lets each read from ``files``, `FolderFiles` or `PackedFiles`, take that long: a slow disk. Skips
+    """Lets each read from ``files``, `FolderStore` or `LmdbStore`, take that long: a slow disk. Skips
     where the native module has no such disk."""
     require_hooks()
     opened = files.opened

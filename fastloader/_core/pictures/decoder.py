@@ -45,11 +45,11 @@ class Decoder:
         spec = None
         if normalization is not None:
             spec = make_spec(native, (1, 3, *transform.output), True, normalization)
-        self.files = images.files.opened(native)
+        self.store = images.store.opened(native)
         self._pixel_limits = pixel_limits()
         large, most = self._pixel_limits
         self.job = native.ImageJob(
-            source=self.files.source,
+            source=self.store.source,
             transform=transform,
             planar=options.planar,
             normalize=spec,
@@ -78,7 +78,7 @@ class Decoder:
             found: dict[str, Any] = self.job.geometry(file, seed)
         except Error:
             # Not a JPEG: Pillow knows its size.
-            height, width = self.files.open_rgb(file).size[::-1]
+            height, width = self.store.open_rgb(file).size[::-1]
             found = self.images.chain.native(self.native).geometry(
                 height=height, width=width, index=file, seed=seed
             )

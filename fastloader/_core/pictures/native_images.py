@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 from typing import Any
 
-from fastloader._core.pictures.store import Files
+from fastloader._core.pictures.store import ImageStore
 from fastloader.transforms._chain import Chain
 
 
@@ -19,7 +19,7 @@ class NativeImages:
     ``container``: of images and labels in a batch, list or tuple.
     """
 
-    files: Files
+    store: ImageStore
     targets: Any  # one a file
     indices: Any | None
     chain: Chain
@@ -31,17 +31,17 @@ class NativeImages:
     def next_file(self, file: int) -> int:
         """The one after ``file`` in its dataset; after the last, the first."""
         part = bisect.bisect_right(self.starts, file)
-        end = self.starts[part] if part < len(self.starts) else len(self.files)
+        end = self.starts[part] if part < len(self.starts) else len(self.store)
         return file + 1 if file + 1 < end else self.starts[part - 1]
 
     def __len__(self) -> int:
-        return len(self.files) if self.indices is None else len(self.indices)
+        return len(self.store) if self.indices is None else len(self.indices)
 
     def same_files(self, other: NativeImages) -> bool:
         """Whether the arrays are the same objects: `recognize_images` gives them again while nothing
         changes."""
         return (
-            self.files.same(other.files)
+            self.store.same(other.store)
             and self.targets is other.targets
             and self.indices is other.indices
         )

@@ -25,7 +25,7 @@ class PendingBatch:
         self.seeds = seeds
         self.pixels: torch.Tensor | None = None  # the batch gives them once
         begun = time.perf_counter()
-        source.files.prepare(self.files)
+        source.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
         self.batch = source.native.DecodeBatch(
             job=source.job,

@@ -188,13 +188,13 @@ class Repair:
 
     def _named(self, position: int) -> str:
         pending = self._wanted()
-        path = self._source.files.name(pending.files[position])
+        path = self._source.store.name(pending.files[position])
         return f"sample {pending.keys[position]}, {path}"
 
     def _redo(self, position: int, other: int | None = None) -> None:
         """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""
         file = self._wanted().files[position] if other is None else other
-        picture = self._source.files.open_rgb(file)
+        picture = self._source.store.open_rgb(file)
         pixels = np.ascontiguousarray(np.asarray(picture))
         height, width, _ = pixels.shape
         self._wanted().batch.transform_pixels(
@@ -234,7 +234,7 @@ class Repair:
         for _ in range(10):
             other = draws.below(len(images))
             file = other if images.indices is None else int(images.indices[other])
-            self._source.files.prepare([file])
+            self._source.store.prepare([file])
             try:
                 self._put(position, file, seed)
             except StoppedError:

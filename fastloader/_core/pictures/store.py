@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 
-class Files(Protocol):
+class ImageStore(Protocol):
     def __len__(self) -> int: ...
 
     def same(self, other: Any) -> bool:

@@ -14,8 +14,8 @@ from fastloader._core.machine import extension
 from fastloader._core.observation import verdict as verdicts
 from fastloader._core.observation.figures import Figures, Observation, Stage
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.sources.images.stores.folder import FolderFiles
-from fastloader._core.sources.images.stores.lmdb import PackedFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.transforms import CenterCrop, Compose, Resize
@@ -60,7 +60,7 @@ def processors(monkeypatch):
 
 @pytest.fixture
 def slow_disk(monkeypatch):
-    throttle(monkeypatch, FolderFiles, 0.02)
+    throttle(monkeypatch, FolderStore, 0.02)
 
 
 def folder(root, size=16):
@@ -125,7 +125,7 @@ def test_slow_packed_file(enter_way, monkeypatch, processors, small, tmp_path, n
 
         monkeypatch.setattr(LMDBDataset, "record", slowly)
     else:
-        throttle(monkeypatch, PackedFiles, 0.02)
+        throttle(monkeypatch, LmdbStore, 0.02)
     report = run(make(dataset, num_workers=1))
     said(report, "storage", "storage-bound", "faster disk")
     assert report.stages["locate" if slow == "finding" else "read"].seconds > 32 * 0.02

@@ -17,7 +17,7 @@ from fastloader._core.observation.tuning import share
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
 from fastloader._core.observation.tuning.threads import Interval, ThreadRule
 from fastloader._core.observation.tuning.tuner import ThreadTuner
-from fastloader._core.sources.images.stores.folder import FolderFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
 
@@ -259,7 +259,7 @@ def test_an_uneven_loop_gets_a_deeper_store(root, monkeypatch, backend):
     """Bursts of quick steps between long ones: what a store of three, and as many on the device, cannot
     smooth over."""
     monkeypatch.setenv("FASTLOADER_BACKEND", backend)
-    throttle(monkeypatch, FolderFiles, 0.005)
+    throttle(monkeypatch, FolderStore, 0.005)
     loader = FastLoader(
         folder(root), 2, num_workers=1, depth="auto", device="cpu", mean=MEAN, std=STD
     )

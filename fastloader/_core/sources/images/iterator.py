@@ -156,7 +156,7 @@ class ImageIterator(LoopIterator):
         seeds = self.seeds.of_next(len(keys))
         pending = PendingBatch(self._decoder, keys, seeds, reservation)
         self.seeds.submitted(keys, seeds)
-        if self._decoder.files.packed:
+        if self._decoder.store.packed:
             self._seen.add_time("locate", pending.locate_s)
         return pending
 

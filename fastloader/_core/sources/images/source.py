@@ -99,7 +99,7 @@ class ImageSource:
             depth=None if self.last is None else self.last.ahead,
             bytes_read=int(decoder.times().get("bytes", 0)),
             bad_samples=self.policy.bad,
-            packed=decoder.files.packed,
+            packed=decoder.store.packed,
         )
 
     def _stages(self, decoder: Decoder) -> Iterator[Stage]:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.sources.images.stores.folder import FolderFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
 from fastloader.transforms._pillow import jpeg_work
@@ -142,7 +142,7 @@ class Gate:
         self.begun = threading.Event()
         self.open = threading.Event()
         self.left = threading.Event()
-        opened = FolderFiles.open_rgb
+        opened = FolderStore.open_rgb
 
         def held(files, index):
             if "bomb" not in files.name(index):
@@ -153,7 +153,7 @@ class Gate:
             self.left.set()
             raise OSError("too late")
 
-        monkeypatch.setattr(FolderFiles, "open_rgb", held)
+        monkeypatch.setattr(FolderStore, "open_rgb", held)
 
 
 @needs_native

@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.sources.images.stores.lmdb import PackedFiles
+from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.datasets._lmdb_file import EXTENTS, decode_record, key_of
@@ -85,7 +85,7 @@ def test_two_loaders_over_one_concatenation(packed, monkeypatch):
     def refuse(_self, index):
         raise AssertionError(f"record {index} went through Pillow")
 
-    monkeypatch.setattr(PackedFiles, "open_rgb", refuse)
+    monkeypatch.setattr(LmdbStore, "open_rgb", refuse)
     joined = ConcatDataset([LMDBDataset(str(plain) + ".lmdb", CHAIN) for _ in range(2)])
     train = iter(FastLoader(Subset(joined, range(0, 20)), batch_size=4))
     next(train)

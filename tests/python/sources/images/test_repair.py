@@ -17,7 +17,7 @@ from exact import same_bits
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.pictures.pending_batch import PendingBatch
-from fastloader._core.sources.images.stores.folder import FolderFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.errors import StoppedError
 from support import eventually, our_threads
@@ -51,7 +51,7 @@ class Gate:
         self.begun = {number: threading.Event() for number in numbers}
         self.open = {number: threading.Event() for number in numbers}
         self.calls = []
-        opened = FolderFiles.open_rgb
+        opened = FolderStore.open_rgb
 
         def held(files, index):
             self.calls.append(index)
@@ -60,7 +60,7 @@ class Gate:
                 assert self.open[index].wait(60)
             return opened(files, index)
 
-        monkeypatch.setattr(FolderFiles, "open_rgb", held)
+        monkeypatch.setattr(FolderStore, "open_rgb", held)
 
     def let_through(self, *numbers):
         for number in numbers:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastloader._core.pictures.native_images import NativeImages
-from fastloader._core.sources.images.stores.folder import FolderFiles
-from fastloader._core.sources.images.stores.lmdb import PackedFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import NotNative
@@ -19,11 +19,11 @@ def recognize_folder(dataset: ImageFolder) -> NativeImages:
     if dataset.transform is None:
         raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
-    files = FolderFiles(dataset.paths, dataset.ends)
+    store = FolderStore(dataset.paths, dataset.ends)
     targets = np.asarray(dataset.targets)  # which somebody may have set
-    if targets.dtype.kind not in "iu" or targets.shape != (len(files),):
+    if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")
-    return NativeImages(files, targets, None, chain, "fastloader ImageFolder")
+    return NativeImages(store, targets, None, chain, "fastloader ImageFolder")
 
 
 def recognize_lmdb(dataset: LMDBDataset) -> NativeImages:
@@ -35,5 +35,5 @@ def recognize_lmdb(dataset: LMDBDataset) -> NativeImages:
         raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
     return NativeImages(
-        PackedFiles([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset"
+        LmdbStore([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset"
     )

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from fastloader._core.sources.images.recognize.last_time import last_time
-from fastloader._core.sources.images.stores.folder import FolderFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.errors import NotNative
 
 
-def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderFiles, Any]:
-    """(files, targets) of a list of samples. Encoding a million paths takes half a second, so it
+def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderStore, Any]:
+    """(store, targets) of a list of samples. Encoding a million paths takes half a second, so it
     is done once; a shallow copy of the list, 8 bytes each, shows whether another sample stands
     anywhere, since comparing lists of the same tuples only compares their addresses."""
     kept = last_time.get(dataset)
     if kept is not None and kept[0] == samples:
-        arrays: tuple[FolderFiles, Any] = kept[1]
+        arrays: tuple[FolderStore, Any] = kept[1]
         return arrays
     encoded = [os.fsencode(path) for path, _target in samples]
     targets = [target for _path, target in samples]
@@ -26,10 +26,10 @@ def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderFiles, Any
         raise NotNative("the dataset's targets are not whole numbers")
     if targets and not -(1 << 63) <= min(targets) <= max(targets) < 1 << 63:
         raise NotNative("the dataset's targets are of more than 64 bits")
-    files = FolderFiles(
+    store = FolderStore(
         np.frombuffer(b"".join(encoded), dtype=np.uint8),
         np.cumsum([len(path) for path in encoded], dtype=np.uint64),
     )
-    arrays = files, np.asarray(targets, dtype=np.int64)
+    arrays = store, np.asarray(targets, dtype=np.int64)
     last_time[dataset] = (list(samples), arrays)
     return arrays

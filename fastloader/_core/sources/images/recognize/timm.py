@@ -30,5 +30,5 @@ def recognize_timm(dataset: Any, called: str) -> NativeImages:
     if not isinstance(attempts, int) or attempts < 1:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
-    files, targets = flat(dataset, dataset.reader.samples)
-    return NativeImages(files, targets, None, chain, called, attempts)
+    store, targets = flat(dataset, dataset.reader.samples)
+    return NativeImages(store, targets, None, chain, called, attempts)

@@ -22,5 +22,5 @@ def recognize_torchvision(dataset: Any) -> NativeImages:
         raise NotNative(f"the dataset's loader is {named(loader)}")
     # DatasetFolder keeps the transform twice; a user who replaces one of them means __getitem__'s.
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
-    files, targets = flat(dataset, dataset.samples)
-    return NativeImages(files, targets, None, chain, "torchvision ImageFolder")
+    store, targets = flat(dataset, dataset.samples)
+    return NativeImages(store, targets, None, chain, "torchvision ImageFolder")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fastloader._core.pictures.native_images import NativeImages
-from fastloader._core.pictures.store import Files
+from fastloader._core.pictures.store import ImageStore
 from fastloader._core.sources.images.recognize.last_time import last_time
-from fastloader._core.sources.images.stores.folder import FolderFiles
-from fastloader._core.sources.images.stores.lmdb import PackedFiles
+from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.errors import NotNative
 
 
@@ -62,7 +62,7 @@ def _same_files(some: list[NativeImages], others: list[NativeImages]) -> bool:
 
 def _join(parts: list[NativeImages]) -> NativeImages:
     first = parts[0]
-    counts = np.cumsum([0, *(len(part.files) for part in parts)])
+    counts = np.cumsum([0, *(len(part.store) for part in parts)])
     indices = None
     if any(part.indices is not None for part in parts):
         indices = np.concatenate(
@@ -72,7 +72,7 @@ def _join(parts: list[NativeImages]) -> NativeImages:
             ]
         )
     return NativeImages(
-        _joined([part.files for part in parts]),
+        _joined([part.store for part in parts]),
         np.concatenate([part.targets for part in parts]),
         indices,
         first.chain,
@@ -82,14 +82,14 @@ def _join(parts: list[NativeImages]) -> NativeImages:
     )
 
 
-def _joined(parts: list[Any]) -> Files:
+def _joined(parts: list[Any]) -> ImageStore:
     kinds = {type(part) for part in parts}
-    if kinds == {PackedFiles}:
-        return PackedFiles([dataset for part in parts for dataset in part.parts])
-    if kinds != {FolderFiles}:
+    if kinds == {LmdbStore}:
+        return LmdbStore([dataset for part in parts for dataset in part.parts])
+    if kinds != {FolderStore}:
         raise NotNative("a ConcatDataset holds folders and LMDB files")
     before = np.cumsum([0, *(len(part.paths) for part in parts)]).astype(np.uint64)
-    return FolderFiles(
+    return FolderStore(
         np.concatenate([part.paths for part in parts]),
         np.concatenate([part.ends + bytes_before for part, bytes_before in zip(parts, before)]),
     )

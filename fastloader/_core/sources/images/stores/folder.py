@@ -8,7 +8,7 @@ from typing import Any
 from fastloader.transforms._pillow import open_rgb
 
 
-class FolderFiles:
+class FolderStore:
     """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever
     recognises a dataset gives the same arrays again while nothing changes."""
 
@@ -24,7 +24,7 @@ class FolderFiles:
         return len(self.ends)
 
     def same(self, other: Any) -> bool:
-        return type(other) is FolderFiles and self.paths is other.paths and self.ends is other.ends
+        return type(other) is FolderStore and self.paths is other.paths and self.ends is other.ends
 
     def opened(self, native: Any) -> Any:
         mine = copy.copy(self)

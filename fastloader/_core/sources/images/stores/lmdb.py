@@ -19,7 +19,7 @@ class _Table(np.ndarray):
     environments: Any = ()
 
 
-class PackedFiles:
+class LmdbStore:
     """Records of `LMDBDataset`s, one after the other. Addresses in the mapped files are looked up when a
     record is first wanted: opening stays cheap, and touches no page of the tree that is not used."""
 
@@ -39,7 +39,7 @@ class PackedFiles:
 
     def same(self, other: Any) -> bool:
         return (
-            type(other) is PackedFiles
+            type(other) is LmdbStore
             and self.starts == other.starts
             and all(a is b for a, b in zip(self._environments, other._environments))
         )
