@@ -27,7 +27,7 @@ class Decoder:
         before: Decoder | None = None,
     ) -> None:
         self.policy = policy
-        # What the loader's threads did for sources that served it before.
+        # What the loader's threads did for decoders that served it before.
         self._done_before = {} if before is None else before.times()
         self.options = options
         self._pid = os.getpid()

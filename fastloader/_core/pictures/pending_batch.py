@@ -15,24 +15,24 @@ class PendingBatch:
     """One batch in the pool, in the slot of ``reservation`` or else in recycled memory."""
 
     def __init__(
-        self, source: Decoder, keys: list[int], seeds: list[int], reservation: Any | None
+        self, decoder: Decoder, keys: list[int], seeds: list[int], reservation: Any | None
     ) -> None:
         self.reservation = reservation
         self.keys = keys
         self.files = list(keys)
-        if source.images.indices is not None:
-            self.files = source.images.indices[keys].tolist()
+        if decoder.images.indices is not None:
+            self.files = decoder.images.indices[keys].tolist()
         self.seeds = seeds
         self.pixels: torch.Tensor | None = None  # the batch gives them once
         begun = time.perf_counter()
-        source.store.prepare(self.files)
+        decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
-        self.batch = source.native.DecodeBatch(
-            job=source.job,
-            quota=source.quota,
+        self.batch = decoder.native.DecodeBatch(
+            job=decoder.job,
+            quota=decoder.quota,
             indices=self.files,
             seeds=seeds,
-            memory=source.memory if reservation is None else reservation,
+            memory=decoder.memory if reservation is None else reservation,
         )
 
 

@@ -31,8 +31,8 @@ class Repair:
     up the end of the process.
     """
 
-    def __init__(self, source: Decoder) -> None:
-        self._source = source
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
         # Guards everything below. Reentrant: a finalizer may call `stop` in the middle of an allocation.
         self._changed = threading.Condition()
         self._stopped = False
@@ -112,7 +112,7 @@ class Repair:
         del outcome
 
     def _kept(self, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
-        kinds = self._source.native.FailureKind
+        kinds = self._decoder.native.FailureKind
         bad: dict[int, BaseException] = {}
         positions = []
         for position, reason, kind in failures:
@@ -129,8 +129,8 @@ class Repair:
         bad = dict(sorted(bad.items()))
         if not bad:
             return None
-        policy = self._source.policy
-        if policy.on_error == "raise" and self._source.images.attempts > 1:
+        policy = self._decoder.policy
+        if policy.on_error == "raise" and self._decoder.images.attempts > 1:
             for position, error in bad.items():
                 self._try_next(position, error)
             return None
@@ -175,7 +175,7 @@ class Repair:
                     left -= 1
                     self._changed.notify_all()
 
-        for _ in range(min(self._source.threads, left) - 1):
+        for _ in range(min(self._decoder.threads, left) - 1):
             try:
                 threading.Thread(target=work, name="fastloader-repair", daemon=True).start()
             except (RuntimeError, MemoryError):  # the system gives none: this one does it all
@@ -188,13 +188,13 @@ class Repair:
 
     def _named(self, position: int) -> str:
         pending = self._wanted()
-        path = self._source.store.name(pending.files[position])
+        path = self._decoder.store.name(pending.files[position])
         return f"sample {pending.keys[position]}, {path}"
 
     def _redo(self, position: int, other: int | None = None) -> None:
         """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""
         file = self._wanted().files[position] if other is None else other
-        picture = self._source.store.open_rgb(file)
+        picture = self._decoder.store.open_rgb(file)
         pixels = np.ascontiguousarray(np.asarray(picture))
         height, width, _ = pixels.shape
         self._wanted().batch.transform_pixels(
@@ -204,7 +204,7 @@ class Repair:
     def _try_next(self, position: int, error: BaseException) -> None:
         """What timm's ImageDataset does: a file that cannot be read is skipped with a warning, and
         the next one of its dataset takes its place."""
-        images, policy = self._source.images, self._source.policy
+        images, policy = self._decoder.images, self._decoder.policy
         for attempt in range(images.attempts):
             what = self._named(position)
             if attempt:
@@ -227,14 +227,14 @@ class Repair:
 
     def _replace(self, position: int, error: BaseException) -> None:
         """Puts another sample, a function of the seed and the bad one's index, in its place."""
-        images = self._source.images
+        images = self._decoder.images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
         draws = _geometry.Draws(seed, key, _geometry.REPLACEMENT)
         for _ in range(10):
             other = draws.below(len(images))
             file = other if images.indices is None else int(images.indices[other])
-            self._source.store.prepare([file])
+            self._decoder.store.prepare([file])
             try:
                 self._put(position, file, seed)
             except StoppedError:

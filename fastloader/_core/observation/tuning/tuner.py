@@ -33,26 +33,26 @@ class ThreadTuner:
         self._gathered = LoopSample()  # between looks, in epochs before this one
         self._under_way = False
 
-    def filling(self, share: int, counted: Statistics, source: Any) -> None:
+    def filling(self, share: int, counted: Statistics, decoder: Any) -> None:
         """An epoch begins: nothing is ready, and the loop waits for its first batch. ``share``: of the
         processors, which may have become another."""
         if self._pid != os.getpid():
             # Forked off: other threads, and maybe a lock whose holder is not here.
             self._begin_here()
-        self.ended(counted, source)  # where it was left early
+        self.ended(counted, decoder)  # where it was left early
         with self._lock:
             if share != self.rule.share:
                 self.rule = ThreadRule(share)
-        source.set_threads(max(share, self.rule.threads))
+        decoder.set_threads(max(share, self.rule.threads))
 
-    def ended(self, counted: Statistics, source: Any) -> None:
+    def ended(self, counted: Statistics, decoder: Any) -> None:
         """The epoch is. What decode threads do until the next one is not of this loop: validation's."""
         with self._lock:
             if self._under_way:
-                self._gathered += LoopSample.of(counted, source) - self._seen
+                self._gathered += LoopSample.of(counted, decoder) - self._seen
                 self._under_way = False
 
-    def taken(self, counted: Statistics, source: Any) -> None:
+    def taken(self, counted: Statistics, decoder: Any) -> None:
         """One more batch was, and enough of them are ready or begun for the rule to decide."""
         if not TIMED:
             return
@@ -64,22 +64,22 @@ class ThreadTuner:
             if seconds < self.SECONDS or steps < self.STEPS:
                 late = self.rule.saves and waited > max(self.WAITED, self.rule.HUNGRY * seconds)
                 if not late:
-                    if source.threads != self.rule.threads:
-                        self._apply(source)
+                    if decoder.threads != self.rule.threads:
+                        self._apply(decoder)
                     return
         if not self._lock.acquire(blocking=False):
             return
         try:
-            now = LoopSample.of(counted, source)
+            now = LoopSample.of(counted, decoder)
             if self._under_way:
-                self._look(self._gathered + (now - self._seen), source)
+                self._look(self._gathered + (now - self._seen), decoder)
                 self._gathered = LoopSample()
             # What was decoded while the epoch got under way was for no time of the loop.
             self._seen, self._under_way = now, True
         finally:
             self._lock.release()
 
-    def _look(self, seen: LoopSample, source: Any) -> None:
+    def _look(self, seen: LoopSample, decoder: Any) -> None:
         if seen.seconds <= 0:
             return
         threads = self.rule.threads
@@ -87,17 +87,17 @@ class ThreadTuner:
             # A loader that decodes at the same time is in the processors' time.
             Interval(seen.seconds, seen.waited, seen.pictures, seen.busy, min(seen.cpu, seen.busy))
         )
-        self._apply(source)
+        self._apply(decoder)
         if chosen != threads:
             _log.info("fastloader: %d decode threads now: %s", self.rule.threads, self.rule.why)
 
-    def _apply(self, source: Any) -> None:
+    def _apply(self, decoder: Any) -> None:
         try:
-            source.set_threads(self.rule.threads)
+            decoder.set_threads(self.rule.threads)
         except Exception as error:
             # The batch has been taken; to lose it for a thread that is not to be had would be wrong.
             _log.warning("fastloader: %d decode threads: %s", self.rule.threads, error)
-            self.rule.refused(source.threads)
+            self.rule.refused(decoder.threads)
 
 
 @dataclasses.dataclass
@@ -112,8 +112,8 @@ class LoopSample:
     cpu: float = 0.0
 
     @classmethod
-    def of(cls, counted: Statistics, source: Any) -> LoopSample:
-        times = source.times()
+    def of(cls, counted: Statistics, decoder: Any) -> LoopSample:
+        times = decoder.times()
         waited = counted.wait_s - counted.edge_wait_s
         return cls(
             counted.step_s + waited,
@@ -121,7 +121,7 @@ class LoopSample:
             counted.steps,
             int(times.get("pictures", 0)),
             times.get("read", 0.0) + times.get("decode", 0.0) + times.get("finish", 0.0),
-            source.native.decode_cpu_seconds(),
+            decoder.native.decode_cpu_seconds(),
         )
 
     def __add__(self, other: LoopSample) -> LoopSample:
