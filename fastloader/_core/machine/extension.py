@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import fastloader
+from fastloader._core.machine import process
 
 _PACKAGE = Path(fastloader.__path__[0])
 
@@ -115,6 +116,4 @@ def load_or_warn() -> None:
 
 def _leak_devices_at_exit(native: ModuleType) -> None:
     # The CUDA driver may unload before the last object dies; from then on native destructors leak.
-    import atexit
-
-    atexit.register(native.set_process_exiting)
+    process.at_exit(native.set_process_exiting)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.machine import extension
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
@@ -30,7 +30,7 @@ class Decoder:
         # What the loader's threads did for decoders that served it before.
         self._done_before = {} if before is None else before.times()
         self.options = options
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         normalization = options.normalization
         native = extension.load()
         assert native is not None
@@ -63,7 +63,7 @@ class Decoder:
         """Whether this is what those ask for. A forked child makes its own: another thread may have
         held the memory's lock when it was forked."""
         return (
-            self._pid == os.getpid()
+            self._home.here
             and self.options == options
             and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
             and self.images.chain == images.chain
@@ -94,7 +94,7 @@ class Decoder:
     def times(self) -> dict[str, float]:
         """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
         # In a forked child the parent's threads did it, and may be at it.
-        mine: dict[str, float] = self.quota.times() if self._pid == os.getpid() else {}
+        mine: dict[str, float] = self.quota.times() if self._home.here else {}
         before = self._done_before
         return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
 

@@ -224,7 +224,7 @@ def test_a_child_does_not_wait_for_the_parents_lock():
     tuner.filling(4, counted, pool)
     tuner.taken(counted, pool)
     tuner._lock.acquire()  # as another thread may have it at the fork
-    tuner._pid = os.getppid()
+    tuner._home.pid = os.getppid()
     tuner.filling(4, counted, Pool())  # times that begin at nothing again
     tuner.taken(counted, pool)
     assert not tuner._lock.locked()

@@ -16,6 +16,7 @@ import torch
 
 from fastloader._core.delivery.engine.packing import PackedLayout, Packing
 from fastloader._core.machine import devices, extension
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
 from fastloader._core.observation.tuning.share import memory_budget
 from fastloader.errors import Error
@@ -63,7 +64,7 @@ class Engine:
         # Of depth="auto", and shared by the loader's engines.
         self.rule = rule
         most = depth if rule is None else MOST_DEPTH
-        self.pid = os.getpid()
+        self._home = HomeProcess()
         backend, options = ("host", _twin_options) if device.type == "cpu" else ("cuda", {})
         self.prefetcher: Any = native.Prefetcher(
             backend=backend,
@@ -133,7 +134,7 @@ class Engine:
     def close(self) -> None:
         """Idempotent. Frees the ring although somebody may hold a finished iterator."""
         prefetcher, self.prefetcher = self.prefetcher, None
-        if prefetcher is not None and self.pid == os.getpid():
+        if prefetcher is not None and self._home.here:
             prefetcher.close()
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-import os
 from typing import Any
 
 from fastloader._core.machine import devices
+from fastloader._core.machine.process import HomeProcess
 
 
 class HeldSources:
@@ -20,7 +20,7 @@ class HeldSources:
 
     def __init__(self, side: devices.StreamSide) -> None:
         self._side = side
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         # (event behind the copies, their sources), oldest first: the side stream keeps the order.
         self._held: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 
@@ -32,7 +32,7 @@ class HeldSources:
 
     def wait(self) -> None:
         """Until all copies are done, of which there are few."""
-        if self._pid == os.getpid():  # the copies of a parent are no matter of a forked child
+        if self._home.here:  # the copies of a parent are no matter of a forked child
             while self._held:
                 self._release()
 

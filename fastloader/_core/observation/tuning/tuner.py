@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import threading
 from typing import Any
 
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, Statistics
 from fastloader._core.observation.tuning.threads import Interval, ThreadRule
 
@@ -26,7 +26,7 @@ class ThreadTuner:
         self._begin_here()
 
     def _begin_here(self) -> None:
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         # Guards all but the rule's `threads` and `why`: with zip(loader, loader) there are two callers.
         self._lock = threading.Lock()
         self._seen = LoopSample()  # when it last looked, or the epoch had got under way
@@ -36,7 +36,7 @@ class ThreadTuner:
     def filling(self, share: int, counted: Statistics, decoder: Any) -> None:
         """An epoch begins: nothing is ready, and the loop waits for its first batch. ``share``: of the
         processors, which may have become another."""
-        if self._pid != os.getpid():
+        if not self._home.here:
             # Forked off: other threads, and maybe a lock whose holder is not here.
             self._begin_here()
         self.ended(counted, decoder)  # where it was left early

@@ -169,10 +169,7 @@ def _picked(indices: Any, rows: Any | None) -> Any:
     """The indices of a Subset as int64, behind those of the Subsets around it."""
     try:
         found = np.asarray(indices)
-    except (
-        TypeError,
-        ValueError,
-    ):  # Their lengths differ: an array of no dimension is refused below.
+    except (TypeError, ValueError):  # ragged
         found = np.asarray(None)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise NotNative("the indices of a Subset are not whole numbers")

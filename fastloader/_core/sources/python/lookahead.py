@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._core.handoff import NotYet
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.polling import PolledIterator
 
@@ -137,7 +137,7 @@ def follow_loop(source: Iterator[Any]) -> Lookahead | None:
     watched: Any = source
     if not isinstance(watched, Lookahead):
         watched._turn = threading.Condition()
-        watched._pid = os.getpid()
+        watched._home = HomeProcess()
         kind: Any = type(source)
         watched.__class__ = _following(kind)
     watched._ahead = True

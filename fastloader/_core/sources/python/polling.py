@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import threading
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.closing import closed_meanwhile
 from fastloader._core.order.loader import Loader
 
@@ -32,7 +32,7 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     # torch's finalizer looks at it, also where the sampler's iter() has raised before torch sets it:
     # until it has begun there is nothing to shut down.
     _shutdown = True
-    _pid: int  # of the process that made it
+    _home: HomeProcess
     _took: bool  # whether what next() raised last was there in a batch's place
 
     def _try_get_data(self, timeout: float | None = None) -> Any:
@@ -84,7 +84,7 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     def _shutdown_workers(self) -> None:
         # torch calls it in a forked child, too, when the last reference there is gone, and would tell
         # the parent's workers to end.
-        if self._pid != os.getpid():
+        if not self._home.here:
             abandon(self)
             return
         self._left = True

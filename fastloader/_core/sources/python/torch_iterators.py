@@ -3,7 +3,6 @@ datasets that have one."""
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 
 from fastloader._core.machine import default_device, devices
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
 from fastloader._core.observation.statistics import TIMED, Statistics
@@ -41,7 +41,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
     _notes_arrivals = False  # which batch came, where that is not the next one
 
     def __init__(self, loader: Loader) -> None:
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         self._position: Position = loader._runtime.position
         self._statistics: Statistics = loader._runtime.delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
@@ -155,7 +155,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
 
 def is_of_another_process(iterator: Any) -> bool:
     """A subclass may have made it of any kind, which we do not know."""
-    return isinstance(iterator, CountingIterator) and iterator._pid != os.getpid()
+    return isinstance(iterator, CountingIterator) and not iterator._home.here
 
 
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
@@ -198,7 +198,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     _arrived: int | None = None  # torch's number of the batch that came last
 
     def __init__(self, loader: Loader) -> None:
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         position: Position = loader._runtime.position
         self._stateful = position.iterable or is_stateful(position.dataset)
         # These could not be read again: their workers' states may be of earlier epochs.
@@ -273,7 +273,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
 
     def close(self) -> None:
         super().close()
-        if self._pid == os.getpid():  # the workers are this process's
+        if self._home.here:  # the workers are this process's
             self._shutdown_workers()
 
 

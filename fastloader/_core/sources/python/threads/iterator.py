@@ -18,6 +18,7 @@ import weakref
 from typing import Any
 
 from fastloader._core.machine import process
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.priority import LowPriorityWorker
 from fastloader._core.order.loader import AutoWorkers, Loader
@@ -85,7 +86,7 @@ class ThreadIterator(PolledIterator, CountingIterator):
     """torch's iterator over workers that are threads."""
 
     def __init__(self, loader: Loader) -> None:
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         worker_info.teach()
         seen: Any = loader
         if isinstance(loader.num_workers, AutoWorkers):
@@ -98,11 +99,7 @@ class ThreadIterator(PolledIterator, CountingIterator):
         live.add(self)
 
     def _next_data(self) -> Any:
-        if self._pid != os.getpid():
-            raise RuntimeError(
-                f"this iterator belongs to process {self._pid}, this is {os.getpid()}: call iter() on "
-                "the loader to get one here"
-            )
+        self._home.check()
         count_ready(self)
         data = super()._next_data()
         self._position.read_here = True
