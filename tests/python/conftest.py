@@ -105,13 +105,6 @@ def enter_way(monkeypatch):
     return lambda name: _enter(WAYS[name], monkeypatch)
 
 
-@pytest.fixture(params=["cpu", "twin", "streams"])
-def device(request, enter_way):
-    """The argument of a loader of native pictures, delivered in each way that has a device."""
-    enter_way(request.param)
-    return {"device": "cpu"}
-
-
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch):
     for name in ("FASTLOADER_BACKEND", "FASTLOADER_NATIVE", "FASTLOADER_FORCE_ISA"):

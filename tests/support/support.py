@@ -28,6 +28,10 @@ def random_images(seed, *shape):
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
 
 
+def generator(seed):
+    return torch.Generator().manual_seed(seed)
+
+
 class Pictures(Dataset):
     """``count`` random pictures with their index as label."""
 

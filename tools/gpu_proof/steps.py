@@ -36,6 +36,7 @@ REUSED = [
     "parity/test_parity_datasets.py",
     "parity/test_parity_samplers.py",
     "sources/arrays/test_arrays.py",
+    "sources/images/test_image_crops.py",
     "sources/images/test_image_order.py",
     "sources/images/test_image_pixels.py",
 ]

@@ -10,16 +10,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from pictures import import_timm, plain_folder
+from pictures import plain_folder
 from PIL import Image
 
 from fastloader.compat import timm as ours
 from fastloader.compat.timm import readers
-
-
-@pytest.fixture(scope="module")
-def theirs():
-    return import_timm().data
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from pictures import import_timm
 from PIL import Image
 from torch.utils.data import DataLoader, default_collate
 
@@ -14,11 +13,6 @@ from fastloader.compat import timm as ours
 from support import MEAN, STD, random_images
 
 COUNT = 24
-
-
-@pytest.fixture(scope="module")
-def theirs():
-    return import_timm().data
 
 
 @pytest.fixture(scope="module")

@@ -3,23 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from pictures import import_timm, plain_folder
 from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
 from fastloader._core.machine import devices
 from fastloader.compat import timm as ours
 from support import MEAN, STD, Pictures, expected
-
-
-@pytest.fixture(scope="module")
-def theirs():
-    return import_timm().data
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return str(plain_folder(tmp_path_factory.mktemp("timm"), 22, size=(50, 41)))
 
 
 def test_attributes(theirs, root):

@@ -4,7 +4,7 @@ import ast
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pictures import import_timm, plain_folder, script
+from pictures import import_timm, script
 
 from fastloader.compat import timm as ours
 
@@ -15,11 +15,6 @@ def theirs():
     from timm.data import distributed_sampler
 
     return distributed_sampler
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return str(plain_folder(tmp_path_factory.mktemp("timm"), 22, size=(50, 41)))
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 255, 600])

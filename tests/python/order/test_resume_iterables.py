@@ -2,12 +2,15 @@
 
 import io
 import itertools
+import random
 
 import pytest
 import torch
+from resuming import NORMALISED, check_resuming
 from torch.utils.data import IterableDataset
 
 from fastloader import Error, FastLoader
+from support import Stream
 
 COUNT = 5
 
@@ -184,3 +187,144 @@ def test_behind_a_batch_and_behind_an_error():
     with pytest.raises(ValueError, match="sample 1"):
         next(iterator)
     assert len(list(itertools.islice(iterator, 9))) == 3
+
+
+# --- whatever the number of workers -------------------------------------------------------------
+
+
+class Counter(IterableDataset):
+    """Numbers, split over workers; counts how many it made."""
+
+    def __init__(self, count=20):
+        self.count, self.next = count, 0
+
+    def keys(self):
+        info = torch.utils.data.get_worker_info()
+        step, first = (1, 0) if info is None else (info.num_workers, info.id)
+        return range(first, self.count, step)
+
+    def __iter__(self):
+        keys = self.keys()
+        while self.next < len(keys):
+            self.next += 1
+            yield keys[self.next - 1]
+        self.next = 0
+
+
+class StatefulCounter(Counter):
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
+class OwnIterator(StatefulCounter):
+    """Is its own iterator; ``iter`` begins anew, and only then a state can be loaded."""
+
+    def __iter__(self):
+        self.next = 0
+        return self
+
+    def __next__(self):
+        keys = self.keys()
+        if self.next == len(keys):
+            raise StopIteration
+        self.next += 1
+        return keys[self.next - 1]
+
+
+class IteratorState(Counter):
+    """Only the iterator has a state."""
+
+    def __iter__(self):
+        made = OwnIterator(self.count)
+        return iter(made)
+
+
+DATASETS = [Counter, StatefulCounter, OwnIterator, IteratorState]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("kind", DATASETS)
+@pytest.mark.parametrize("workers", [0, 3])
+def test_iterable_datasets(kind, workers, persistent):
+    if persistent and not workers:
+        return
+
+    def make():
+        return FastLoader(kind(), 3, num_workers=workers, persistent_workers=persistent)
+
+    for received in (1, 4, None):
+        check_resuming(make, received, epochs_before=0)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked(method):
+    def make():
+        return FastLoader(StatefulCounter(), 3, num_workers=2, multiprocessing_context=method)
+
+    check_resuming(make, 3, epochs_before=0)
+
+
+class Seeded(IterableDataset):
+    """An order of its own in every worker, from the seed that torch gives it."""
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        yield from random.Random(info.seed).sample(range(info.id, 20, info.num_workers), 10)
+
+
+def test_worker_seeds_are_those_of_the_epoch():
+    check_resuming(lambda: FastLoader(Seeded(), 2, num_workers=2), 3)
+
+
+def test_a_dataset_with_a_state_is_not_read_again():
+    made = []
+
+    class Watched(StatefulCounter):
+        def __iter__(self):
+            for number in super().__iter__():
+                made.append(number)
+                yield number
+
+    loader = FastLoader(Watched(), 4)
+    iterator = iter(loader)
+    next(iterator), next(iterator)
+    state = loader.state_dict()
+    made.clear()
+    fresh = FastLoader(Watched(), 4)
+    fresh.load_state_dict(state)
+    assert [batch.tolist() for batch in fresh] == [
+        [8, 9, 10, 11],
+        [12, 13, 14, 15],
+        [16, 17, 18, 19],
+    ]
+    assert made == list(range(8, 20))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterable_datasets_on_every_path(way, workers):
+    check_resuming(
+        lambda: FastLoader(Stream(13), 3, num_workers=workers, **way.options, **NORMALISED), 2
+    )
+
+
+# --- refusals -----------------------------------------------------------------------------------
+
+
+def test_iterable_datasets_need_the_same_workers():
+    loader = FastLoader(Counter(), 2, num_workers=2)
+    next(iter(loader))
+    state = loader.state_dict()
+    with pytest.raises(ValueError, match="num_workers=2, this loader has 0"):
+        FastLoader(Counter(), 2).load_state_dict(state)
+
+
+def test_an_iterable_dataset_that_became_shorter():
+    loader = FastLoader(Counter(20), 2)
+    list(itertools.islice(iter(loader), 7))
+    fresh = FastLoader(Counter(6), 2)
+    fresh.load_state_dict(loader.state_dict())
+    with pytest.raises(Error, match="ended after 3 batches, the state was saved after 7"):
+        iter(fresh)

@@ -5,11 +5,12 @@ import json
 
 import pytest
 import torch
+from resuming import check_resuming
 from torch.utils.data import Dataset, IterableDataset
 
 from fastloader import FastLoader
 from fastloader._core.sources.python.torch_iterators import CountingIterator
-from support import same
+from support import Pictures, same
 
 COUNT = 36
 
@@ -429,3 +430,27 @@ def test_the_users_generator_is_left_alone_by_any_other():
     before = torch.get_rng_state()
     assert len(list(fresh)) == 3
     assert torch.equal(torch.get_rng_state(), before)
+
+
+# --- goes on, with any workers ------------------------------------------------------------------
+
+
+class StatefulMap(Pictures):
+    """A map dataset with a state: how often it was read."""
+
+    reads = 0
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return self.images[index], self.reads
+
+    def state_dict(self):
+        return {"reads": self.reads}
+
+    def load_state_dict(self, state):
+        self.reads = state["reads"]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_map_datasets_with_a_state(workers):
+    check_resuming(lambda: FastLoader(StatefulMap(12), 2, num_workers=workers), 3, epochs_before=0)

@@ -3,30 +3,10 @@ case where they cannot is told wherever the order is promised."""
 
 import pytest
 import torch
-from pictures import plain_folder
 from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
-from fastloader import transforms as T
-from fastloader.datasets import ImageFolder
 from support import PACKAGE_ROOT
-
-COUNT = 23
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return str(plain_folder(tmp_path_factory.mktemp("epochs"), COUNT, classes=COUNT))
-
-
-@pytest.fixture
-def whole(root):
-    return ImageFolder(root, T.Resize((12, 10)))
-
-
-@pytest.fixture
-def crops(root):
-    return ImageFolder(root, T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()]))
 
 
 def orders(kind, dataset, **options):

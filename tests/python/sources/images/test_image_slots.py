@@ -5,6 +5,7 @@ import random
 
 import pytest
 import torch
+from numbered_pictures import COUNT
 from pictures import import_torchvision, plain_folder, script
 from torch.utils.data import ConcatDataset, Subset
 
@@ -14,19 +15,6 @@ from fastloader import transforms as T
 from fastloader._core.delivery.engine import engine
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, require_hooks, resident_bytes, same
-
-COUNT = 23
-CROPS = T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()])
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return str(plain_folder(tmp_path_factory.mktemp("slots"), COUNT, classes=COUNT))
-
-
-@pytest.fixture(scope="module")
-def crops(root):
-    return ImageFolder(root, CROPS)
 
 
 def epoch(loader, seed=1):

@@ -1,21 +1,13 @@
-"""worker_backend="thread": torch's order, errors and arguments, with threads for processes."""
+"""worker_backend="thread": torch's order and arguments, with threads for processes."""
 
-import contextlib
 import gc
-import os
 import pickle
 import random
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
-import time
-import warnings
-from pathlib import Path
 
 import pytest
 import torch
+from thread_loaders import Numbers, make
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -24,49 +16,15 @@ from torch.utils.data import (
     default_collate,
     get_worker_info,
 )
-from torch.utils.data.datapipes.iter import IterableWrapper
 
 from fastloader import FastLoader
-from support import (
-    MEAN,
-    PACKAGE_ROOT,
-    STD,
-    SUPPORT,
-    Pictures,
-    Stream,
-    eventually,
-    our_threads,
-    run_script,
-    same,
-)
+from support import MEAN, STD, Pictures, Stream, eventually, our_threads, same
 
 PATIENCE = 30  # seconds, for what must come at once
 
 
-@pytest.fixture(autouse=True)
-def _no_advice():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        yield
-
-
-def make(dataset, workers=2, **options):
-    return FastLoader(dataset, num_workers=workers, worker_backend="thread", **options)
-
-
 def workers_alive():
     return [name for name in our_threads() if name.startswith("fastloader-worker")]
-
-
-class Numbers(Dataset):
-    def __init__(self, count=23):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        return index, torch.full((3,), float(index))
 
 
 class Uneven(IterableDataset):
@@ -313,115 +271,6 @@ def test_worker_init_fn_runs_once_in_each_thread():
     loader.close()
 
 
-# --- errors ---------------------------------------------------------------------------------------
-
-
-class TwoArguments(Exception):
-    def __init__(self, one, two):
-        super().__init__(one, two)
-
-
-def raising(error):
-    raise error
-
-
-class Failing(Numbers):
-    def __init__(self, error):
-        super().__init__()
-        self.error = error
-
-    def __getitem__(self, index):
-        if index == 3:
-            raise self.error
-        return index
-
-
-ERRORS = {
-    "plain": (ValueError("mine"), ValueError),
-    "key": (KeyError("mine"), KeyError),
-    "two arguments": (TwoArguments("mine", 2), RuntimeError),
-    "exit": (SystemExit("mine"), SystemExit),
-    "stop": (StopIteration("mine"), StopIteration),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_an_error_of_the_dataset_takes_its_batchs_place(name):
-    error, kind = ERRORS[name]
-    iterator = iter(make(Failing(error), batch_size=2))
-    assert next(iterator).tolist() == [0, 1]
-    with pytest.raises(kind) as caught:
-        next(iterator)
-    text = str(caught.value)
-    assert (
-        f"Caught {type(error).__name__} in DataLoader worker thread 1.\nOriginal Traceback" in text
-    )
-    assert "mine" in text and "__getitem__" in text
-    assert next(iterator).tolist() == [4, 5]
-    assert len(list(iterator)) == 9
-
-
-class BadStream(IterableDataset):
-    def __init__(self, at_once):
-        self.at_once = at_once
-
-    def __iter__(self):
-        if self.at_once:
-            raise ValueError("mine")
-        return self.numbers()
-
-    def numbers(self):
-        yield 1
-        raise ValueError("mine")
-
-
-PLACES = {
-    "collate": (Numbers(), {"collate_fn": lambda batch: raising(ValueError("mine"))}, 0),
-    "init": (Numbers(), {"worker_init_fn": lambda number: raising(ValueError("mine"))}, 0),
-    "iter": (BadStream(True), {"batch_size": 1}, 0),
-    "iterator": (BadStream(False), {"batch_size": 1}, 2),
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_errors_of_every_place(place):
-    dataset, options, good = PLACES[place]
-    iterator = iter(make(dataset, **options))
-    for _ in range(good):
-        next(iterator)
-    for number in range(2):
-        with pytest.raises(
-            ValueError, match=f"in DataLoader worker thread {number}.*\n.*(\n.*)*mine"
-        ):
-            next(iterator)
-
-
-def test_an_error_of_the_sampler():
-    def sampler():
-        yield 1
-        yield 2
-        raise ValueError("mine")
-
-    theirs = make(Numbers(), batch_size=None, sampler=sampler(), prefetch_factor=1)
-    iterator = iter(theirs)
-    with pytest.raises(ValueError, match=r"^mine$"):
-        for _ in range(3):
-            next(iterator)
-
-
-@pytest.mark.parametrize(
-    "options, reason",
-    [
-        ({"worker_backend": "fibre"}, "use 'process' or 'thread'"),
-        ({"worker_backend": "thread", "multiprocessing_context": "fork"}, "for worker_backend"),
-        ({"worker_backend": "thread", "dataset": IterableWrapper([1])}, "DataPipe"),
-    ],
-)
-def test_what_cannot_work_is_refused(options, reason):
-    with pytest.raises(ValueError, match=reason):
-        FastLoader(**{"dataset": Numbers(), "num_workers": 1, **options})
-
-
 def test_without_workers_there_is_no_thread_and_loaders_can_be_copied():
     loader = make(Numbers(4), 0)
     iterator = iter(loader)
@@ -430,119 +279,3 @@ def test_without_workers_there_is_no_thread_and_loaders_can_be_copied():
     again = pickle.loads(pickle.dumps(make(Numbers(4), batch_size=2)))
     assert again.worker_backend == "thread" and "2 worker threads" in again.plan()
     assert [numbers.tolist() for numbers, _ in again] == [[0, 1], [2, 3]]
-
-
-# --- the process ----------------------------------------------------------------------------------
-
-START = """
-    import os, sys, threading, torch, warnings
-    warnings.filterwarnings("ignore")
-    from fastloader import FastLoader
-
-    never = threading.Event()
-
-    class Data(torch.utils.data.Dataset):
-        stuck = None
-        def __len__(self):
-            return 40
-        def __getitem__(self, index):
-            if index == self.stuck:
-                print("waiting", flush=True)
-                never.wait(float(sys.argv[1]))
-            return index
-
-    loader = FastLoader(Data(), num_workers=2, worker_backend="thread")
-"""
-
-ENDINGS = {
-    "half used": ("it = iter(loader); next(it)", 0),
-    "untouched": ("it = iter(loader)", 0),
-    "in a module": ("sys.held = (loader, iter(loader)); next(sys.held[1])", 0),
-    "exit in the loop": ("for batch in loader: sys.exit(7)", 7),
-    "persistent": (
-        "loader = FastLoader(Data(), num_workers=2, worker_backend='thread',"
-        " persistent_workers=True); it = iter(loader); next(it)",
-        0,
-    ),
-    "busy": ("Data.stuck = 3; it = iter(loader); print(len([next(it), next(it), next(it)]))", 0),
-}
-
-
-@pytest.mark.parametrize("name", ENDINGS)
-def test_the_process_ends(name):
-    body, status = ENDINGS[name]
-    done = run_script(textwrap.dedent(START) + body, 1, check=False)
-    assert done.returncode == status and done.stderr == "", done.stderr
-
-
-INTERRUPTED = """
-    Data.stuck = 4
-    try:
-        for batch in loader:
-            pass
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-        never.set()
-        raise
-"""
-
-
-def test_ctrl_c_while_waiting_for_a_thread():
-    paths = [str(PACKAGE_ROOT), str(SUPPORT), os.environ.get("PYTHONPATH", "")]
-    source = textwrap.dedent(START) + textwrap.dedent(INTERRUPTED)
-    process = subprocess.Popen(
-        [sys.executable, "-c", source, "100"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
-    )
-    try:
-        assert process.stdout.readline() == "waiting\n"
-        stat = Path(f"/proc/{process.pid}/stat")
-        eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "S", stat.read_text)
-        begin = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - begin < 3
-        _, noise = process.communicate(timeout=25)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        process.communicate()
-    assert process.returncode in (-signal.SIGINT, 130)
-    assert "KeyboardInterrupt" in noise and "Exception ignored" not in noise, noise
-
-
-FORK = """
-    torch.set_num_threads(1)  # OpenMP does not survive a fork
-    iterator = iter(loader)
-    next(iterator)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            try:
-                next(iterator)
-            except RuntimeError as error:
-                assert str(os.getpid()) in str(error), error
-            else:
-                assert False, "the inherited iterator went on"
-            del iterator
-            assert [int(batch) for batch in loader] == list(range(40))
-            loader.close()
-            code = 0
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [int(batch) for batch in iterator] == list(range(1, 40))
-    print("done")
-"""
-
-
-def test_fork():
-    source = textwrap.dedent(START) + textwrap.dedent(FORK)
-    assert run_script(source, 1).stdout == "done\n"
