@@ -2,67 +2,33 @@
 
 from __future__ import annotations
 
-import copy
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterDataPipe,
-    MapDataPipe,
-    Sampler,
-)
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.delivery.spec import DeliverySpec
-from fastloader._core.machine.limits import available_threads
 from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.report import Report, make_report
 from fastloader._core.observation.trace import Trace
-from fastloader._core.observation.tuning.share import own_threads
-from fastloader._core.order.distributed import shards
-from fastloader._core.order.loader import AutoWorkers
-from fastloader._core.order.states.state import load_state_dict, state_dict
-from fastloader._core.pictures.bad_samples import make_policy
-from fastloader._core.runtime import Runtime
-from fastloader._core.sources.python.torch_arguments import of_torch, takes_newer
-
-_log = logging.getLogger("fastloader")
+from fastloader._core.runtime.loader_stats import LoaderStats
+from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
+from fastloader._core.runtime.runtime import Runtime
+from fastloader._core.sources.python.torch_arguments import for_torch, takes_newer
 
 T_co = TypeVar("T_co", covariant=True)
-
-# What was made of these in the constructor stays; later values would be without effect.
-_FIXED_BY_DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
-_FIXED = frozenset([*_FIXED_BY_DELIVERY, "on_error", "max_errors", "distributed"])
-
-# torch's names for our worker_backend (pytorch#161044).
-_WORKER_METHODS = {"process": "multiprocessing", "thread": "thread"}
-_WORKER_BACKENDS = {method: backend for backend, method in _WORKER_METHODS.items()}
 
 
 class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     """A drop-in ``torch.utils.data.DataLoader`` whose batches arrive on the device, normalised.
 
-    ``num_workers`` may also be ``"auto"``. On the native path decode threads are then fitted to the loop
-    while it runs: one for each processor of this rank at first, fewer when the loop does not wait, more
-    when they wait for storage; see docs/tuning.md. Other datasets get one worker for each processor of
-    this rank, a number that is not changed later, since what a dataset draws at random depends on it.
-    Decode threads and workers run at a lower priority than the training loop (the decode threads, which
-    all loaders share, for the rest of the process's life). ``loader.num_workers`` is the number begun
-    with.
-
-    Every argument of DataLoader has its meaning, default and errors, and the order of samples is the
+    Every argument of DataLoader keeps its meaning, default and errors, and the order of samples is the
     same for the same seed. One exception: with ``num_workers=0``, random transforms and no
-    ``generator=``, natively decoded pictures come in another order from the second epoch on, because in
-    DataLoader those transforms draw from torch's global generator between two epochs. Without the
-    arguments below it gives what DataLoader gives, except that known image folders draw other crops
-    (``native=False``: DataLoader's own). ::
+    ``generator=``, natively decoded pictures come in another order from the second epoch on. Without
+    the arguments below you get what DataLoader gives, except that known image folders draw other crops
+    (``native=False`` gives DataLoader's). docs/reference.md has more on each argument. ::
 
         loader = FastLoader(dataset, batch_size=256, shuffle=True, num_workers=8,
                             device="cuda", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
@@ -71,102 +37,42 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             ...
 
     Args:
-        device: where batches arrive. None (default): on the CPU, as DataLoader leaves them. ``"auto"``:
-            the accelerator if there is one, else the CPU. ``"cuda"`` (``"cuda:1"``, a torch.device,
-            any accelerator torch knows): there; without such a device it is a ValueError. A device
-            without a number is the current one at the first ``iter()``; nothing is started before that.
-        mean, std: one number per channel (1 to 4), in 0..1, as in torchvision and timm; one without
-            the other means mean 0 or std 1. Given, every *image leaf* of a batch, that is a uint8
-            tensor of 4 dimensions whose channel dimension is ``len(mean)`` (NCHW wins ties with NHWC),
-            values 0..255, arrives as ``(x/255 - mean)/std`` of shape (N, C, H, W). The definition is
-            ``fma(x, 1/(255*std), -mean/std)`` in float32, rounded once to ``dtype``; it is within
-            2e-6 of torchvision in float32, 4e-3 in float16, 3e-2 in bfloat16. Other leaves arrive
-            untouched, strides included.
-        dtype: torch.float32 (default), torch.float16 or torch.bfloat16. Given without mean and std,
-            images arrive in 0..1 (torchvision's ToTensor).
-        channels_last: normalised images arrive in ``torch.channels_last`` memory format.
-        image_key: index or key of the image in the batch (in a nested batch, the outermost one), for
-            batches in which something else is shaped like an image; None (default) takes all.
-        native: take the native image path where the dataset and its transform are known (`plan` says
-            so): pictures are then read, decoded, cropped and resized by C++ threads, to the bit as
-            Pillow does it; ``num_workers`` is the number of threads, 0 one for each processor. Likewise
-            datasets of arrays (below) are gathered. False: the dataset's own Python code, in torch's
-            workers.
-        decode: on the native path, "exact" (default): Pillow's pixels; damage below the part of a
-            picture that is used, or in its metadata, is not looked for. "whole": the same pixels, but
-            the rest is read too, so that whatever makes Pillow fail is an error here. "fast":
-            approximate. A picture that is shrunk to half or less in both directions is decoded at 1/2,
-            1/4 or 1/8 of its size and resized from there; all others, boxes and flips stay the same.
-            Measured on 500 ImageNet photographs, RandomResizedCrop(224) and Resize(256) with
-            CenterCrop(224) are off by 0.04 and 0.07 of 255 in the mean (PSNR 56 and 53 dB; at most 76;
-            0.04 % and 0.08 % of the values by more than 8), RandomResizedCrop(112), which halves more,
-            by 0.8 (43 dB).
-        truncated: on the native path, a picture whose bytes end early is an "error", or "pad": what
-            is there counts, the rest is grey.
-        on_error: on the native path, for a sample that neither we nor Pillow can read: "raise" its
-            exception in the batch's place, "skip" it (the batch shrinks; one in which nothing is
-            left is left out), or "replace" it by another sample drawn from the epoch's seed. With
-            "raise", timm's ImageDataset keeps its own rule: a file that cannot be read is replaced by
-            the next one, with a warning, as often as it allows.
-        max_errors: how many samples may be skipped or replaced in the loader's life: a count (int), a
-            share of the samples seen (float), None (default) for any number.
-        distributed: None (default): as DataLoader, the sampler is yours. ``"auto"``: where
-            torch.distributed is initialised and neither sampler nor batch_sampler is given, each rank
-            takes its share as with DistributedSampler (seed: the generator's, or 0), and the loader
-            counts the epochs; otherwise as None. That is decided at the first ``iter()``, ``len()``,
-            ``state_dict()``, ``load_state_dict()``, ``set_epoch()`` or look at the loader's sampler, and
-            a process group that appears after it is an Error from the next ``iter()``. The uneven end:
-            ``"pad"`` repeats a few samples (as "auto" does), ``"drop"`` leaves a few out, ``"exact"``
-            gives each once, for evaluation: some ranks then get one more. Ranks that disagree get an
-            Error at their first ``iter()``. See docs/distributed.md.
-        depth: batches in the pinned ring and, at the same time, on the device; for known image folders
-            on the CPU, batches that are ready or being decoded. More smooths over uneven batches and
-            costs memory. None (default): 3, or 2 with ``num_workers=0``. ``"auto"``: 3 at first, and
-            more, 16 at most, once batches come fast enough in the mean but not evenly. At most an
-            eighth of the free memory is used for that, and of a GPU's a sixteenth. Where there is
-            neither ring nor pictures it changes nothing.
-        worker_backend: "process" (default), or "thread": ``num_workers`` Python threads in the place of
-            torch's processes, for datasets that release the GIL. Order,
-            look-ahead, ``timeout``, ``persistent_workers``, ``in_order`` and ``worker_init_fn`` are
-            torch's; errors say "in DataLoader worker thread n". Threads share the dataset object, the
-            global random generators, which are not seeded for each worker, and torch's number of
-            threads; nothing is copied between them. ``get_worker_info()`` answers in each thread, its
-            ``rng`` (``random_generator``, ``torch_generator``, ``numpy_generator``) is seeded for that
-            worker, and default_collate takes no shared memory. A thread cannot be killed: ending an
-            epoch waits up to 10 s for a sample that is being fetched.
-        worker_method: torch's coming name for the same: "thread", or "multiprocessing" for our
-            "process". None (default): what worker_backend says.
-
-    **Arrays.** A TensorDataset of plain CPU tensors, a tensor or numpy array (a memmap too) that is the
-    dataset itself, StackDatasets of these, and Subsets of all of them (exact types, default_collate, no
-    ``worker_init_fn``) need no Python per sample: native threads copy the rows of a batch into recycled
-    memory. Batches equal DataLoader's in order, containers, dtypes, shapes, strides and values. There
-    are no worker processes: ``num_workers`` is the number of threads that gather ahead, and
-    ``multiprocessing_context``, ``timeout`` and ``persistent_workers`` change nothing more than the
-    draws that torch makes; with 0 a batch is gathered inside ``next()``. Which tensors and indices there
-    are is looked up when the epoch begins, the values when a batch is gathered: without workers in
-    ``next()``, with workers up to three batches earlier, so that changing a tensor in the middle of an
-    epoch may show a little later than without, and resizing one is not allowed there. Any other dataset
-    with ``__getitems__`` is asked as torch asks it: what it returns is its own affair.
-
-    Worker processes collate into slots of memory shared with this process, and send no files or
-    descriptors. CPU batches are then tensors on a slot, which serves again once the last tensor or
-    view of it is gone; who keeps more batches than there are slots gets the others as DataLoader
-    makes them. What differs from DataLoader: ``is_shared()`` is False; a batch never shares memory
-    with the worker's data set (with ``batch_size=None``, a row of a large tensor arrives in a storage
-    of its own); a batch that cannot be pickled is an error in its place. FASTLOADER_WORKER_RING=0
-    switches this off.
-
-    With ``num_workers=0`` the dataset runs on the caller's thread when a batch is asked for, as with
-    DataLoader; with workers, on the way to CUDA, a thread takes their batches ahead of time. Batches on
-    the device are ordinary tensors of torch's allocator on the stream current at ``next()``; CPU batches
-    that were normalised live in memory that is recycled once the last tensor or view of it is gone.
-    ``pin_memory`` is not needed (the ring is pinned) and ignored for CUDA.
+        num_workers: also ``"auto"``, which begins with one decode thread or worker for each processor of
+            this rank, and fits decode threads to the loop while it runs (docs/tuning.md).
+        device: None (default) leaves batches on the CPU, ``"auto"`` takes them to the accelerator if
+            there is one, and a device such as ``"cuda:1"`` must be there (ValueError).
+        mean, std: one number per channel (1 to 4), in 0..1; one of the two alone means mean 0 or std 1.
+            Given, every *image leaf* of a batch, that is a uint8 tensor of 4 dimensions with
+            ``len(mean)`` channels (NCHW or NHWC), arrives as ``(x/255 - mean)/std`` of shape
+            (N, C, H, W). None for both (default) leaves images alone, unless dtype is given.
+        dtype: normalised images are torch.float32 (default), torch.float16 or torch.bfloat16. Given
+            without mean and std, it scales images to 0..1, as torchvision's ToTensor does.
+        channels_last: True gives normalised images in ``torch.channels_last`` memory format, and False
+            (default) as contiguous NCHW.
+        image_key: the index or key of the image in the batch, for batches in which something else is
+            shaped like an image; None (default) takes every image leaf.
+        depth: how many batches are in the pinned ring and on the device, or decoded ahead on the CPU.
+            None (default) is 3, or 2 with ``num_workers=0``; ``"auto"`` begins with 3 and ends at 16.
+        native: True (default) lets C++ threads make the batches of the image folders and arrays that
+            they know, and False runs the dataset's own Python code. `plan` says which, and why.
+        decode: of native pictures. "exact" (default) gives Pillow's pixels, "whole" also fails wherever
+            Pillow would, and "fast" is approximate where a picture shrinks to half or less.
+        truncated: "error" (default) refuses a native picture whose bytes end early, and "pad" makes the
+            missing rest grey.
+        on_error: for a native sample that cannot be read: "raise" (default) gives its exception in the
+            batch's place, "skip" shrinks the batch, and "replace" draws another sample.
+        max_errors: how many samples may be skipped or replaced in the loader's life, as a count (int) or
+            a share of the samples seen (float); None (default) is any number.
+        distributed: None (default) leaves sharding to your sampler. ``"auto"``, ``"pad"``, ``"drop"``
+            and ``"exact"`` give each rank its share and count the epochs (docs/distributed.md).
+        worker_backend: "process" (default), or "thread" for Python threads in the place of worker
+            processes, which pays for datasets that release the GIL.
+        worker_method: torch's coming name for the same: "multiprocessing" or "thread"; None (default)
+            follows worker_backend.
 
     Raises:
-        TypeError, ValueError: for an argument that cannot work, at construction. For a batch that
-            cannot be delivered (no image leaf though mean, std or dtype ask for one; larger than half
-            the machine's memory / depth), from ``next()`` in the batch's place; the loader goes on.
+        TypeError, ValueError: at construction for an argument that cannot work; from ``next()``, in the
+            batch's place, for a batch that cannot be delivered. The loader goes on.
         BackendError: from ``next()`` when the device failed.
         Exception: whatever dataset, sampler and collate_fn raise, in order, with its traceback.
     """
@@ -183,8 +89,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     truncated: str
     on_error: str
     max_errors: int | float | None
-    worker_backend: str
     distributed: str | None
+    worker_backend: str
+    worker_method: str
 
     @takes_newer
     def __init__(
@@ -223,32 +130,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         distributed: Literal["auto", "pad", "drop", "exact"] | None = None,
         worker_method: Literal["multiprocessing", "thread"] | None = None,
     ) -> None:
-        if worker_backend not in _WORKER_METHODS:
-            raise ValueError(f"worker_backend={worker_backend!r}: use 'process' or 'thread'")
-        if worker_method is not None:
-            if worker_method not in _WORKER_BACKENDS:
-                raise ValueError(
-                    f"worker_method={worker_method!r}: use 'multiprocessing' or 'thread'"
-                )
-            if worker_backend == "thread" and worker_method != "thread":
-                raise ValueError(
-                    f"worker_backend='thread' and worker_method={worker_method!r}: give one of the two"
-                )
-        threads = "thread" in (worker_backend, worker_method)
-        if threads and multiprocessing_context is not None:
-            raise ValueError("multiprocessing_context is for worker_backend='process'")
-        if threads and isinstance(dataset, IterDataPipe | MapDataPipe):
-            raise ValueError("worker_backend='thread': threads would share the state of a DataPipe")
-        if not isinstance(native, bool):
-            raise TypeError(f"native must be a bool, got {native!r}")
-        if decode not in ("exact", "whole", "fast"):
-            raise ValueError(f"decode={decode!r}: use 'exact', 'whole' or 'fast'")
-        if truncated not in ("error", "pad"):
-            raise ValueError(f"truncated={truncated!r}: use 'error' or 'pad'")
-        spec = DeliverySpec(device, mean, std, dtype, channels_last, image_key, depth)
-        # As given, under their own names: frameworks rebuild loaders from constructor arguments. Not by
-        # setattr: a subclass may have a property of the name that takes nothing.
-        self.__dict__.update(
+        options = LoaderOptions(
             device=device,
             mean=mean,
             std=std,
@@ -263,35 +145,21 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             max_errors=max_errors,
             distributed=distributed,
             worker_backend=worker_backend,
+            worker_method=worker_method,
         )
-        # Last, and through __setattr__, which keeps the two names of one thing alike.
-        self.worker_method: str = worker_method or _WORKER_METHODS[worker_backend]
-        if num_workers == "auto" or isinstance(num_workers, AutoWorkers):
-            num_workers = _auto_workers(num_workers)
-        policy = make_policy(on_error, max_errors)
-        self._runtime = Runtime(self, Delivery(spec), policy, None)
-        newer: dict[str, Any] = self.__dict__.pop("_for_torch")
-        torchs = of_torch()
-        if "worker_method" in torchs:
-            newer["worker_method"] = self.worker_method
-        if "in_order" in torchs:
-            newer["in_order"] = in_order
-        elif not in_order:
-            raise ValueError(
-                f"in_order=False needs torch 2.6 or later; this is {torch.__version__}"
-            )
-        shard = shards.make_sampler(
-            distributed, dataset, shuffle, sampler, batch_sampler, generator
-        )
-        if shard is not None:
-            sampler, shuffle = shard, None
+        options.check_workers(dataset, multiprocessing_context)
+        # Under their own names, because frameworks rebuild loaders from constructor arguments. Not by
+        # setattr: a subclass may have a property of the name that takes nothing.
+        self.__dict__.update(vars(options))
+        self._runtime = runtime = Runtime(self, options)
+        sampler, shuffle = runtime.share_out(dataset, shuffle, sampler, batch_sampler, generator)
         super().__init__(
             dataset,
             batch_size,
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            workers_to_begin_with(num_workers),
             collate_fn,
             pin_memory,
             drop_last,
@@ -302,90 +170,37 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             prefetch_factor=prefetch_factor,
             persistent_workers=persistent_workers,
             pin_memory_device=pin_memory_device,
-            **newer,
+            **for_torch(self, in_order),
         )
-        # From here on looking at a sampler decides.
-        self._runtime.sharding = shards.begin_auto(
-            distributed, dataset, shuffle, sampler, batch_sampler
-        )
+        runtime.begin_sharding(dataset, shuffle, sampler, batch_sampler)
+
+    # --- what torch, subclasses and frameworks expect ----------------------------------------------
 
     @property
     def sampler(self) -> Any:
         """What gives the indices, or groups of them to batch_sampler."""
-        self._decide_sharding()
+        self._runtime.decide_sharding(self)
         return self.__dict__["sampler"]
 
     @sampler.setter
     def sampler(self, value: Any) -> None:
-        self._replace_sampler("sampler", value)
+        self.__dict__["sampler"] = value
+        self._runtime.samplers_replaced()
 
     @property
     def batch_sampler(self) -> Any:
         """What gives the batches' indices; None with ``batch_size=None``."""
-        self._decide_sharding()
+        self._runtime.decide_sharding(self)
         return self.__dict__["batch_sampler"]
 
     @batch_sampler.setter
     def batch_sampler(self, value: Any) -> None:
-        self._replace_sampler("batch_sampler", value)
-
-    def _decide_sharding(self) -> None:
-        sharding = self._runtime.sharding
-        if sharding is None or sharding.decided:
-            return
-        shard = sharding.decide(self)
-        if shard is not None:
-            # Frameworks read these off the instance's attributes, where torch puts them.
-            self.__dict__["sampler"] = shard
-            if self.batch_size is not None:
-                self.__dict__["batch_sampler"] = BatchSampler(
-                    shard, self.batch_size, self.drop_last
-                )
-
-    def _replace_sampler(self, name: str, value: Any) -> None:
-        self.__dict__[name] = value
-        self._runtime.sharding = None  # it is the user's, and so are the ranks' shares
+        self.__dict__["batch_sampler"] = value
+        self._runtime.samplers_replaced()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and "_iterator" in self.__dict__ and not self._is_free(name):
-            raise ValueError(
-                f"{name} attribute should not be set after {type(self).__name__} is initialized"
-            )
-        if name == "num_workers" and "_iterator" in self.__dict__:
-            if isinstance(value, str | AutoWorkers):
-                value = _auto_workers(value)
-        if name == "worker_backend" and value in _WORKER_METHODS:
-            super().__setattr__("worker_method", _WORKER_METHODS[value])
-        if name == "worker_method" and value in _WORKER_BACKENDS:
-            super().__setattr__("worker_backend", _WORKER_BACKENDS[value])
-        super().__setattr__(name, value)
-
-    def _is_free(self, name: str) -> bool:
-        """Whether an attribute of this name may be the subclass's own: a loader that delivers nothing is
-        a plain DataLoader. It may not where frameworks, which make the loader again of its attributes,
-        would take it for the argument of FastLoader's constructor."""
-        constructor = type(self).__init__
-        own = not getattr(constructor, "__module__", "").startswith("fastloader.")
-        plain = self._runtime.delivery.path == "torch"
-        return own and plain and name in _FIXED_BY_DELIVERY
-
-    def __iter__(self) -> Any:
-        return self._runtime.iterate(self)
-
-    def plan(self) -> str:
-        """Which path the next epoch will take, and why, in words."""
-        return self._runtime.plan(self)
-
-    def replay(self, index: int) -> dict[str, Any]:
-        """What became of sample ``index`` in the epoch begun last, so that Pillow can redo it:
-        ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool, "interpolation": str}``.
-
-        Raises ValueError when the native path is not in use or has not come to that sample.
-        """
-        found = self._runtime.images.replay(index)
-        if found is None:
-            raise ValueError(f"no epoch was begun on the native path: {self.plan()}")
-        return found
+        for assigned, its_value in assignments(self, name, value).items():
+            super().__setattr__(assigned, its_value)
 
     @property
     def _index_sampler(self) -> Any:
@@ -395,136 +210,22 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def _get_iterator(self) -> Any:
         return self._runtime.python.iterator(self)
 
+    def _torch_iterator(self) -> Iterator[Any]:
+        self._runtime.drop_ended_workers(self)
+        return super().__iter__()
+
     def check_worker_number_rationality(self) -> None:
         """torch's warning of more worker processes than processors, where there will be processes: the
         native path and worker_backend="thread" have threads."""
-        if self.worker_backend == "thread":
-            return
-        if self.num_workers > available_threads() and self._runtime.is_native(self):
-            return
-        super().check_worker_number_rationality()
+        if self._runtime.needs_processes(self):
+            super().check_worker_number_rationality()
 
-    def _torch_iterator(self) -> Iterator[Any]:
-        if self._runtime.python.drop_ended(self):
-            self._runtime.forget_seed()
-        return super().__iter__()
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_runtime": self._runtime.for_copy()}
 
-    def stats(self) -> dict[str, Any]:
-        """Counters since construction, cheap enough to ask at every step.
-
-        ``path``: "torch" (plain DataLoader), "cpu", "engine" (native prefetch thread) or "streams";
-        ``device``; ``batches`` delivered; ``errors`` raised; ``wait_s``: seconds the consumer
-        spent in ``next()``, ``edge_wait_s`` of them for the first batch of each epoch and at
-        its end; ``step_s``: seconds it spent between two batches. ``stages``: what each stage
-        has taken so far, as `report` has it. On the CPU path ``buffers``: ``made``,
-        ``recycled``, ``free``, ``in_use`` and ``bytes`` of recycled memory. On the engine path
-        ``ring``: ``depth``, ``pinned`` and ``why_not_pinned``, ``ring_bytes``,
-        ``slot_growths``, ``bytes`` copied, ``filled``, ``delivered``, ``copied_bytes`` (not
-        made in their slot but copied into it; on the native image path only labels),
-        ``producer_wait_s`` (ring full), ``consumer_wait_s`` (ring empty), ``pack_s`` (copying
-        into slots), ``device_s`` (the device at copying and normalising), ``device_wait_s``
-        (the copies waiting for the training step's stream), ``found`` (batches in the ring when
-        the consumer came for one, in all the ``asked`` times). On the native image path
-        ``images``: ``seen``, ``bad`` and ``last_bad`` samples; ``threads``; ``buffers``:
-        recycled memory, as above, unused where pictures are decoded into the ring;
-        ``read_bytes``; ``scratch_bytes``: what the decode threads, which all loaders of the
-        process share, keep from picture to picture. For arrays ``arrays``: ``threads``,
-        ``torch_batches`` that had to be fetched in torch's way because their indices were no
-        whole numbers, and ``buffers``. With "auto" ``auto``: ``num_workers`` and ``depth``, each with
-        the ``chosen`` number, None where there is nothing to choose, and ``why``.
-
-        With worker processes ``workers``: ``slots_used``, batches that came in a slot; ``fallbacks``,
-        batches or parts of one that took torch's way, and ``why`` (reason: how many); ``why_no_ring``;
-        ``slots`` of the ring, ``slots_held`` under live tensors, ``slot_bytes`` each can take at most,
-        ``ring_bytes`` of memory that all of them use.
-        """
-        return self._runtime.stats(self)
-
-    def report(self) -> Report:
-        """Where the time went since the loader was made, and what to do about it: ``print`` it. Cheap
-        enough for every epoch. Its last line, ``verdict`` and ``advice``, names what bounds the loop:
-        storage, decode, copy, Python, or the GPU (without one, the training step). The rest is machine
-        readable as well, see `Report` and docs/tuning.md."""
-        return make_report(self._runtime.observe(self))
-
-    def headspace(self, batches: int = 50) -> Headspace:
-        """The training loop's speed if data were free: an iterable that gives one batch ``batches``
-        times. Run your own loop over it, then ask ``report()`` how much there is to win::
-
-            for images, labels in loader.headspace():
-                train_step(images, labels)
-            print(loader.report())
-
-        It begins an epoch, takes its first batch and ends it, as a loop with a ``break`` would: do it
-        before training, or give `state_dict` back afterwards. Each step gets a copy, so that in-place
-        work does no harm. Making it is left out of the time on the CPU; on a device it runs in the
-        loop's stream and counts, as long as writing one batch takes. The device is waited for twice:
-        after the first tenth of the steps, which is warm-up and not counted, and at the end.
-
-        Raises ValueError for fewer than 2 batches; from the loop what ``iter()`` and ``next()`` raise.
-        """
-        headspace = Headspace(self, batches, self._runtime.delivery.device)
-        self._runtime.headspace = headspace.measured
-        return headspace
-
-    def trace(self, path: str | os.PathLike[str]) -> Trace:
-        """``with loader.trace("out.json"):`` writes a Chrome trace of what fastloader's threads in this
-        process, and this loop's waits, do inside: open it in https://ui.perfetto.dev. Written when the
-        block ends, by an exception too. Each thread keeps 65,536 events, more are counted only, under
-        ``otherData``; worker processes are not in it.
-
-        Raises FileNotFoundError for a path in no folder, Error while another trace is being taken.
-        """
-        return Trace(path)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Numbers the epoch that the next ``iter()`` begins; the ones after it count on from there.
-        Samplers and datasets with a ``set_epoch`` are told, also those in persistent workers. With
-        ``distributed`` there is no need to: the loader counts from 0."""
-        position = self._runtime.position
-        with position.lock:
-            position.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the loop stands in the epoch begun last: what it has received, not what was read
-        ahead. Small, picklable and JSON-able, unless a sampler or dataset has a state that is not, or,
-        with ``in_order=False``, a sampler gives keys that are not. With ``distributed`` it says the same
-        about the epoch on every rank that has received as many batches; where an epoch of "exact" ends
-        unevenly, some have received more (docs/distributed.md). See docs/resume.md.
-
-        Raises ValueError with ``in_order=False`` in the middle of an epoch of worker threads, of an
-        iterable dataset, or with a distributed sampler.
-        """
-        position = self._runtime.position
-        with position.lock:
-            return state_dict(position, self)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next ``iter()`` gives the batches that would have followed `state_dict`, and, where loader
-        or sampler has a generator of its own, so do the epochs after it; with the default shuffle
-        restore torch's generator as well (docs/resume.md). ``{}`` changes nothing.
-
-        What was received is skipped on the sampler, not read, whatever the number of workers or threads;
-        with ``distributed``, or torch's DistributedSampler, also whatever the number of ranks. Iterators
-        that live raise RuntimeError from then on.
-
-        Raises ValueError if the state is of another version, length of dataset, or sampler; Error if the
-        loader's own sampler or dataset calls it while ``iter()`` begins. From ``iter()`` or the first
-        ``next()``, behind batches that were in flight with ``in_order=False``: ValueError if `set_epoch`
-        names another epoch, Error if the sampler gives another order.
-        """
-        position = self._runtime.position
-        with position.lock:
-            load_state_dict(position, self, state)
-            if state:
-                if self._iterator is not None:  # persistent workers, which began before the state
-                    self._runtime.delivery.end_iterators()
-                self._runtime.forget_workers(self)
-
-    def close(self) -> None:
-        """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
-        stay valid, and iterating afterwards starts anew."""
-        self._runtime.close(self)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        runtime = Runtime.of_copy(self, state)
+        self.__dict__.update(state, _runtime=runtime)
 
     def __enter__(self) -> FastLoader[T_co]:
         return self
@@ -537,35 +238,76 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     ) -> None:
         self.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        runtime = self._runtime
-        # Threads and pinned memory stay where they are.
-        state["_runtime"] = (
-            runtime.delivery.spec.arguments,
-            runtime.delivery.augmentation,
-            runtime.said,
-            # Its own: the decision is about one loader's sampler.
-            copy.copy(runtime.sharding),
-            runtime.carried(),
-        )
-        return state
+    # --- what users call ---------------------------------------------------------------------------
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        arguments, augmentation, said, sharding, carried = state["_runtime"]
-        delivery = Delivery(DeliverySpec(*arguments))
-        if augmentation is not None:
-            delivery.augment(augmentation)
-        policy = make_policy(state["on_error"], state["max_errors"])
-        runtime = Runtime(self, delivery, policy, sharding)
-        runtime.said = said
-        shards.give_own_share(state)
-        self.__dict__.update(state, _runtime=runtime)
-        runtime.carry_on(carried)
+    def __iter__(self) -> Any:
+        return self._runtime.iterate(self)
 
+    def plan(self) -> str:
+        """How the next epoch's batches will be made and delivered, and why, in words."""
+        return self._runtime.plan(self)
 
-def _auto_workers(asked: str | AutoWorkers) -> AutoWorkers:
-    """The number of workers to begin with."""
-    if isinstance(asked, str) and asked != "auto":
-        raise ValueError(f"num_workers={asked!r}: use a number or 'auto'")
-    return AutoWorkers(own_threads())
+    def replay(self, index: int) -> dict[str, Any]:
+        """What became of sample ``index`` in the epoch begun last, so that Pillow can redo it:
+        ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool, "interpolation": str}``.
+
+        Raises ValueError when the native path is not in use or has not come to that sample.
+        """
+        return self._runtime.replay(self, index)
+
+    def stats(self) -> LoaderStats:
+        """Counters since construction, cheap enough to ask at every step. `LoaderStats` has their names
+        and types, and docs/tuning.md says what each counts."""
+        return self._runtime.stats(self)
+
+    def report(self) -> Report:
+        """Where the time went since the loader was made, and the one change that would help most:
+        ``print`` it. It is cheap enough for every epoch (docs/tuning.md)."""
+        return make_report(self._runtime.observe(self))
+
+    def headspace(self, batches: int = 50) -> Headspace:
+        """The training loop's speed if data were free: an iterable that gives one batch ``batches``
+        times. Run your own loop over it, then ask `report` how much there is to win (docs/tuning.md).
+
+        It begins an epoch of its own, so use it before training, or keep a `state_dict`. Raises
+        ValueError for fewer than 2 batches.
+        """
+        return self._runtime.headspace(self, batches)
+
+    def trace(self, path: str | os.PathLike[str]) -> Trace:
+        """``with loader.trace("out.json"):`` writes a Chrome trace of fastloader's threads and of the
+        loop's waits inside the block, for https://ui.perfetto.dev (docs/tuning.md).
+
+        Raises FileNotFoundError for a path in no folder, Error while another trace is being taken.
+        """
+        return Trace(path)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Numbers the epoch that the next ``iter()`` begins; the ones after it count on from there.
+        Samplers and datasets with a ``set_epoch`` are told, also those in persistent workers. With
+        ``distributed`` there is no need to: the loader counts from 0."""
+        self._runtime.position.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands in the epoch begun last: what it has received, not what was read ahead.
+        The state is small and picklable, and usually JSON-able (docs/resume.md).
+
+        Raises ValueError with ``in_order=False`` in the middle of an epoch of worker threads, of an
+        iterable dataset, or with a distributed sampler.
+        """
+        return self._runtime.state_dict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next ``iter()`` gives the batches that would have followed `state_dict`. What was received
+        is skipped on the sampler, not read; live iterators raise RuntimeError from then on. ``{}``
+        changes nothing. With the default shuffle, restore torch's generator as well (docs/resume.md).
+
+        Raises ValueError if the state is of another version, length of dataset, or sampler; Error if the
+        loader's own sampler or dataset calls it while ``iter()`` begins.
+        """
+        self._runtime.load_state_dict(self, state)
+
+    def close(self) -> None:
+        """Ends live iterators and their threads and frees pinned memory. Idempotent. Delivered batches
+        stay valid, and iterating afterwards starts anew."""
+        self._runtime.close(self)

@@ -32,7 +32,7 @@ LAYERS: list[list[str]] = [
     ["_core/pictures/**"],
     ["_core/handoff.py"],
     ["_core/sources/**", "_core/delivery/**"],
-    ["_core/runtime.py"],
+    ["_core/runtime/**"],
     ["loader.py", "prefetcher.py"],
     ["compat/**"],
     ["cli/**"],

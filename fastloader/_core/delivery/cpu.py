@@ -34,6 +34,7 @@ class CpuPath(DeliveryPath):
     """With the native module or without it: the same tensors to the bit."""
 
     name = "cpu"
+    words = "on the CPU"
 
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         super().__init__(spec, statistics)

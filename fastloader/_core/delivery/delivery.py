@@ -53,6 +53,19 @@ class Delivery:
         return self.spec.path
 
     @property
+    def _kind(self) -> type[DeliveryPath]:
+        return next(kind for kind in PATHS if kind.name == self.spec.path)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the loop gets the batches as their source made them."""
+        return self._kind is PlainPath
+
+    def __str__(self) -> str:
+        """What becomes of the batches: the second half of ``loader.plan()``."""
+        return self._kind.words.format(device=self.device)
+
+    @property
     def normalization(self) -> Normalization | None:
         return self.spec.normalization
 
@@ -95,8 +108,7 @@ class Delivery:
             self._live = weakref.WeakSet()
             self._path = None
         if self._path is None:
-            kind = next(kind for kind in PATHS if kind.name == self.spec.path)
-            self._path = kind(self.spec, self.statistics)
+            self._path = self._kind(self.spec, self.statistics)
         return self._path
 
     def end_iterators(self) -> None:

@@ -21,6 +21,7 @@ class DeliveryPath(abc.ABC):
     must outlive an epoch (threads, pinned memory, a side stream) belongs to it."""
 
     name: ClassVar[str]  # stats()["path"]
+    words: ClassVar[str]  # the second half of plan()
 
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         self.spec = spec

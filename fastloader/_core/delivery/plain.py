@@ -15,6 +15,7 @@ class PlainPath(DeliveryPath):
     """There is nothing to do on the way: the loop holds the source's own iterator."""
 
     name = "torch"
+    words = "delivered as they are"
 
     def begin(
         self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None

@@ -242,12 +242,13 @@ class Position:
 
     def set_epoch(self, epoch: int) -> None:
         """By the user's wish: samplers and dataset that have a ``set_epoch`` are told as well."""
-        if self.beginning:  # by the sampler, say: it is the next epoch that is meant
-            self._wished = epoch
-            return
-        self.count_epoch(epoch)
-        self.announces = True
-        self.samplers.set_epoch(epoch)
+        with self.lock:
+            if self.beginning:  # by the sampler, say: it is the next epoch that is meant
+                self._wished = epoch
+                return
+            self.count_epoch(epoch)
+            self.announces = True
+            self.samplers.set_epoch(epoch)
 
     def count_epoch(self, epoch: int) -> None:
         self.epoch = epoch

@@ -162,7 +162,7 @@ class PrefetchLoader:
 
     def stats(self) -> dict[str, Any]:
         """See `FastLoader.stats`."""
-        return self._inside.stats()
+        return {**self._inside.stats()}
 
     def close(self) -> None:
         """Ends live iterators and threads and frees pinned memory. Idempotent; iterating afterwards

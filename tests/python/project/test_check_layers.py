@@ -64,9 +64,9 @@ UP_AND_DOWN = [
     ("_core/pictures/decoder.py", "_core/handoff.py"),
     ("_core/handoff.py", "_core/sources/arrays/source.py"),
     ("_core/handoff.py", "_core/delivery/cpu.py"),
-    ("_core/sources/collation.py", "_core/runtime.py"),
-    ("_core/delivery/cpu.py", "_core/runtime.py"),
-    ("_core/runtime.py", "loader.py"),
+    ("_core/sources/collation.py", "_core/runtime/runtime.py"),
+    ("_core/delivery/cpu.py", "_core/runtime/runtime.py"),
+    ("_core/runtime/runtime.py", "loader.py"),
     ("loader.py", "compat/apex.py"),
     ("prefetcher.py", "compat/apex.py"),
     ("compat/apex.py", "cli/demo/command.py"),
@@ -195,7 +195,8 @@ def test_a_file_has_a_layer(check, place):
 
 
 @pytest.mark.parametrize(
-    "place", ["_core/machine/limits.py", "transforms/_geometry.py", "_core/runtime.py", "loader.py"]
+    "place",
+    ["_core/machine/limits.py", "transforms/_geometry.py", "_core/runtime/runtime.py", "loader.py"],
 )
 def test_only_what_is_above_takes_public_names(check, place):
     for text in (

@@ -26,6 +26,7 @@ class EnginePath(DeliveryPath):
     """CUDA, or the host twin in tests. The engine of the last epoch serves the next one."""
 
     name = "engine"
+    words = "delivered to {device} by the native prefetch thread"
     reads_ahead = True
 
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:

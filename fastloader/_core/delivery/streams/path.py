@@ -18,6 +18,7 @@ class StreamPath(DeliveryPath):
     """Batches are copied, and normalised, on a side stream of torch's."""
 
     name = "streams"
+    words = "delivered to {device} through torch's streams"
     reads_ahead = True
     _streams: StreamDelivery | None = None  # of the epoch begun last
 

@@ -157,11 +157,21 @@ class AutoSharding:
         self.decided = False
         self._whole: Any = None  # the sampler of the whole dataset, if that was the decision
 
-    def decide(self, loader: Loader) -> ShardSampler | None:
+    def decide(self, loader: Loader) -> None:
+        """At the first look at a sampler of the loader, which gets its share's if there are ranks."""
+        if self.decided:
+            return
         self.decided = True
+        attributes = vars(loader)  # where torch puts them, and frameworks read them
         if initialised():
-            return _shard(loader.dataset, self.shuffle, loader.generator, "pad")
-        self._whole = vars(loader)["sampler"]
+            shard = _shard(loader.dataset, self.shuffle, loader.generator, "pad")
+            attributes["sampler"] = shard
+            if loader.batch_size is not None:
+                attributes["batch_sampler"] = BatchSampler(
+                    shard, loader.batch_size, loader.drop_last
+                )
+            return
+        self._whole = attributes["sampler"]
         world = os.environ.get("WORLD_SIZE", "")
         if world.isdecimal() and int(world) > 1:
             warnings.warn(
@@ -172,7 +182,6 @@ class AutoSharding:
                 RuntimeWarning,
                 stacklevel=4,
             )
-        return None
 
     def check(self, loader: Loader) -> None:
         """At every ``iter()``. A framework may have put a sampler of its own in the place of the

@@ -108,7 +108,7 @@ def _worker_states(progress: Progress) -> dict[str, Any]:
             "the dataset has a state_dict(), but its persistent workers were not asked for their "
             "states in this epoch, as nobody had asked the loader for one before: what is saved now "
             "has no states of theirs. If they matter, call state_dict() before the first epoch",
-            stacklevel=4,
+            stacklevel=5,
         )
     return {}
 

@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import torch
 from torch.utils.data import DataLoader
 
 from fastloader.errors import Error
@@ -24,6 +25,20 @@ def of_torch() -> set[str]:
     shown = _shown()
     names = {each.name for each in shown if each.kind not in _ANYTHING}
     return names if _tells_all(shown) else names | _written()
+
+
+def for_torch(loader: Any, in_order: bool) -> dict[str, Any]:
+    """The arguments for torch's constructor besides those that every version takes: those of ``loader``
+    that FastLoader's own constructor does not know, and our own under torch's coming names."""
+    newer: dict[str, Any] = loader.__dict__.pop("_for_torch")
+    torchs = of_torch()
+    if "worker_method" in torchs:
+        newer["worker_method"] = loader.worker_method
+    if "in_order" in torchs:
+        newer["in_order"] = in_order
+    elif not in_order:
+        raise ValueError(f"in_order=False needs torch 2.6 or later; this is {torch.__version__}")
+    return newer
 
 
 def _shown() -> list[inspect.Parameter]:

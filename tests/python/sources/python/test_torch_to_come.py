@@ -195,10 +195,10 @@ def test_threads_are_not_warned_of_as_processes(tmp_path):
 
 def test_processes_are(monkeypatch):
     """As with DataLoader: when the loader is made, and when they begin."""
-    from fastloader import loader
+    from fastloader._core.runtime import runtime
 
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
-    monkeypatch.setattr(loader, "available_threads", lambda: 1)
+    monkeypatch.setattr(runtime, "available_threads", lambda: 1)
     options = {"num_workers": 2, "batch_size": 2}
     theirs = warned(lambda: Closing(Pictures(4), **options))
     assert theirs and "will create 2 worker processes" in theirs[0]

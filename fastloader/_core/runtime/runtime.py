@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.handoff import Plan, Source
 from fastloader._core.machine import extension
+from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.observation.figures import AutoChoice, Figures, Observation, Stage
-from fastloader._core.observation.headspace import Measured
+from fastloader._core.observation.headspace import Headspace, Measured
 from fastloader._core.order import trainers
-from fastloader._core.order.distributed.shards import AutoSharding
+from fastloader._core.order.distributed import shards
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.order.position import Position
-from fastloader._core.order.states.state import carried, carry_on
+from fastloader._core.order.states import state as states
 from fastloader._core.order.trainers import NextEpoch
-from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.pictures.bad_samples import make_policy
+from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
+from fastloader._core.runtime.loader_stats import LoaderStats
+from fastloader._core.runtime.options import LoaderOptions, refuse_image_options
 from fastloader._core.sources.arrays.source import ArraySource
 from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
 from fastloader._core.sources.images.source import ImageSource
@@ -29,42 +34,30 @@ from fastloader.errors import NotNative
 
 _log = logging.getLogger("fastloader")
 
-# The first half of what `plan` says is the source's; this is the delivery's.
-_DELIVERED = {
-    "torch": "delivered as they are",
-    "cpu": "on the CPU",
-    "engine": "delivered to {device} by the native prefetch thread",
-    "streams": "delivered to {device} through torch's streams",
-}
-
 
 class Runtime:
     """Threads, memory and counters of one loader, in one attribute: a subclass may call its attributes
-    what it likes, as it may with DataLoader. Nothing here is pickled but `carried`; a copy of a loader
+    what it likes, as it may with DataLoader. Nothing here is pickled but `for_copy`; a copy of a loader
     makes its own. It does not hold the loader, so that a dropped loader ends at once."""
 
-    def __init__(
-        self,
-        loader: Loader,
-        delivery: Delivery,
-        policy: ErrorPolicy,
-        sharding: AutoSharding | None,
-    ) -> None:
+    def __init__(self, loader: Loader, options: LoaderOptions) -> None:
         self._loader = weakref.ref(loader)
         self._position: Position | None = None
         self._carried: dict[str, Any] | None = None  # from the loader that this one is a copy of
         # Guards that there is one position, whoever asks first. Reentrant: a subclass's samplers, which
         # it looks at, and signal handlers may ask for it while it is made.
         self._making = ProcessLock()
-        self.sharding = sharding  # with distributed="auto"
-        self.delivery = delivery
+        self._options = options
+        self._sharding: shards.AutoSharding | None = None  # with distributed="auto"
+        self.delivery = delivery = Delivery(options.delivery_spec())
+        policy = make_policy(options.on_error, options.max_errors)
         self.arrays = ArraySource(delivery.statistics)
         self.images = ImageSource(delivery.statistics, policy)
         self.python = PythonSource(delivery.statistics)
         # They are asked in this order; what none of them serves is Python's.
         self.native: tuple[Source, ...] = (self.arrays, self.images)
-        self.headspace: Measured | None = None
-        self.said = ""  # the reason for the Python path that was logged last
+        self._headspace: Measured | None = None
+        self._said = ""  # the reason for the Python path that was logged last
 
     # --- the order ---------------------------------------------------------------------------------
 
@@ -78,29 +71,55 @@ class Runtime:
                     assert loader is not None  # whoever asks holds it
                     made = Position(loader)
                     if self._carried is not None:
-                        carry_on(made, self._carried)
+                        states.carry_on(made, self._carried)
                     if self._position is None:  # nor made meanwhile by who asked for it in there
                         self._position = made
         return self._position
-
-    def carried(self) -> dict[str, Any] | None:
-        """What a copy of the loader knows of its epochs."""
-        return self._carried if self._position is None else carried(self._position)
-
-    def carry_on(self, carried: dict[str, Any] | None) -> None:
-        """For the position that will be made."""
-        self._carried = carried
-
-    @property
-    def begun(self) -> bool:
-        """Whether there was an epoch."""
-        return self._position is not None and self._position.current is not None
 
     def beginning(self) -> Position | None:
         """The position while ``iter()`` makes an epoch's iterator."""
         return self._position if self._position is not None and self._position.beginning else None
 
-    def forget_seed(self) -> None:
+    def share_out(
+        self, dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any, generator: Any
+    ) -> tuple[Any, bool | None]:
+        """The arguments ``sampler`` and ``shuffle``, in the place of which ``distributed`` may have put
+        this rank's share."""
+        policy = self._options.distributed
+        shard = shards.make_sampler(policy, dataset, shuffle, sampler, batch_sampler, generator)
+        return (shard, None) if shard is not None else (sampler, shuffle)
+
+    def begin_sharding(
+        self, dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any
+    ) -> None:
+        """From here on the first look at the loader's sampler decides, with ``distributed="auto"``."""
+        policy = self._options.distributed
+        self._sharding = shards.begin_auto(policy, dataset, shuffle, sampler, batch_sampler)
+
+    def decide_sharding(self, loader: Loader) -> None:
+        """Before one of the loader's samplers is looked at."""
+        if self._sharding is not None:
+            self._sharding.decide(loader)
+
+    def samplers_replaced(self) -> None:
+        """One of them is the user's now, and so are the ranks' shares."""
+        self._sharding = None
+
+    def state_dict(self, loader: Loader) -> dict[str, Any]:
+        position = self.position
+        with position.lock:
+            return states.state_dict(position, loader)
+
+    def load_state_dict(self, loader: Loader, state: dict[str, Any]) -> None:
+        position = self.position
+        with position.lock:
+            states.load_state_dict(position, loader, state)
+            if state:
+                if loader._iterator is not None:  # persistent workers, which began before the state
+                    self.delivery.end_iterators()
+                self._forget_workers(loader)
+
+    def _forget_seed(self) -> None:
         """The workers that were begun with it have ended."""
         if self._position is not None:
             self._position.last_seed = None
@@ -109,8 +128,8 @@ class Runtime:
 
     def iterate(self, loader: Loader) -> Any:
         """What ``iter()`` gives."""
-        if self.sharding is not None:
-            self.sharding.check(loader)
+        if self._sharding is not None:
+            self._sharding.check(loader)
         position = self.position
         with position.lock:
             if position.resumes_mid_epoch and trainers.counted_as_over():
@@ -137,7 +156,7 @@ class Runtime:
         # Not where the refusal was caught: errors of workers forked there would name it as their
         # context.
         if reason:
-            _refuse_image_options(loader, reason)
+            refuse_image_options(loader, reason)
             self._say(loader, reason)
         return self.delivery.begin(plan, order)
 
@@ -156,22 +175,28 @@ class Runtime:
 
     def _say(self, loader: Loader, reason: str) -> None:
         """Once, not at every epoch."""
-        if reason != self.said:
-            self.said = reason
+        if reason != self._said:
+            self._said = reason
             _log.info("fastloader: Python path: %s", reason)
             if loader.native and extension.load() is not None and holds_pictures(loader.dataset):
                 warn_of_python_path(reason)
 
     def plan(self, loader: Loader) -> str:
-        plan, _ = self._planned(loader)
-        delivered = _DELIVERED[self.delivery.path].format(device=self.delivery.device)
-        return f"{plan}; batches are {delivered}"
+        return f"{self._planned(loader)[0]}; batches are {self.delivery}"
 
-    def is_native(self, loader: Loader) -> bool:
-        """Whether no worker of torch's makes the batches of the next epoch."""
-        return not self._planned(loader)[1]
+    def needs_processes(self, loader: Loader) -> bool:
+        """Whether the next epoch begins worker processes. With no more workers than processors, where
+        nobody minds, it says so without a look at the dataset."""
+        if loader.worker_backend == "thread":
+            return False
+        return loader.num_workers <= available_threads() or bool(self._planned(loader)[1])
 
-    def forget_workers(self, loader: Loader) -> None:
+    def drop_ended_workers(self, loader: Loader) -> None:
+        """Persistent ones, before torch would go on with them."""
+        if self.python.drop_ended(loader):
+            self._forget_seed()
+
+    def _forget_workers(self, loader: Loader) -> None:
         """The persistent workers, and those that torch would have, begin anew."""
         loader._iterator = None
         self.arrays.forget_seed()
@@ -180,9 +205,33 @@ class Runtime:
         self.delivery.close()
         self.python.end_iterators()
         if loader.persistent_workers:
-            self.forget_workers(loader)
-            self.forget_seed()
+            self._forget_workers(loader)
+            self._forget_seed()
         self.python.rings.close()
+
+    # --- copies of the loader ----------------------------------------------------------------------
+
+    def for_copy(self) -> dict[str, Any]:
+        """What a copy of the loader takes over. Threads and pinned memory stay where they are."""
+        return {
+            "options": self._options,
+            "augmentation": self.delivery.augmentation,
+            "said": self._said,
+            "sharding": copy.copy(self._sharding),  # the decision is about one loader's sampler
+            "carried": self._carried if self._position is None else states.carried(self._position),
+        }
+
+    @classmethod
+    def of_copy(cls, loader: Loader, attributes: dict[str, Any]) -> Runtime:
+        """The runtime of ``loader``, which is about to get these attributes of another one."""
+        taken = attributes["_runtime"]
+        runtime = cls(loader, taken["options"])
+        if taken["augmentation"] is not None:
+            runtime.delivery.augment(taken["augmentation"])
+        runtime._said, runtime._sharding = taken["said"], taken["sharding"]
+        runtime._carried = taken["carried"]
+        shards.give_own_share(attributes)
+        return runtime
 
     # --- what there is to report -------------------------------------------------------------------
 
@@ -198,7 +247,7 @@ class Runtime:
             device=self.delivery.device,
             normalizes=self.delivery.normalization is not None,
             auto=self._choices(loader),
-            headspace=self.headspace,
+            headspace=self._headspace,
             describe=lambda: self.plan(loader),
         )
 
@@ -211,7 +260,18 @@ class Runtime:
         waited = Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
         return made.joined(self.delivery.figures()).joined(Figures(stages=(waited,)))
 
-    def stats(self, loader: Loader) -> dict[str, Any]:
+    def headspace(self, loader: Any, batches: int) -> Headspace:
+        headspace = Headspace(loader, batches, self.delivery.device)
+        self._headspace = headspace.measured
+        return headspace
+
+    def replay(self, loader: Loader, index: int) -> dict[str, Any]:
+        found = self.images.replay(index)
+        if found is None:
+            raise ValueError(f"no epoch was begun on the native path: {self.plan(loader)}")
+        return found
+
+    def stats(self, loader: Loader) -> LoaderStats:
         seen = self.observe(loader)
         counted = self.delivery.stats()
         counted["stages"] = {stage.name: stage.as_dict() for stage in seen.figures.stages}
@@ -219,54 +279,18 @@ class Runtime:
             counted.update(source.stats(loader))
         if seen.auto:
             counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}
-        return counted
+        return cast(LoaderStats, counted)
 
     def _choices(self, loader: Loader) -> dict[str, AutoChoice]:
         """By the name of the argument that was "auto"."""
         choices: dict[str, AutoChoice] = {}
+        begun = self._position is not None and self._position.current is not None
         if isinstance(loader.num_workers, AutoWorkers):
-            choices["num_workers"] = self._workers_choice(loader)
+            workers = loader.num_workers
+            choices["num_workers"] = workers_choice(workers, begun, self.images, self.arrays)
         rule = self.delivery.spec.depth_rule
         if rule is not None:
-            depth: int | None = rule.depth
-            why = rule.why
-            if not self.begun:
-                why = "to begin with: nothing was iterated yet"
-            elif not self.delivery.watches_depth and self.images.decoder is None:
-                depth = self.delivery.figures().ring.get("depth")
-                why = "there are no batches made ahead, whose number would be to choose"
-                if loader.num_workers > 0:
-                    why = "num_workers and prefetch_factor say how many batches are made ahead"
-            choices["depth"] = AutoChoice(depth, why)
+            watched = self.delivery.watches_depth or self.images.decoder is not None
+            depth = None if watched else self.delivery.figures().ring.get("depth")
+            choices["depth"] = depth_choice(rule, begun, watched, depth, loader.num_workers)
         return choices
-
-    def _workers_choice(self, loader: Loader) -> AutoChoice:
-        number, why = int(loader.num_workers), "one for each processor of this process"
-        if not self.begun:
-            return AutoChoice(number, f"{why}: nothing was iterated yet")
-        tuner = self.images.tuner(loader.num_workers)
-        if self.images.decoder is not None and tuner is not None:
-            return AutoChoice(tuner.rule.threads, tuner.rule.why)
-        if self.arrays.last is not None:
-            return AutoChoice(
-                self.arrays.last.threads, f"{why}; threads that gather are not watched"
-            )
-        return AutoChoice(number, f"{why}; not changed while workers run")
-
-
-def _refuse_image_options(loader: Loader, reason: str) -> None:
-    """Raises ValueError for what only pictures on the native path know."""
-    asked = [
-        f"{name}={value!r}"
-        for name, value, usual in (
-            ("decode", loader.decode, "exact"),
-            ("truncated", loader.truncated, "error"),
-            ("on_error", loader.on_error, "raise"),
-        )
-        if value != usual
-    ]
-    if asked:
-        raise ValueError(
-            f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes "
-            f"the Python path: {reason}"
-        )

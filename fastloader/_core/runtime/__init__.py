@@ -1,0 +1,1 @@
+"""What one loader has running."""
