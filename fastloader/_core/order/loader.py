@@ -27,6 +27,7 @@ class Loader(Protocol):
     generator: torch.Generator | None
     persistent_workers: bool
     worker_backend: str
+    worker_method: str
     native: bool
     decode: str
     truncated: str
@@ -46,6 +47,8 @@ class Loader(Protocol):
 
     @property
     def _auto_collation(self) -> bool: ...
+
+    def __iter__(self) -> Any: ...
 
     def __len__(self) -> int: ...
 

@@ -83,7 +83,7 @@ def workers_to_begin_with(asked: Any) -> Any:
     return AutoWorkers(own_threads()) if auto else asked
 
 
-def assignments(loader: Any, name: str, value: Any) -> dict[str, Any]:
+def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
     """The attributes that ``setattr(loader, name, value)`` sets. Raises ValueError for one that is
     fixed when the loader is made."""
     made = "_iterator" in vars(loader)  # torch's constructor sets it last

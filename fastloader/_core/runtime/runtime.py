@@ -260,7 +260,7 @@ class Runtime:
         waited = Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
         return made.joined(self.delivery.figures()).joined(Figures(stages=(waited,)))
 
-    def headspace(self, loader: Any, batches: int) -> Headspace:
+    def headspace(self, loader: Loader, batches: int) -> Headspace:
         headspace = Headspace(loader, batches, self.delivery.device)
         self._headspace = headspace.measured
         return headspace

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader
 
+from fastloader._core.order.loader import Loader
 from fastloader.errors import Error
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
@@ -27,7 +28,7 @@ def of_torch() -> set[str]:
     return names if _tells_all(shown) else names | _written()
 
 
-def for_torch(loader: Any, in_order: bool) -> dict[str, Any]:
+def for_torch(loader: Loader, in_order: bool) -> dict[str, Any]:
     """The arguments for torch's constructor besides those that every version takes: those of ``loader``
     that FastLoader's own constructor does not know, and our own under torch's coming names."""
     newer: dict[str, Any] = loader.__dict__.pop("_for_torch")
