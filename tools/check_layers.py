@@ -66,10 +66,6 @@ ABOVE_FACE = ["compat/**", "cli/**"]
 NATIVE = "fastloader._native"
 TORCH_CUDA = "_core/machine/devices.py"
 
-# Violations that still exist, as `file: what it imports`, or the files of a circle. The list only
-# shrinks: one that is no violation any more is reported.
-YET: list[str] = []
-
 
 class Import(NamedTuple):
     """One module that a file imports, by its file below fastloader/."""
@@ -88,7 +84,6 @@ class Violation(NamedTuple):
     file: str
     line: int
     message: str
-    key: str
 
     def __str__(self) -> str:
         return f"fastloader/{self.file}:{self.line}: {self.message}"
@@ -182,13 +177,13 @@ def check_directions(tree: Tree) -> Iterator[Violation]:
         if file == FACE or file in EMPTY:
             continue
         if layer_of(file) is None:
-            yield Violation(file, 1, "in no layer of tools/check_layers.py", f"{file}: no layer")
+            yield Violation(file, 1, "in no layer of tools/check_layers.py")
             continue
         for each in imports:
             refused = [(target, _refused(file, target)) for target in each.files]
             # The last one is what is meant; a package on the way counts where that is allowed.
             for target, why in [one for one in reversed(refused) if one[1]][:1]:
-                yield Violation(file, each.line, f"{target}: {why}", f"{file}: {target}")
+                yield Violation(file, each.line, f"{target}: {why}")
 
 
 def _refused(file: str, target: str) -> str | None:
@@ -224,7 +219,7 @@ def check_circles(tree: Tree) -> Iterator[Violation]:
             each.line for each in tree.imports[first] if {*each.files} & {*circle} - {first}
         )
         names = " <-> ".join(circle)
-        yield Violation(first, line, f"imports go in a circle: {names}", names)
+        yield Violation(first, line, f"imports go in a circle: {names}")
 
 
 def _circles(edges: dict[str, set[str]]) -> list[list[str]]:
@@ -261,15 +256,15 @@ def check_import(tree: Tree) -> Iterator[Violation]:
         for target in each.files if each.at_run_time else ():
             if target not in [*FACE_RUNS, *EMPTY]:
                 message = f"{target}: the package runs {', '.join(FACE_RUNS)}, and loads the rest "
-                yield Violation(FACE, each.line, message + "on first use", f"{FACE}: {target}")
+                yield Violation(FACE, each.line, message + "on first use")
     for file in EMPTY:
         body = tree.files[file].body if file in tree.files else []
         for node in body:
             if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
                 message = "runs at `import fastloader`: a docstring and nothing else"
-                yield Violation(file, node.lineno, message, f"{file}: code")
+                yield Violation(file, node.lineno, message)
     if FACE not in tree.files:
-        yield Violation(FACE, 1, "missing", f"{FACE}: missing")
+        yield Violation(FACE, 1, "missing")
         return
     waiting, seen = [FACE], {FACE}
     while waiting:
@@ -278,7 +273,7 @@ def check_import(tree: Tree) -> Iterator[Violation]:
             for name in _foreign(node):
                 message = f"{name}: `import fastloader` may only run the standard library; "
                 message += "import it where it is used"
-                yield Violation(file, node.lineno, message, f"{file}: {name}")
+                yield Violation(file, node.lineno, message)
         for each in tree.imports[file]:
             for target in each.files if each.at_run_time else ():
                 if target not in seen:
@@ -303,7 +298,7 @@ def check_torch_cuda(tree: Tree) -> Iterator[Violation]:
         if file != TORCH_CUDA:
             for line in sorted(set(torch_cuda_lines(module))):
                 message = f"torch.cuda: only fastloader/{TORCH_CUDA} touches it"
-                yield Violation(file, line, message, f"{file}: torch.cuda")
+                yield Violation(file, line, message)
 
 
 def torch_cuda_lines(tree: ast.Module) -> Iterator[int]:
@@ -351,15 +346,7 @@ def violations(root: Path) -> list[Violation]:
 
 
 def check(root: Path) -> list[str]:
-    found = violations(root)
-    gone = [key for key in YET if key not in {each.key for each in found}]
-    return [
-        *dict.fromkeys(str(each) for each in found if each.key not in YET),
-        *(
-            f"tools/check_layers.py: {key}: no violation any more, delete it from YET"
-            for key in gone
-        ),
-    ]
+    return list(dict.fromkeys(map(str, violations(root))))
 
 
 if __name__ == "__main__":

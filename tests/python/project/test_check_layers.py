@@ -18,9 +18,8 @@ check_layers = importlib.import_module("check_layers")
 
 
 @pytest.fixture
-def check(tmp_path, monkeypatch):
-    """What is said of a tree without violations, plus these files. Its list of known ones is empty."""
-    monkeypatch.setattr(check_layers, "YET", [])
+def check(tmp_path):
+    """What is said of a tree without violations, plus these files."""
 
     def run(files):
         whole = {
@@ -312,14 +311,6 @@ def test_torch_cuda_is_touched_in_one_file(check, code):
 @pytest.mark.parametrize("code", ["x.cuda()", '"""Like torch.cuda.Stream."""', "# torch.cuda"])
 def test_torch_cuda_may_be_talked_about(check, code):
     assert check({"loader.py": f"{code}\n"}) == []
-
-
-def test_a_known_violation_is_left_out_and_one_that_is_gone_is_reported(check, monkeypatch):
-    files = {"loader.py": "", "_core/order/position.py": "import fastloader.loader\n"}
-    monkeypatch.setattr(check_layers, "YET", ["_core/order/position.py: loader.py"])
-    assert check(files) == []
-    (message,) = check({**files, "_core/order/position.py": ""})
-    assert message.endswith("no violation any more, delete it from YET")
 
 
 def test_the_command_exits_with_1(tmp_path):
