@@ -1,5 +1,6 @@
 """A source of twenty lines: enough to be delivered on every path."""
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -25,7 +26,11 @@ class Toys(Sequence):
 class ToyIterator(LoopIterator):
     def __init__(self, dataset, index_batches, handoff):
         super().__init__(handoff.statistics if handoff.counts else None)
-        self._dataset, self._index_batches, self._slots = dataset, index_batches, handoff.slots
+        self._dataset, self._slots = dataset, handoff.slots
+        # The first one is drawn here, as by torch with workers: a pump would draw it, and with it the
+        # order, while the loop may be asking for a state.
+        first = list(itertools.islice(index_batches, 1))
+        self._index_batches = itertools.chain(first, index_batches)
 
     def _next(self):
         batch = default_collate([self._dataset[index] for index in next(self._index_batches)])
@@ -65,7 +70,7 @@ class ToySource:
         return Figures((Stage("play", 1.0, self.opened, "batch", "the toy"),), threads=1)
 
     def stats(self, loader):
-        return {"toys": self.opened}
+        return {"toys": self.opened} if self.opened else {}
 
 
 def with_toys(loader):
