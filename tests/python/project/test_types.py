@@ -43,6 +43,9 @@ FastLoader(data, distributed="exact")
 FastLoader(data, distributed="split")  # wrong
 
 loader: FastLoader[int] = FastLoader(data)
+waited: float = loader.stats()["wait_s"]
+growths: int = loader.stats()["ring"]["slot_growths"]
+loader.stats()["waits"]  # wrong
 """
 
 
