@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import (
     BatchSampler,
@@ -59,7 +59,7 @@ class EpochOrder:
             seed = default_device.drawn_seed(loader.generator)
         shard = position.samplers.shard
         if position.current.saved is not None and shard is None:
-            seed = position.current.saved["base_seed"]
+            seed = cast("int", position.current.saved["base_seed"])  # only shards save none
         position.current.base_seed = position.last_seed = seed
         if shard is None:
             return seed

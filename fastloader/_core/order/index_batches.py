@@ -9,7 +9,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from torch.utils.data import BatchSampler
@@ -20,6 +20,7 @@ from fastloader._core.order.progress import Progress
 from fastloader._core.order.samplers import Samplers
 from fastloader._core.order.states import generators as generator_states
 from fastloader._core.order.states.generators import GeneratorStates
+from fastloader._core.order.states.loader_state import LoaderState
 from fastloader.errors import Error
 
 
@@ -135,7 +136,7 @@ class Indices(Iterator[Any]):
                 [None if seed is not None else drawn, *before[1:]], seed
             )
 
-    def _draw_again(self, saved: dict[str, Any]) -> Any:
+    def _draw_again(self, saved: LoaderState) -> Any:
         samplers, progress = self._samplers, self._progress
         randomness = generator_states.from_json(saved["randomness"])
         progress.randomness = randomness
@@ -178,7 +179,7 @@ class Indices(Iterator[Any]):
         self._inner = self._open()
         return self._draw()
 
-    def _begin_again(self, saved: dict[str, Any], randomness: GeneratorStates) -> Any:
+    def _begin_again(self, saved: LoaderState, randomness: GeneratorStates) -> Any:
         """The state was saved before the first index was drawn: that is still to come, and from the
         state that the user's generator is in then."""
         samplers = self._samplers
@@ -195,7 +196,7 @@ class Indices(Iterator[Any]):
         with self._on_users_generator():
             return self._draw_first()
 
-    def _restarted(self, saved: dict[str, Any], randomness: GeneratorStates) -> Iterator[Any]:
+    def _restarted(self, saved: LoaderState, randomness: GeneratorStates) -> Iterator[Any]:
         """What the sampler that is skipped on gives: batches, or single indices if a BatchSampler is
         to group them."""
         samplers = self._samplers
@@ -210,13 +211,14 @@ class Indices(Iterator[Any]):
                     f"{saved['order_epoch']}, but then set_epoch({sampler.epoch}) was called on it"
                 )
             start = 0 if saved.get("read_again") else saved["samples"]
-            return iter(shards.share(sampler, saved["order_epoch"], start))
+            epoch = cast("int", saved["order_epoch"])  # as such samplers save it
+            return iter(shards.share(sampler, epoch, start))
         elif randomness.seed is not None:
             sampler = generator_states.reseeded(sampler, randomness.seed)
         return default_device.drawn(sampler, iter(sampler))
 
 
-def _skip(source: Iterator[Any], saved: dict[str, Any], unit: str) -> None:
+def _skip(source: Iterator[Any], saved: LoaderState, unit: Literal["batches", "samples"]) -> None:
     """Advances a sampler by what was received, and checks that it is the sampler of the state."""
     count: int = saved[unit]
     if count == 0:

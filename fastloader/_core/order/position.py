@@ -23,6 +23,7 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.order.progress import MissingFirst, Progress, at_end
 from fastloader._core.order.samplers import ENDED_BY_ERRORS, Samplers
 from fastloader._core.order.states import generators as generator_states
+from fastloader._core.order.states.loader_state import LoaderState
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Position:
         self.last_seed: int | None = None  # of the crops of the epoch begun last
         self._agreed = False
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
-        self.saved: dict[str, Any] | None = None  # loaded, for the next iter()
+        self.saved: LoaderState | None = None  # loaded, for the next iter()
         self.ahead_of_fabric = 0
         self.texts = generator_states.Texts()
         self.asked = False  # for a state, or one was loaded: workers are to send theirs

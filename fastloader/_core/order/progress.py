@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fastloader._core.order.states.generators import GeneratorStates
+from fastloader._core.order.states.loader_state import LoaderState
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Progress:
     may be drawn on another thread; a deque is all that the two share.
     """
 
-    def __init__(self, epoch: int, saved: dict[str, Any] | None, endless: bool) -> None:
+    def __init__(self, epoch: int, saved: LoaderState | None, endless: bool) -> None:
         self.epoch = epoch
         self.saved = saved  # the state to go on from
         self.endless = endless  # an iterable dataset, whose sampler knows no end
@@ -83,7 +84,7 @@ class Progress:
             self.base_seed = drawn
         return self.base_seed
 
-    def untouched(self) -> dict[str, Any] | None:
+    def untouched(self) -> LoaderState | None:
         """The state that it goes on from, if nothing was drawn since."""
         return self.saved if self.randomness is None else None
 
@@ -222,7 +223,7 @@ class MissingFirst(Iterator[Any]):
         states.clear()
 
 
-def at_end(saved: dict[str, Any], lives_on: bool) -> dict[str, Any]:
+def at_end(saved: LoaderState, lives_on: bool) -> LoaderState:
     """The state that would have been saved, had the epoch of this one ended there. ``lives_on``: so
     do the workers."""
     augmentation = saved.get("augmentation")

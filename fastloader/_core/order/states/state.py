@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
+from typing import Any, cast
 
 from fastloader._core.order.index_batches import plain
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.order.position import Position, within_iter
 from fastloader._core.order.progress import Progress
 from fastloader._core.order.states import generators as generator_states
+from fastloader._core.order.states.loader_state import LoaderState
 from fastloader._core.order.states.stateful import is_stateful, state_of
 
 VERSION = 1
@@ -20,10 +21,10 @@ def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
     position.asked = True
     progress, samplers = position.current, position.samplers
     if position.saved is not None:
-        return copy.deepcopy(position.saved)
+        return copy.deepcopy(cast("dict[str, Any]", position.saved))
     untouched = progress.untouched() if progress is not None else None
     if untouched is not None:
-        return copy.deepcopy(untouched)
+        return copy.deepcopy(cast("dict[str, Any]", untouched))
     begun = progress is not None and not progress.finished
     if begun and loader.worker_backend == "thread" and is_stateful(position.dataset):
         raise ValueError(
@@ -183,7 +184,7 @@ def load_state_dict(position: Position, loader: Loader, state: dict[str, Any]) -
     samplers.follow(loader)
     _check(position, loader, state)
     position.asked = True
-    position.saved = copy.deepcopy(state)
+    position.saved = cast(LoaderState, copy.deepcopy(state))
     position.end_passes(
         "load_state_dict() was called after this iterator began, so its batches are not those that "
         "follow the state: call iter() on the loader"

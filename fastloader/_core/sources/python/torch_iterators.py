@@ -211,8 +211,9 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         if isinstance(loader.num_workers, AutoWorkers):
             loader = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
         super().__init__(loader)
-        saved = self._pass.saved or {}
-        if (position.iterable and resuming and not states) or saved.get("read_again"):
+        saved = self._pass.saved
+        read_again = saved is not None and saved.get("read_again")
+        if (position.iterable and resuming and not states) or read_again:
             self._fast_forward()
 
     def _reset(self, loader: Loader, first_iter: bool = False) -> None:

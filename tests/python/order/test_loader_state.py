@@ -1,0 +1,35 @@
+"""What ``state_dict()`` gives has the keys that `LoaderState` promises."""
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset
+
+from fastloader import FastLoader
+from fastloader._core.order.states.loader_state import LoaderState
+
+
+class Numbers(IterableDataset):
+    def __iter__(self):
+        return iter(range(9))
+
+
+LOADERS = {
+    "shuffled": (list(range(9)), {"shuffle": True}),
+    "own generator": (list(range(9)), {"shuffle": True, "generator": torch.Generator()}),
+    "workers": (list(range(9)), {"num_workers": 1, "persistent_workers": True}),
+    "in any order": (list(range(9)), {"num_workers": 2, "in_order": False}),
+    "iterable": (Numbers(), {}),
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_keys(name):
+    dataset, options = LOADERS[name]
+    with FastLoader(dataset, 2, **options) as loader:
+        states = [loader.state_dict()]
+        for _ in loader:
+            states.append(loader.state_dict())
+        states.append(loader.state_dict())
+    assert [state["begun"] for state in states] == [False, *[True] * 5, False]
+    for state in states:
+        assert LoaderState.__required_keys__ <= state.keys() <= LoaderState.__annotations__.keys()
