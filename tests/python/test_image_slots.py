@@ -2,6 +2,7 @@
 
 import gc
 import random
+import threading
 
 import pytest
 import torch
@@ -9,10 +10,10 @@ from pictures import import_torchvision, plain_folder, script
 from torch.utils.data import ConcatDataset, Subset
 
 import fastloader
-from fastloader import FastLoader, _engine
+from fastloader import FastLoader, _engine, _engine_iterator
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
-from support import MEAN, STD, resident_bytes, same
+from support import HANG, MEAN, STD, eventually, resident_bytes, same
 
 COUNT = 23
 CROPS = T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()])
@@ -109,6 +110,36 @@ def test_an_error_that_is_kept_keeps_no_slot(crops, twin):
             next(iterator)
         kept.append(raised.value)
         iterator.close()
+    iterator = iter(loader)
+    with pytest.raises(IndexError):
+        next(iterator)
+    assert [labels.tolist() for _, labels in iterator] == batches[1:]
+
+
+def test_an_error_that_is_kept_keeps_no_batch_that_came_too_late(crops, twin, monkeypatch):
+    """The pump has the next batch in its hands when the epoch ends, and cannot put it any more."""
+    put_batch = _engine_iterator.Epoch.put_batch
+    in_hand = threading.Event()
+
+    def late(epoch, batch):
+        in_hand.set()
+        eventually(lambda: epoch.over, lambda: "the epoch is not over", seconds=HANG)
+        return put_batch(epoch, batch)
+
+    batches = [[99], [0, 1], [2, 3]]
+    loader = FastLoader(crops, batch_sampler=batches, device="cpu", mean=MEAN, depth=2)
+    kept = []
+    with monkeypatch.context() as patched:
+        patched.setattr(_engine_iterator.Epoch, "put_batch", late)
+        for _ in range(2):
+            iterator = iter(loader)
+            with pytest.raises(IndexError) as raised:
+                next(iterator)
+            kept.append(raised.value)
+            assert in_hand.wait(HANG)
+            in_hand.clear()
+            iterator.close()
+            iterator._epoch.pump.join(HANG)  # then the next epoch has the same ring
     iterator = iter(loader)
     with pytest.raises(IndexError):
         next(iterator)
@@ -256,4 +287,4 @@ def test_a_forked_child_builds_its_own(root):
         assert [labels.tolist() for _, labels in loader] == wanted and loader._runtime.source is mine
     """
     for backend in ("", "host"):
-        script(source, root, env={"FASTLOADER_BACKEND": backend} if backend else {}, timeout=40)
+        script(source, root, env={"FASTLOADER_BACKEND": backend} if backend else {}, timeout=HANG)
