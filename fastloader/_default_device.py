@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.utils.data import RandomSampler
 
+from fastloader import _torch
+
 
 def of(generator: torch.Generator | None) -> torch.device:
     """Where numbers are drawn from ``generator``, which refuses any other device."""
@@ -23,7 +25,7 @@ def of(generator: torch.Generator | None) -> torch.device:
 @contextlib.contextmanager
 def for_draws(generator: torch.Generator | None) -> Iterator[None]:
     """Around torch code that draws from ``generator``, or from the global one, without saying where."""
-    if of(generator) == torch.get_default_device():
+    if of(generator) == _torch.default_device():
         yield
     else:
         with of(generator):
@@ -36,7 +38,7 @@ class UsersOwn:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._device = torch.get_default_device()
+        self._device = _torch.default_device()
 
     def __iter__(self) -> Iterator[Any]:
         with self._device:
@@ -45,7 +47,7 @@ class UsersOwn:
 
 def drawn(sampler: Any, keys: Iterator[Any]) -> Iterator[Any]:
     """``keys`` from an iterator over torch's ``sampler``, or over batches of what it gives."""
-    if type(sampler) is not RandomSampler or torch.get_default_device().type == "cpu":
+    if type(sampler) is not RandomSampler or _torch.default_device().type == "cpu":
         return keys
     return _drawn(keys, of(sampler.generator))
 

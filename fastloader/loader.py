@@ -299,6 +299,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             raise ValueError(
                 f"in_order=False needs torch 2.6 or later; this is {torch.__version__}"
             )
+        else:
+            # Whoever rebuilds a loader finds each argument as an attribute.
+            self.in_order = in_order
         shard = _distributed.make_sampler(
             distributed, dataset, shuffle, sampler, batch_sampler, generator
         )
