@@ -29,7 +29,7 @@ from torch.utils.data import (
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
-from support import same
+from support import HANG, same
 
 COUNT = 23
 CROPS = T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()])
@@ -529,7 +529,7 @@ def test_fork(root, backend):
         assert status == 0, status
         assert sum(len(y) for _, y in it) == len(dataset) - 2
     """)
-    script(source, root, env=environment(backend), timeout=40)
+    script(source, root, env=environment(backend), timeout=HANG)
 
 
 ENDINGS = {
@@ -551,7 +551,7 @@ def test_end_of_the_process(root, name):
     failures = []
 
     def run(backend):
-        done = script(source, root, env=environment(backend), timeout=30, check=False)
+        done = script(source, root, env=environment(backend), timeout=HANG, check=False)
         if done.returncode != status or done.stderr.strip():
             failures.append((backend, done.returncode, done.stderr))
 

@@ -239,6 +239,25 @@ def test_leaves_arrive_equal_with_the_strides_that_to_gives(way, with_images):
                 assert out.data_ptr() != leaf.data_ptr()
 
 
+def test_a_batch_may_lie_otherwise_than_the_one_before(way):
+    """Of the same shapes and dtypes, in every order: nothing is kept of how the last one lay."""
+    plain = torch.arange(12).reshape(3, 4)
+    turned = torch.arange(12).reshape(4, 3).t()
+    pictures = torch.rand(2, 3, 4, 5)
+    last = pictures.to(memory_format=torch.channels_last)
+    batches = [(plain, pictures), (turned, last), (plain, last), (turned, pictures)] * 2
+    for with_images in (False, True):
+        given = [(images(), *batch) if with_images else batch for batch in batches]
+        options = {"mean": MEAN, "std": STD} if with_images else {}
+        with DevicePrefetcher(given, "cpu", **options) as delivery:
+            delivered = [batch[-2:] for batch in delivery]
+        for got, wanted in zip(delivered, batches, strict=True):
+            for out, leaf in zip(got, wanted, strict=True):
+                same(out, leaf)
+                if way.path == "engine":
+                    assert out.stride() == leaf.stride()
+
+
 def test_negative_and_conjugate_views(way):
     conjugate = torch.rand(3, dtype=torch.complex64).conj()
     negative = torch.rand(3, dtype=torch.complex64).conj().imag

@@ -56,6 +56,28 @@ def test_every_call_may_fail(twin, monkeypatch, data, workers):
 
 
 @WORKERS
+def test_an_engine_that_failed_serves_no_other_epoch(twin, monkeypatch, data, workers):
+    made = []
+    make_engine = _engine.Engine.__init__
+
+    def note(engine, *args):
+        made.append(1)
+        make_engine(engine, *args)
+
+    monkeypatch.setattr(_engine.Engine, "__init__", note)
+    monkeypatch.setattr(_engine, "_twin_options", {"twin_fail_on_call": 4})
+    loader = make(data, workers)
+    with pytest.raises(BackendError):
+        list(loader)
+    assert len(made) == 1
+    monkeypatch.setattr(_engine, "_twin_options", {})
+    for _ in range(3):
+        check(data, list(loader))
+    assert len(made) == 2  # which is healthy, and serves the later ones
+    loader.close()
+
+
+@WORKERS
 def test_a_failed_loader_can_be_closed(twin, monkeypatch, data, workers):
     monkeypatch.setattr(_engine, "_twin_options", {"twin_fail_on_call": 4})
     before = running()
