@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fastloader import FastLoader
-from support import HANG, MEAN, STD, Pictures, children, eventually
+from support import HANG, MEAN, STD, Pictures, children, eventually, forget_forks
 
 IN_ORDER = [[2 * i, 2 * i + 1] for i in range(6)]
 
@@ -54,6 +54,7 @@ def left_behind():
     it: multiprocessing holds its descriptors until it next looks for the dead, which is here."""
     torch.multiprocessing.active_children()
     gc.collect()
+    forget_forks()
     return threading.active_count(), len(children()), len(os.listdir("/proc/self/fd"))
 
 
