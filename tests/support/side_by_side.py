@@ -15,6 +15,9 @@ from torch.utils.data import DataLoader
 from exact import normalised
 from support import MEAN, STD, random_images
 
+# What torch 2.6 brought: in_order, and words in assertions that had none.
+since_2_6 = "in_order" in inspect.signature(DataLoader.__init__).parameters
+
 
 def image(number):
     """What makes a sample deliverable in every way: a small picture, another one for each number. Its

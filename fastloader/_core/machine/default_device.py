@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.utils.data import RandomSampler
 
+from fastloader._core.machine import devices
+
 
 def of(generator: torch.Generator | None) -> torch.device:
     """Where numbers are drawn from ``generator``, which refuses any other device."""
@@ -29,7 +31,7 @@ def drawn_seed(generator: torch.Generator | None) -> int:
 @contextlib.contextmanager
 def for_draws(generator: torch.Generator | None) -> Iterator[None]:
     """Around torch code that draws from ``generator``, or from the global one, without saying where."""
-    if of(generator) == torch.get_default_device():
+    if of(generator) == devices.default_device():
         yield
     else:
         with of(generator):
@@ -42,7 +44,7 @@ class UsersOwn:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._device = torch.get_default_device()
+        self._device = devices.default_device()
 
     def __iter__(self) -> Iterator[Any]:
         with self._device:
@@ -51,7 +53,7 @@ class UsersOwn:
 
 def drawn(sampler: Any, keys: Iterator[Any]) -> Iterator[Any]:
     """``keys`` from an iterator over torch's ``sampler``, or over batches of what it gives."""
-    if type(sampler) is not RandomSampler or torch.get_default_device().type == "cpu":
+    if type(sampler) is not RandomSampler or devices.default_device().type == "cpu":
         return keys
     return _drawn(keys, of(sampler.generator))
 

@@ -29,6 +29,13 @@ def can_pin() -> bool:
     return accelerator_type() not in (None, "mps")
 
 
+def default_device() -> torch.device:
+    """Where torch makes a tensor of which nobody says where."""
+    # torch.get_default_device of torch 2.4 raises AttributeError once a default was taken back, and does
+    # not see `with torch.device(...)`.
+    return torch.empty(0).device
+
+
 def _module(kind: str) -> Any:
     return getattr(torch, kind, None)
 

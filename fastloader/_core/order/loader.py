@@ -26,6 +26,7 @@ class Loader(Protocol):
     worker_init_fn: Callable[[int], None] | None
     generator: torch.Generator | None
     persistent_workers: bool
+    in_order: bool
     worker_backend: str
     worker_method: str
     native: bool

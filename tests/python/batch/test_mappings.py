@@ -132,7 +132,7 @@ def test_native_pictures_are_pinned_for_torchs_streams(
     enter_way("streams")
     pinned = []
 
-    def pin(tensor):
+    def pin(tensor, device=None):
         pinned.append(tensor)
         return tensor.clone()
 
@@ -151,7 +151,7 @@ def test_what_is_normalised_on_the_cpu_is_pinned(tmp_path, enter_way, monkeypatc
     enter_way("cpu")
     pinned = []
 
-    def pin(tensor):
+    def pin(tensor, device=None):
         pinned.append(tensor)
         return tensor
 

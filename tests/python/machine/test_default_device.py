@@ -36,7 +36,7 @@ class Lookup(Dataset):
 
 @contextlib.contextmanager
 def default_device(device):
-    before = torch.get_default_device()
+    before = torch.empty(0).device
     torch.set_default_device(device)
     try:
         yield

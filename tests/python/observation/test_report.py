@@ -180,10 +180,11 @@ def test_slow_step_over_pictures(enter_way, small, name):
 @pytest.mark.parametrize("dataset", [SlowPictures, SlowStream])
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_slow_transform_in_workers(way, processors, dataset, backend):
-    report = run(make(dataset(40), num_workers=2, worker_backend=backend))
+    count = 300 if backend == "process" else 40  # longer than it takes to start the processes
+    report = run(make(dataset(count), num_workers=2, worker_backend=backend))
     said(report, "Python", "Python-bound", "raise num_workers from 2 to 4")
     if way.name != "pure" or backend == "thread":
-        assert report.stages["fetch"].seconds >= 40 * 0.01
+        assert report.stages["fetch"].seconds >= count * 0.01
         assert f"worker {'processes' if backend == 'process' else 'threads'} (2)" in report.verdict
 
 

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from resuming import COUNT, NORMALISED
+from side_by_side import since_2_6
 from torch.utils.data import Sampler
 
 from fastloader import Error, FastLoader
@@ -97,6 +98,7 @@ def test_a_sampler_whose_order_cannot_be_drawn_again(way, workers):
     assert labels(fresh) == labels(iterator)
 
 
+@pytest.mark.skipif(not since_2_6, reason="torch has no in_order")
 def test_in_order_false():
     loader = FastLoader(Pictures(COUNT), 2, num_workers=2, in_order=False)
     assert not loader.state_dict()["begun"]

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from side_by_side import Numbers, batches, image, rebuilt, same_for_both
+from side_by_side import Numbers, batches, image, rebuilt, same_for_both, since_2_6
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -82,14 +82,16 @@ ACCEPTED = {
     "batch_sampler": {"batch_sampler": [[1, 2]]},
     "no batches": {"batch_size": None},
     "workers": {"num_workers": 2, "timeout": 4.5, "persistent_workers": True},
-    "prefetch": {"num_workers": 1, "prefetch_factor": 7, "in_order": False},
+    "prefetch": {"num_workers": 1, "prefetch_factor": 7},
+    **({"order": {"num_workers": 1, "in_order": False}} if since_2_6 else {}),
     "context": {"num_workers": 1, "multiprocessing_context": "spawn"},
     "pin": {"pin_memory": True, "pin_memory_device": "cuda"},
     "functions": {"worker_init_fn": print, "collate_fn": list, "generator": torch.Generator()},
 }
 ATTRIBUTES = (
     *("batch_size", "drop_last", "num_workers", "prefetch_factor", "pin_memory", "timeout"),
-    *("pin_memory_device", "worker_init_fn", "in_order", "generator", "collate_fn"),
+    *("pin_memory_device", "worker_init_fn", "generator", "collate_fn"),
+    *(["in_order"] if since_2_6 else []),
     *("persistent_workers", "_iterator", "_dataset_kind", "_auto_collation"),
     "_IterableDataset_len_called",
 )

@@ -17,7 +17,7 @@ import torch
 from side_by_side import Numbers, batches, same_for_both
 from ways import WAYS
 
-from support import PACKAGE_ROOT, SUPPORT, begun_at, children, eventually
+from support import HANG, PACKAGE_ROOT, SUPPORT, begun_at, children, eventually
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 HOWS = ("none", "cpu", "twin", "streams")
@@ -164,7 +164,7 @@ def test_the_death_of_a_worker(how, death, first):
             assert cause.startswith(wanted), said
         assert said["count"] == 3  # what came before the death is not lost
         assert heard(process) == {"left": 0}
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=HANG) == 0
 
 
 ORPHANS = """
@@ -215,7 +215,7 @@ def workers_end_after_a_kill(process):
     eventually(
         lambda: not any(begun_at(each) == when for each, when in born.items()),
         lambda: f"{workers} gone",
-        seconds=60,
+        seconds=HANG,
     )
 
 
@@ -249,13 +249,13 @@ def test_ctrl_c(how, timeout):
         os.killpg(process.pid, signal.SIGINT)
         assert heard(process) == {"interrupted": True}
         assert time.monotonic() - begun < 5
-        _, noise = process.communicate(timeout=30)
+        _, noise = process.communicate(timeout=HANG)
         assert process.returncode in (-signal.SIGINT, 130) and "KeyboardInterrupt" in noise
         # They look every five seconds, and not as soon as that on a busy machine.
         eventually(
             lambda: not any(begun_at(each) == when for each, when in workers.items()),
             lambda: f"{workers} gone",
-            seconds=60,
+            seconds=HANG,
         )
 
 

@@ -8,7 +8,15 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from side_by_side import Numbers, batches, described, generators, image, same_for_both
+from side_by_side import (
+    Numbers,
+    batches,
+    described,
+    generators,
+    image,
+    same_for_both,
+    since_2_6,
+)
 from torch.utils.data import IterableDataset, get_worker_info
 
 from fastloader import FastLoader
@@ -234,7 +242,8 @@ def test_prefetch_factor_zero(fast):
         gc.collect()  # torch's half-made iterator complains when it dies
         return said
 
-    assert "greater than 0" in same_for_both(fast, scenario)
+    said = same_for_both(fast, scenario)
+    assert "greater than 0" in said or not since_2_6
 
 
 class Gated(Numbers):
@@ -250,6 +259,7 @@ class Gated(Numbers):
         return super().__getitem__(index)
 
 
+@pytest.mark.skipif(not since_2_6, reason="torch has no in_order")
 def test_in_order_false(fast):
     """What is ready first arrives first."""
 
@@ -303,7 +313,8 @@ def test_timeout_without_workers(fast):
             iter(make(Numbers(), timeout=3))
         return str(caught.value)
 
-    assert "requires timeout == 0" in same_for_both(fast, scenario)
+    said = same_for_both(fast, scenario)
+    assert "requires timeout == 0" in said or not since_2_6
 
 
 class Pinnable:
@@ -323,6 +334,8 @@ class Pinnable:
 @pytest.mark.parametrize("device", ["", "cuda"])
 def test_pin_memory_without_an_accelerator(fast, workers, device):
     """A warning, and nothing is pinned."""
+    if device and not since_2_6:
+        pytest.skip("a named device is pinned for whether it is there or not: torch's own error")
 
     def scenario(make):
         with warnings.catch_warnings(record=True) as caught:

@@ -16,25 +16,30 @@ _log = logging.getLogger("fastloader")
 
 
 def pump(epoch: RingEpoch, source: Iterator[Any]) -> None:
-    """Advances the source until it ends or the epoch does. An error takes its batch's place and, as
-    with DataLoader, does not end the epoch."""
-    while not epoch.over:
-        try:
-            begun = time.perf_counter()
-            batch = next(source)
-            trace.add("receive", begun, time.perf_counter())
-            if not epoch.put_batch(batch):
-                return
-        except StopIteration as stop:
-            # From a data set in a worker it says where, and with DataLoader more may follow.
-            if not stop.args or not epoch.put_error(stop, True):
-                epoch.put_end()
-                return
-        except BaseException as error:
-            if not epoch.put_error(error, getattr(source, "_took", True)):
-                return
-        # Nothing of a batch is kept while waiting for the next: its shared memory goes back now.
-        batch = None
+    """Advances the source until it ends or the epoch does."""
+    while not epoch.over and _pump_one(epoch, source):
+        pass
+
+
+def _pump_one(epoch: RingEpoch, source: Iterator[Any]) -> bool:
+    """Puts the source's next batch into the ring, and says whether there may be another. An error takes
+    its batch's place and, as with DataLoader, does not end the epoch."""
+    # A call of its own for each batch: the traceback of an error holds this frame, and whoever keeps the
+    # error must not keep the slot of a batch that came later. Nor is anything kept while waiting for the
+    # next: its shared memory goes back now.
+    try:
+        begun = time.perf_counter()
+        batch = next(source)
+        trace.add("receive", begun, time.perf_counter())
+        return epoch.put_batch(batch)
+    except StopIteration as stop:
+        # From a data set in a worker it says where, and with DataLoader more may follow.
+        if stop.args and epoch.put_error(stop, True):
+            return True
+        epoch.put_end()
+        return False
+    except BaseException as error:
+        return epoch.put_error(error, getattr(source, "_took", True))
 
 
 def drain_log(native: Any) -> None:

@@ -39,6 +39,9 @@ def for_torch(loader: Loader, in_order: bool) -> dict[str, Any]:
         newer["in_order"] = in_order
     elif not in_order:
         raise ValueError(f"in_order=False needs torch 2.6 or later; this is {torch.__version__}")
+    else:
+        # Whoever rebuilds a loader finds each argument as an attribute.
+        loader.in_order = in_order
     return newer
 
 

@@ -11,6 +11,8 @@ import time
 import pytest
 from pictures import script
 
+from support import HANG
+
 START = """
     import os, signal, sys, threading, torch
     from fastloader import FastLoader, transforms as T
@@ -55,7 +57,7 @@ def test_fork(root, backend):
         assert status == 0, status
         assert sum(len(y) for _, y in it) == len(dataset) - 2
     """)
-    script(source, root, env=environment(backend), timeout=40)
+    script(source, root, env=environment(backend), timeout=HANG)
 
 
 ENDINGS = {
@@ -77,7 +79,7 @@ def test_end_of_the_process(root, name):
     failures = []
 
     def run(backend):
-        done = script(source, root, env=environment(backend), timeout=30, check=False)
+        done = script(source, root, env=environment(backend), timeout=HANG, check=False)
         if done.returncode != status or done.stderr.strip():
             failures.append((backend, done.returncode, done.stderr))
 

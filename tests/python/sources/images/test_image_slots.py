@@ -2,6 +2,7 @@
 
 import gc
 import random
+import threading
 
 import pytest
 import torch
@@ -13,8 +14,9 @@ import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.delivery.engine import engine
+from fastloader._core.delivery.engine.epoch import RingEpoch
 from fastloader.datasets import ImageFolder
-from support import MEAN, STD, require_hooks, resident_bytes, same
+from support import HANG, MEAN, STD, eventually, require_hooks, resident_bytes, same
 
 
 def epoch(loader, seed=1):
@@ -99,6 +101,36 @@ def test_an_error_that_is_kept_keeps_no_slot(crops, twin):
             next(iterator)
         kept.append(raised.value)
         iterator.close()
+    iterator = iter(loader)
+    with pytest.raises(IndexError):
+        next(iterator)
+    assert [labels.tolist() for _, labels in iterator] == batches[1:]
+
+
+def test_an_error_that_is_kept_keeps_no_batch_that_came_too_late(crops, twin, monkeypatch):
+    """The pump has the next batch in its hands when the epoch ends, and cannot put it any more."""
+    put_batch = RingEpoch.put_batch
+    in_hand = threading.Event()
+
+    def late(epoch, batch):
+        in_hand.set()
+        eventually(lambda: epoch.over, lambda: "the epoch is not over", seconds=HANG)
+        return put_batch(epoch, batch)
+
+    batches = [[99], [0, 1], [2, 3]]
+    loader = FastLoader(crops, batch_sampler=batches, device="cpu", mean=MEAN, depth=2)
+    kept = []
+    with monkeypatch.context() as patched:
+        patched.setattr(RingEpoch, "put_batch", late)
+        for _ in range(2):
+            iterator = iter(loader)
+            with pytest.raises(IndexError) as raised:
+                next(iterator)
+            kept.append(raised.value)
+            assert in_hand.wait(HANG)
+            in_hand.clear()
+            iterator.close()
+            iterator._epoch.pump.join(HANG)  # then the next epoch has the same ring
     iterator = iter(loader)
     with pytest.raises(IndexError):
         next(iterator)
@@ -247,4 +279,4 @@ def test_a_forked_child_builds_its_own(root):
         assert loader._runtime.images.decoder is mine
     """
     for backend in ("", "host"):
-        script(source, root, env={"FASTLOADER_BACKEND": backend} if backend else {}, timeout=40)
+        script(source, root, env={"FASTLOADER_BACKEND": backend} if backend else {}, timeout=HANG)

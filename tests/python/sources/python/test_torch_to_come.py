@@ -1,6 +1,7 @@
 """A torch newer than the one this was written with: worker_method, and arguments of DataLoader that are
 not known yet."""
 
+import os
 import warnings
 
 import pytest
@@ -197,7 +198,8 @@ def test_processes_are(monkeypatch):
     """As with DataLoader: when the loader is made, and when they begin."""
     from fastloader._core.runtime import runtime
 
-    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
+    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})  # asked by earlier versions
     monkeypatch.setattr(runtime, "available_threads", lambda: 1)
     options = {"num_workers": 2, "batch_size": 2}
     theirs = warned(lambda: Closing(Pictures(4), **options))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fastloader import FastLoader
-from support import MEAN, STD, Pictures, children, eventually
+from support import HANG, MEAN, STD, Pictures, children, eventually, forget_forks
 
 IN_ORDER = [[2 * i, 2 * i + 1] for i in range(6)]
 
@@ -26,11 +26,11 @@ class Gated(Pictures):
     def __getitem__(self, index):
         if index == self.at:
             self.reached.fill_(1)
-            eventually(lambda: self.go.item(), lambda: "told to go on", seconds=60)
+            eventually(lambda: self.go.item(), lambda: "told to go on", seconds=HANG)
         return super().__getitem__(index)
 
     def wait_until_reached(self):
-        eventually(lambda: self.reached.item(), lambda: f"at index {self.at}", seconds=60)
+        eventually(lambda: self.reached.item(), lambda: f"at index {self.at}", seconds=HANG)
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +54,7 @@ def left_behind():
     it: multiprocessing holds its descriptors until it next looks for the dead, which is here."""
     torch.multiprocessing.active_children()
     gc.collect()
+    forget_forks()
     return threading.active_count(), len(children()), len(os.listdir("/proc/self/fd"))
 
 
