@@ -33,3 +33,23 @@ def test_keys(name):
     assert [state["begun"] for state in states] == [False, *[True] * 5, False]
     for state in states:
         assert LoaderState.__required_keys__ <= state.keys() <= LoaderState.__annotations__.keys()
+
+
+class Stateful(list):
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["between epochs", "within one"])
+def test_the_warning_of_states_that_lack_names_the_line_that_asked(begun):
+    with FastLoader(Stateful(range(4)), 2, num_workers=1, persistent_workers=True) as loader:
+        list(loader)
+        iterator = iter(loader)
+        for _ in range(1 if begun else 3):
+            next(iterator, None)
+        with pytest.warns(UserWarning, match="were not asked for their") as caught:
+            loader.state_dict()
+    assert [each.filename for each in caught] == [__file__]

@@ -52,6 +52,7 @@ def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
     }
     if progress is not None and begun:
         _save_pass(position, progress, state)
+        state["workers"] = _worker_states(progress)
     else:
         if samplers.stateful is not None:
             state["sampler_state"] = samplers.stateful.state_dict()
@@ -141,7 +142,6 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
         "last": plain(behind["last"]),
         "base_seed": progress.base_seed,
         "randomness": None if randomness is None else randomness.to_json(position.texts),
-        "workers": _worker_states(progress),
         "next_worker": progress.next_worker,
     }
     if progress.unreported and progress.workers_began:
