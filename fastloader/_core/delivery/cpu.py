@@ -42,6 +42,8 @@ class CpuPath(DeliveryPath):
         self._native = extension.load()
         self._wanted: Normalization = spec.normalization
         self._pool = None if self._native is None else self._native.BufferPool()
+        # Whether a source has left its batches to this path, and not normalised them itself.
+        self._delivers = False
         # By shape and strides, of images that need not be copied first. Varying shapes are few, and a
         # spec is cheap to make again.
         self._specs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = {}
@@ -58,6 +60,7 @@ class CpuPath(DeliveryPath):
                 depth=self._depth(),
             )
             return plan.open(order, handoff)
+        self._delivers = True
         return CpuIterator(plan.open(order, self._handoff(plan)), self, draws, plan.pins)
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
@@ -132,7 +135,9 @@ class CpuPath(DeliveryPath):
         return Figures((Stage("normalise", seconds, count, "batch", LOOP),) if count else ())
 
     def stats(self) -> dict[str, Any]:
-        return {} if self._pool is None else {"buffers": self._pool.stats()}
+        if self._pool is None or not self._delivers:
+            return {}
+        return {"buffers": self._pool.stats()}
 
 
 class CpuIterator(DeliveryIterator):

@@ -51,7 +51,7 @@ LOADERS = {
     "arrays on the CPU": (of_arrays, "cpu", NORMALISED, {"arrays", "buffers"}),
     "arrays through the ring": (of_arrays, "twin", NORMALISED, {"arrays", "ring"}),
     "streams": (of_arrays, "streams", NORMALISED, {"arrays"}),
-    "images": (of_images, "cpu", {**NORMALISED, "depth": "auto"}, {"images", "buffers", "auto"}),
+    "images": (of_images, "cpu", {**NORMALISED, "depth": "auto"}, {"images", "auto"}),
     "auto": (of_numbers, None, {"num_workers": "auto"}, {"auto", "workers"}),
 }
 
