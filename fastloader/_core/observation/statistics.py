@@ -38,7 +38,6 @@ class Statistics:
     steps: int = 0  # how many those were
     asked: int = 0  # times that the consumer came for a batch,
     found: int = 0  # and how many were ready then, in all
-    shown: bool = True  # to profilers and traces; else nobody but another iterator waits
     spent: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
     _left: float = 0.0  # when the consumer got its last batch; 0 outside of an epoch
     _of: object = None  # whose epoch that was; held, or another object might get its address
@@ -109,8 +108,7 @@ class Waiting:
             self._progress.check()  # one that another epoch has ended says so
         if self._iterator._closed:
             raise StopIteration
-        if self._statistics.shown:
-            self._range = devices.open_range("fastloader.wait")
+        self._range = devices.open_range("fastloader.wait")
         self._start = time.perf_counter()
         self._first = self._statistics.begin_wait(self._start, self._progress)
 
@@ -122,12 +120,10 @@ class Waiting:
     ) -> None:
         now = time.perf_counter()
         ended = kind is not None and issubclass(kind, StopIteration)
-        # Not in the place of Ctrl-C; and where another iterator takes the batch further, it says it.
-        closed = self._iterator._closed and self._statistics.shown
-        closed = closed and (kind is None or issubclass(kind, Exception))
+        # Ctrl-C and its like keep their place: only an Exception gives way to the error of `close`.
+        closed = self._iterator._closed and (kind is None or issubclass(kind, Exception))
         self._statistics.end_wait(now, self._progress, now - self._start, self._first, ended)
-        if self._statistics.shown:
-            trace.add("wait", self._start, now)
+        trace.add("wait", self._start, now)
         if self._range is not None:
             self._range.__exit__(None, None, None)
         if closed or (kind is not None and not ended and kind is not LeftOut):
