@@ -18,39 +18,43 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader.transforms._normalization import Normalization
 
-# Batches that are made ahead of the loop: one being finished, one being begun, one in reserve.
+# How many batches are made ahead of the loop: one being finished, one being begun, one in reserve.
 DEFAULT_DEPTH = 3
 
 
 class NotYet(BaseException):
-    """The next batch has not come. No Exception, which would stand for a batch."""
+    """The next batch has not come. It does not derive from Exception, which would stand for a batch."""
 
 
 class LoopFollower(Protocol):
-    """Keeps the sampler in step with the training loop, where a delivery takes batches ahead of it."""
+    """Keeps the sampler in step with the training loop while a delivery takes batches ahead of it."""
 
     def next_if_there(self) -> Any:
-        """The source's next batch, without waiting for it; for a caller without a pump. Raises
-        NotYet."""
+        """Returns the source's next batch without waiting for it. For a delivery without a pump thread.
+
+        Raises:
+            NotYet: if the batch has not come.
+        """
         ...
 
     def taken(self, number: int) -> None:
-        """The loop takes batch ``number``, which is greater than the one before; for the same one
-        nothing happens any more. Raises what the sampler raises."""
+        """Tells that the loop takes batch ``number``. Numbers rise; a second call with the same number
+        does nothing. Raises what the sampler raises."""
         ...
 
     def leave(self) -> None:
-        """Nothing will be taken any more: a pump that waits for that returns."""
+        """Tells that the loop takes no more batches. A pump thread that waits for the loop returns."""
         ...
 
     def hand_over_timeout(self) -> float:
-        """Seconds that the loop may wait for a batch, 0 for ever. The source watches no more: the time
-        counts from the loop's ``next()``, not from when a pump begins to wait."""
+        """Returns the seconds that the loop may wait for a batch, 0 for no limit. From then on the
+        delivery watches the time and the source does not, because the time counts from the loop's
+        ``next()`` and not from when a pump thread begins to wait."""
         ...
 
 
 class Slots(Protocol):
-    """The producer's end of a ring for one epoch, for a source that makes its batches in place."""
+    """The slots of a ring for one epoch, as seen by a source that makes its batches in place."""
 
     @property
     def depth(self) -> int:
@@ -64,21 +68,21 @@ class Slots(Protocol):
 
     @property
     def draws(self) -> EpochDraws | None:
-        """What will be erased and mixed in the slots, which need room for it."""
+        """What will be erased and mixed in the slots. The slots need room for it."""
         ...
 
     def reserve(self, size: int) -> Any | None:
-        """A slot with room for ``size`` bytes, waiting for one; None once the epoch is over. What is
-        reserved is presented in the same order."""
+        """Waits for a slot with room for ``size`` bytes and reserves it. Returns None once the epoch is
+        over. Reservations are presented in the order in which they were made."""
         ...
 
     def present(self, reservation: Any) -> None:
-        """The slot of what the source's ``next()`` is about to give or raise. Called on the thread that
-        calls that ``next()``."""
+        """Names the slot of what the source's ``next()`` is about to give or raise. To be called on the
+        thread that calls that ``next()``."""
         ...
 
     def on_end(self, stop: Callable[[], None]) -> None:
-        """``stop`` is called when the epoch ends before the source does, on any thread."""
+        """Sets ``stop``, which is called on any thread if the epoch ends before the source does."""
         ...
 
 
@@ -86,13 +90,17 @@ class Slots(Protocol):
 class Handoff:
     """What a delivery asks of the batches of one epoch.
 
-    ``counts``: the loop will hold the source's own iterator, which counts what it gives; otherwise
-    another iterator takes the batches further. ``normalization``: to be applied by the source; None
-    leaves the bytes. ``channels_last``: whether the bytes of pictures are to lie NHWC. ``pin``: whether
-    batches are to be pinned, if the loader was asked for it. ``reads_ahead``: whether next() is called
-    before the loop wants a batch, and ``pumped``: by a thread. ``slots``: where to make each batch;
-    None: in memory of the source's own. ``depth``: how many batches to make ahead where there are no
-    slots; None leaves it to the source."""
+    Args:
+        counts: whether the loop holds the source's own iterator, which then counts what it gives.
+            Otherwise an iterator of the delivery takes the batches further and counts them.
+        normalization: what the source applies to images; None leaves their bytes.
+        channels_last: whether the bytes of pictures are to lie NHWC.
+        pin: whether the source pins batches, if the loader was asked for it.
+        reads_ahead: whether the delivery calls ``next()`` before the loop wants a batch.
+        pumped: whether a pump thread makes these calls.
+        slots: where the source makes each batch; None for memory of its own.
+        depth: how many batches to make ahead without slots; None leaves it to the source.
+    """
 
     statistics: Statistics
     counts: bool
@@ -106,9 +114,9 @@ class Handoff:
 
 
 class Plan(Protocol):
-    """One epoch, decided and not begun. ``str(plan)`` is the first half of ``loader.plan()``."""
+    """One epoch, decided but not begun. ``str(plan)`` is the first half of ``loader.plan()``."""
 
-    # What the data set's own transform asks for; None leaves it to the delivery.
+    # The normalisation that the data set's own transform asks for; None leaves it to the delivery.
     normalization: Normalization | None
     # Whether the source can normalise a picture while it is in cache, and can make a batch inside
     # memory that the delivery owns.
@@ -116,36 +124,47 @@ class Plan(Protocol):
     fills_slots: bool
     # Whether batches may be made before the loop asks for them.
     ahead: bool
-    # Whether the source has one iterator for the loader's life, so that the last epoch has to end first.
+    # Whether the source has one iterator for the loader's life, so that the last epoch must end first.
     exclusive: bool
-    # Whether batches on the CPU are to lie in pinned memory.
+    # Whether batches that are delivered on the CPU are to lie in pinned memory.
     pins: bool
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
-        """Begins the epoch. Worker processes are forked here. ``order`` is None where nobody counts the
-        batches, as with the iterable of a `DevicePrefetcher`."""
+        """Begins the epoch. Worker processes are forked here.
+
+        A source that runs ahead draws its first index batch here and not on the pump thread, where the
+        draw would race with ``state_dict()``.
+
+        Args:
+            order: the order of the epoch; None if no batches are counted, as with the iterable of a
+                `DevicePrefetcher`.
+            handoff: what the delivery asks of the batches.
+        """
         ...
 
     def follow_loop(self, batches: Iterator[Any]) -> LoopFollower | None:
-        """For a delivery that takes ``batches`` ahead of the loop: what keeps the sampler in step; None
-        where there is nothing to do."""
+        """Returns what keeps the sampler in step while a delivery takes ``batches`` ahead of the loop;
+        None if the sampler needs no such thing."""
         ...
 
 
 class Source(Protocol):
-    """One way of making batches. A loader has one of each kind for its whole life; what must outlive an
-    epoch (threads, recycled memory, shared slots, counters) belongs to it."""
+    """One way of making batches. A loader has one source of each kind for its whole life. A source owns
+    what must outlive an epoch: threads, recycled memory, shared slots, counters."""
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> Plan | None:
-        """How this source would make the next epoch's batches. None: the data set is not of its kind.
-        Raises NotNative, with the reason in words, if it is but cannot be served. Starts nothing and
-        draws nothing. ``wanted``: what the delivery will do to images."""
+        """Returns how this source would make the next epoch's batches; None if the data set is not of
+        its kind. Starts nothing and draws nothing. ``wanted``: what the delivery will do to images.
+
+        Raises:
+            NotNative: with the reason in words, if the data set is of its kind but cannot be served.
+        """
         ...
 
     def figures(self, loader: Loader) -> Figures:
-        """What it has to show since the loader was made."""
+        """The figures of this source since the loader was made."""
         ...
 
     def stats(self, loader: Loader) -> dict[str, Any]:
-        """Its part of ``loader.stats()``."""
+        """The part of ``loader.stats()`` that this source knows."""
         ...

@@ -31,7 +31,8 @@ from fastloader.transforms._normalization import Normalization, make_spec
 
 
 class CpuPath(DeliveryPath):
-    """With the native module or without it: the same tensors to the bit."""
+    """Normalises images on the CPU, with the native module or with torch: the same tensors to the
+    bit."""
 
     name = "cpu"
     words = "on the CPU"
@@ -44,8 +45,8 @@ class CpuPath(DeliveryPath):
         self._pool = None if self._native is None else self._native.BufferPool()
         # Whether a source has left its batches to this path, and not normalised them itself.
         self._delivers = False
-        # By shape and strides, of images that need not be copied first. Varying shapes are few, and a
-        # spec is cheap to make again.
+        # Native specs by shape and strides, of images that need no copy first. A loop has few shapes,
+        # and a spec is cheap to make again, so this cache may be cleared when it is full.
         self._specs: dict[tuple[tuple[int, ...], tuple[int, ...]], Any] = {}
 
     def begin(
@@ -66,7 +67,7 @@ class CpuPath(DeliveryPath):
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
         if draws is not None:
             return self._deliver_augmented(batch, draws)
-        # In one pass over the containers, since nothing but the images changes.
+        # One pass over the containers is enough, because nothing but the images changes.
         wanted = self._wanted.image_key
         found = False
 
@@ -109,7 +110,7 @@ class CpuPath(DeliveryPath):
         return torch.from_dlpack(capsule)
 
     def _normalized(self, leaf: torch.Tensor) -> torch.Tensor | None:
-        """None for what is no image."""
+        """The normalised image, or None if ``leaf`` is no image."""
         if self._pool is None:
             image = as_image(leaf, self._wanted)
             if image is None:
@@ -141,8 +142,9 @@ class CpuPath(DeliveryPath):
 
 
 class CpuIterator(DeliveryIterator):
-    """Owns no thread and no look-ahead: whatever runs ahead is torch's workers. ``pin`` puts what is
-    delivered into torch's pinned memory, as DataLoader's pin_memory does."""
+    """Normalises each batch in ``next()``, without a thread or look-ahead of its own. Only torch's
+    workers run ahead. ``pin``: whether each batch is put into torch's pinned memory, as DataLoader's
+    pin_memory does."""
 
     def __init__(
         self,
@@ -155,7 +157,8 @@ class CpuIterator(DeliveryIterator):
         self._pin = pin
         self._path = path
         self._draws = draws
-        # By the source, and not delivered yet: Ctrl-C may come in between.
+        # The batch that the source gave and that is not delivered yet. It is kept here because Ctrl-C
+        # may come in between.
         self._given: list[Any] = []
 
     def _next(self) -> Any:
@@ -174,10 +177,10 @@ class CpuIterator(DeliveryIterator):
             if self._pin:
                 delivered = pin_memory.pin_memory(delivered)
         except BaseException as error:
-            if self._draws is not None:  # they are the next batch's, or this one's once more
+            if self._draws is not None:  # the next batch gets these draws, or this one again
                 self._draws.batch = drawn
             if isinstance(error, Exception):
-                self._given.clear()  # it takes the batch's place
+                self._given.clear()  # the error takes the batch's place
             raise
         self._given.clear()
         if self._draws is not None:

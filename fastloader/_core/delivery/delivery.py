@@ -23,7 +23,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization
 
-# Seconds: how long a pump may take to leave its source. torch's iterators take a tenth of one.
+# Seconds that a pump thread may take to leave its source. torch's iterators take a tenth of a second.
 _PATIENCE = 60.0
 
 # All there are; `DeliverySpec.path` names one of them.
@@ -31,8 +31,8 @@ PATHS: tuple[type[DeliveryPath], ...] = (PlainPath, CpuPath, EnginePath, StreamP
 
 
 class Delivery:
-    """Where the batches of a loader go, and what becomes of them on the way. Every iterator that a
-    training loop can hold passes through `begin`."""
+    """Brings the batches of one loader to the training loop, and changes them on the way. Every iterator
+    that a training loop can hold passes through `begin`."""
 
     def __init__(self, spec: DeliverySpec) -> None:
         self.spec = spec
@@ -44,12 +44,13 @@ class Delivery:
 
     @property
     def device(self) -> torch.device | None:
-        """Before the first ``iter()`` perhaps without its number."""
+        """The device that batches go to. It may lack its number before the first ``iter()``."""
         return self.spec.device
 
     @property
     def path(self) -> str:
-        """Before the first ``iter()``, what it would be now."""
+        """The name of the delivery path; before the first ``iter()``, of the one that it would be
+        now."""
         return self.spec.path
 
     @property
@@ -75,8 +76,11 @@ class Delivery:
         return self._path is not None and self._path.watches_depth
 
     def augment(self, augmentation: Augmentation | None) -> None:
-        """What to erase and mix from the next iter() on; None: nothing. Raises ValueError unless images
-        are normalised here."""
+        """Sets what is erased and mixed from the next ``iter()`` on; None for nothing.
+
+        Raises:
+            ValueError: if this delivery does not normalise images.
+        """
         if augmentation is not None and self.normalization is None:
             raise ValueError(
                 "erasing and mixing are done while images are normalised: give mean and std, or dtype"
@@ -84,13 +88,14 @@ class Delivery:
         self.augmentation = augmentation
 
     def begin(self, plan: Plan, order: EpochOrder | None = None) -> Iterator[Any]:
-        """One epoch. ``order`` None: nobody counts its batches."""
+        """Begins one epoch and returns its iterator. ``order`` is None if no batches are counted."""
         path = self._path_here()
         if plan.exclusive and not isinstance(path, PlainPath):
             if order is not None:
                 order.supersede()
             self.end_iterators()
-        # Before the source begins, which may draw from the same generator sooner or later.
+        # Drawn before the source begins. The source may draw from the same generator, sooner on one
+        # path and later on another.
         draws = None
         if self.augmentation is not None:
             begin = Augmentation.begin if order is None else order.begin_draws
@@ -103,7 +108,8 @@ class Delivery:
     def _path_here(self) -> DeliveryPath:
         self.spec.settle()
         if not self._home.here:
-            # In a forked child: the parent's threads are not here. What they own is left alone.
+            # This is a forked child, which does not have the parent's threads. It leaves alone what
+            # those threads own.
             self._home = HomeProcess()
             self._live = weakref.WeakSet()
             self._path = None
@@ -112,8 +118,12 @@ class Delivery:
         return self._path
 
     def end_iterators(self) -> None:
-        """Ends every live iterator and waits until no pump is in the source any more, so that it may be
-        iterated anew. Raises Error if one does not come back from it."""
+        """Ends every live iterator and waits until no pump thread is in the source any more. The source
+        may then be iterated anew.
+
+        Raises:
+            Error: if a pump thread does not come back from the source.
+        """
         if self._path is None or not self._home.here:
             return
         self._end_live(self._path)
@@ -125,7 +135,7 @@ class Delivery:
 
     def _end_live(self, path: DeliveryPath) -> None:
         iterators = list(self._live)
-        # At first, so that a next() that is under way knows what has happened to it.
+        # Marked before anything is ended, so that a next() that is under way knows why it ended.
         for iterator in iterators:
             iterator._closed = True
         path.end_epochs()
@@ -133,17 +143,17 @@ class Delivery:
             iterator.close()
 
     def close(self) -> None:
-        """Idempotent: ends every live iterator, then the threads, then frees the pinned memory."""
+        """Ends every live iterator, then the threads, then frees the pinned memory. Idempotent."""
         if self._path is not None and self._home.here:
             self._end_live(self._path)
             self._path.close()
 
     def figures(self) -> Figures:
-        """What it has to show since the loader was made."""
+        """The figures of this delivery since the loader was made."""
         return Figures() if self._path is None else self._path.figures()
 
     def stats(self) -> dict[str, Any]:
-        """Its part of ``stats()``."""
+        """The part of ``stats()`` that the delivery knows."""
         statistics = self.statistics
         return {
             "path": self.path,

@@ -13,14 +13,15 @@ from fastloader._core.observation.statistics import Statistics
 
 
 class DeliveryIterator(LoopIterator):
-    """``_source`` is what delivers the batches, None once it was closed. Attributes of torch's iterator
-    that frameworks look at, such as ``_workers``, are the source's."""
+    """Takes batches from the source's iterator ``_source``, which is None once this one is closed.
+    Frameworks look at attributes of torch's iterator, such as ``_workers``: these are the source's."""
 
     def __init__(self, source: Iterator[Any], statistics: Statistics) -> None:
         super().__init__(statistics)
         self._source: Iterator[Any] | None = source
         self._num_yielded = 0
-        # The source, which is ahead, would warn too early, and on a thread of ours.
+        # The source would warn of a wrong length too early, because it is ahead, and on a thread of
+        # ours. This iterator warns in its place.
         self._promised: int | None = None
         if getattr(source, "_dataset_kind", None) == _DatasetKind.Iterable:
             self._promised = source._IterableDataset_len_called  # type: ignore[attr-defined]
@@ -52,17 +53,18 @@ class DeliveryIterator(LoopIterator):
         warnings.warn(text, stacklevel=3)
 
     def close(self) -> None:
-        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
-        that is under way raises Error."""
+        """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a
+        call that is under way raises Error."""
         self._closed = True
         source, self._source = self._source, None
-        # Another thread may be in its next(), waiting for a worker, and decode threads at its pictures.
+        # Wakes what is still in the source: another thread may wait for a worker in the source's next(),
+        # and decode threads may be at its pictures.
         leave = getattr(type(source), "leave", None)
         if leave is not None:
             leave(source)
 
     def _shutdown_workers(self) -> None:
-        """Of torch's worker iterator: ends the epoch, and the workers with it."""
+        """Ends the epoch and its workers; torch's worker iterator has a method of this name."""
         source: Any = self._source
         self.close()
         if source is not None:

@@ -33,29 +33,36 @@ class DeliveryPath(abc.ABC):
     def begin(
         self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
     ) -> Iterator[Any]:
-        """One epoch: an iterator over delivered batches. ``draws``: what is erased and mixed in it."""
+        """Begins one epoch and returns an iterator over its delivered batches.
+
+        Args:
+            plan: opens the epoch of the source.
+            order: the order of the epoch; None if no batches are counted.
+            draws: what is erased and mixed in the epoch.
+        """
 
     def figures(self) -> Figures:
-        """What it has to show since the loader was made."""
+        """The figures of this path since the loader was made."""
         return Figures()
 
     def stats(self) -> dict[str, Any]:
-        """Its part of ``stats()``."""
+        """The part of ``stats()`` that this path knows."""
         return {}
 
     def end_epochs(self) -> None:  # noqa: B027
-        """Ends what runs for epochs that are not over."""
+        """Ends what still runs for epochs that are not over."""
 
     def wait_for_sources(self, patience: float) -> bool:
-        """Whether nobody is in a source's ``next()`` any more, ``patience`` seconds at most after
-        `end_epochs`."""
+        """Waits until no pump thread is in a source's ``next()`` any more, and returns whether that came
+        true within ``patience`` seconds. To be called after `end_epochs`."""
         return True
 
     def close(self) -> None:  # noqa: B027
-        """After `end_epochs`: ends the threads and frees the memory. Idempotent."""
+        """Ends the threads and frees the memory. Idempotent. To be called after `end_epochs`."""
 
     def _normalization(self, plan: Plan) -> Normalization | None:
-        """What becomes of images: what their own transform asks for, else what the loader was given."""
+        """How images are normalised: as the data set's own transform asks, else as the loader was
+        told."""
         return plan.normalization or self.spec.normalization
 
     def _handoff(
@@ -66,7 +73,7 @@ class DeliveryPath(abc.ABC):
         pumped: bool = False,
         slots: Slots | None = None,
     ) -> Handoff:
-        """For batches that are taken further from here, and normalised here."""
+        """A handoff for batches that this path normalises and takes further."""
         return Handoff(
             self.statistics,
             counts=False,
@@ -78,7 +85,7 @@ class DeliveryPath(abc.ABC):
             depth=self._depth(),
         )
 
-    reads_ahead: ClassVar[bool] = False  # takes batches before the loop wants them
+    reads_ahead: ClassVar[bool] = False  # whether it takes batches before the loop wants them
 
     def _depth(self) -> int | DepthRule | None:
         return self.spec.depth_rule or self.spec.depth

@@ -16,8 +16,12 @@ _MAX_DEPTH = 64
 
 
 class DeliverySpec:
-    """The arguments of a delivery. ``arguments`` are those given, from which another one can be made.
-    Raises TypeError and ValueError for what cannot work."""
+    """The checked arguments of a delivery. ``arguments`` holds them as they were given, so that another
+    spec can be made from them.
+
+    Raises:
+        TypeError, ValueError: for arguments that cannot work.
+    """
 
     def __init__(
         self,
@@ -36,23 +40,26 @@ class DeliverySpec:
         self.depth_rule = DepthRule(DEFAULT_DEPTH) if depth == "auto" else None
         native = extension.load()
         if native is not None and self.normalization is not None:
-            native.active_isa()  # a wrong FASTLOADER_FORCE_ISA is told here, not at the first batch
-        devices.forced_backend()  # so is a wrong FASTLOADER_BACKEND
+            native.active_isa()  # reports a wrong FASTLOADER_FORCE_ISA now, not at the first batch
+        devices.forced_backend()  # reports a wrong FASTLOADER_BACKEND now
         self._settled: tuple[torch.device | None, str] | None = None
         if device is None or (named is not None and named.type == "cpu"):
             self.settle()
 
     def settle(self) -> None:
-        """At the first ``iter()``, device and path are chosen for good. Not before: a device without a
-        number is the current one, which scripts set after they have made their loaders, and CUDA that
-        was started here would be of no use in a process that is forked later."""
+        """Chooses device and path for good, at the first ``iter()``.
+
+        The choice cannot come earlier. A device without a number is the current one, and scripts set it
+        after they have made their loaders. CUDA that was started here would be of no use in a process
+        that is forked later.
+        """
         if self._settled is None:
             device = devices.resolve_device(self.arguments[0])
             self._settled = device, self._choose_path(device)
 
     @property
     def device(self) -> torch.device | None:
-        """Before the first ``iter()`` perhaps without its number."""
+        """The device that batches go to. It may lack its number before the first ``iter()``."""
         if self._settled is not None:
             return self._settled[0]
         named = devices.check_device(self.arguments[0])
@@ -60,7 +67,8 @@ class DeliverySpec:
 
     @property
     def path(self) -> str:
-        """The name of a `DeliveryPath`. Before the first ``iter()``, what it would be now."""
+        """The name of the `DeliveryPath`; before the first ``iter()``, of the one that it would be
+        now."""
         return self._choose_path(self.device) if self._settled is None else self._settled[1]
 
     def _choose_path(self, device: torch.device | None) -> str:

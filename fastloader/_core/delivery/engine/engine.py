@@ -24,13 +24,14 @@ from fastloader.transforms._normalization import Normalization
 
 _log = logging.getLogger("fastloader")
 
-# Of the device's free memory, for batches that depth="auto" adds: the rest is the model's.
+# The batches that depth="auto" adds may take this part (1/16) of the device's free memory. The model
+# needs the rest.
 DEVICE_SHARE = 16
 
 
 @dataclasses.dataclass
 class Credit:
-    """Memory offered for one batch. Kept here until the batch is delivered or cancelled."""
+    """Memory offered for one batch. The epoch keeps it until the batch is delivered or cancelled."""
 
     layout: PackedLayout
     outputs: list[torch.Tensor]
@@ -44,8 +45,8 @@ class Credit:
 
 
 class Engine:
-    """One native prefetcher on one device, used by one iterator at a time and by the next one after
-    it: threads, pinned slots and side stream are made once."""
+    """One native prefetcher on one device. One iterator uses it at a time, and the next epoch's iterator
+    after that, so that threads, pinned slots and side stream are made once."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Engine:
         self.device = device
         self.normalization = normalization
         self.depth = depth
-        # Of depth="auto", and shared by the loader's engines.
+        # The rule of depth="auto", which all engines of the loader share.
         self.rule = rule
         most = depth if rule is None else MOST_DEPTH
         self._home = HomeProcess()
@@ -74,16 +75,17 @@ class Engine:
             max_depth=most,
             **options,
         )
-        self.healthy = True  # False after a device failure, which is sticky
-        # False once there was no memory for even one batch besides the one that the loop has.
+        self.healthy = True  # False for good after a device failure
+        # False once the device had no memory for even one batch besides the one that the loop has.
         self.looks_ahead = True
         self.last_layout: PackedLayout | None = None
         self.packing = Packing(native, normalization)
         live.add(self)
 
     def make_credit(self, layout: PackedLayout) -> Credit:
-        """Allocates on the consumer's current stream. Each leaf gets a storage of its own: views of
-        one base would share a version counter, and one kept label would keep the whole batch."""
+        """Allocates the memory of one batch on the training loop's current stream. Each leaf gets a
+        storage of its own: views of one base would share a version counter, and a training loop that
+        keeps one label would keep the whole batch."""
         outputs = []
         staging = None
         with devices.ordinary_tensors():
@@ -101,8 +103,9 @@ class Engine:
         return Credit(layout, outputs, staging, devices.consumer_stream(self.device))
 
     def lower(self, ahead: int) -> None:
-        """The device has memory for ``ahead`` batches besides the one that the loop has, and no more.
-        For good, or every step would ask for it again, which on CUDA empties the allocator's cache."""
+        """Lowers the depth to ``ahead`` batches, for which the device has memory besides the one that
+        the loop has. The depth stays low for good: otherwise every step would ask for the memory again,
+        which on CUDA empties the allocator's cache."""
         self.looks_ahead = ahead > 0
         self.depth = max(1, ahead)
         self.prefetcher.lower(self.depth)
@@ -116,7 +119,8 @@ class Engine:
         )
 
     def watch_depth(self, credit: Credit, epoch: object) -> None:
-        """After each batch of ``epoch`` that came, which ``credit`` was for."""
+        """Lets depth="auto" follow the loop, after each batch of ``epoch`` that came. ``credit`` is the
+        memory of that batch."""
         rule, prefetcher = self.rule, self.prefetcher
         if rule is None or prefetcher is None:
             return
@@ -132,13 +136,13 @@ class Engine:
             self.depth = rule.depth
 
     def close(self) -> None:
-        """Idempotent. Frees the ring although somebody may hold a finished iterator."""
+        """Frees the ring, even if the training loop still holds a finished iterator. Idempotent."""
         prefetcher, self.prefetcher = self.prefetcher, None
         if prefetcher is not None and self._home.here:
             prefetcher.close()
 
 
-# Tests set these to make the twin slow or faulty; see the native module's Prefetcher.
+# Options by which tests make the twin slow or faulty; see the native module's Prefetcher.
 _twin_options: dict[str, Any] = {}
 
 # Engines whose threads the exit hook has to end.
@@ -146,6 +150,7 @@ live: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def max_slot_bytes(depth: int) -> int:
-    """The most one batch may take: the slots together may fill half of the machine's memory."""
+    """The most bytes that one batch may take: the slots together may fill half of the machine's
+    memory."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(total // 2 // depth)

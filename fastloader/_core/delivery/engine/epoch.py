@@ -23,46 +23,47 @@ _LAST_PATIENCE = 15.0  # seconds, for a source that hangs in code of its own, no
 
 @dataclasses.dataclass
 class PackedBatch:
-    """What was put into the ring and not delivered yet: a batch's structure, or an error."""
+    """An entry of the ring that is not delivered yet: the structure of a batch, or an error."""
 
     template: Any = None
     layout: PackedLayout | None = None
     error: BaseException | None = None
-    took: bool = True  # whether an error is there in a batch's place
-    drawn: int = 0  # the number of the draws that come behind its own
+    took: bool = True  # whether the error takes a batch's place
+    drawn: int = 0  # the number of the draws that come after this batch's
 
 
 class RingEpoch:
-    """The state of one epoch in the ring, shared by the iterator, the pump thread and the finalizer; and
-    the `Slots` of a source that makes its batches in place. It must not refer to the iterator: the epoch
-    ends when the training loop drops its last reference to that."""
+    """The state of one epoch in the ring, shared by the iterator, the pump thread and the finalizer. It
+    is also the `Slots` of a source that makes its batches in place. It must not refer to the iterator:
+    the epoch ends when the training loop drops its last reference to that."""
 
     def __init__(self, engine: Engine, draws: EpochDraws | None) -> None:
         self.engine = engine
         self.draws = draws
         self.home = HomeProcess()
-        # Not asked of the engine again, which lets go of it when it is closed.
+        # A reference of its own, because the engine drops its prefetcher when it is closed.
         self.prefetcher = engine.prefetcher
         # The number of the batch that the loop gets next, and of the one that is put next.
         self.number, self.next_seq = self.prefetcher.open_epoch()
         self.fill_seq: int = self.next_seq
-        # By number. An entry is made before its batch is put into the ring, so that whoever sees the
-        # batch finds the entry.
+        # Entries by batch number. An entry is made before its batch is put into the ring, so that the
+        # thread that sees the batch finds the entry.
         self.pending: dict[int, PackedBatch] = {}
         self.credits: dict[int, Credit] = {}
-        # Guards what the consumer does to the ring and its credits against `end` on another thread,
-        # after which the ring may be another epoch's. Reentrant: a finalizer or a signal handler may
-        # end the epoch in the middle of that.
+        # Guards what the training loop does to the ring and its credits against `end` on another thread.
+        # After `end` the ring may be another epoch's. Reentrant, because a finalizer or a signal handler
+        # may end the epoch while the loop's own thread holds the lock.
         self.turn = threading.RLock()
         self.stream = devices.consumer_stream(engine.device)
         self.over = False
         self.pump: threading.Thread | None = None
-        # The source, while a pump is in it. Without a pump only the iterator holds it: the finalizer
-        # keeps the epoch alive, and a data set that leads to its own iterator could not be collected.
+        # The source, while a pump thread is in it. Without a pump only the iterator may hold the source:
+        # the finalizer keeps the epoch alive, so a data set that refers to its own iterator could not
+        # be collected.
         self.pumped: Iterator[Any] | None = None
-        # What keeps that source's sampler in step with the loop, if it needs that.
+        # Keeps that source's sampler in step with the loop, if the source needs that.
         self.follower: LoopFollower | None = None
-        # The slot in which a source made what its next() gave or raised last.
+        # The reservation of the slot in which the source made what its next() gave or raised last.
         self._presented: Any = None
         self._stop_source: Callable[[], None] | None = None
 
@@ -81,8 +82,8 @@ class RingEpoch:
         self._stop_source = stop
 
     def put_batch(self, batch: Any) -> bool:
-        """Packs a batch into the ring, waiting for a slot; False once the epoch is over. Raises what
-        the batch is refused for, leaving the ring as it was."""
+        """Packs a batch into the ring, after waiting for a slot. Returns False once the epoch is over.
+        If the batch cannot be packed, raises the reason and leaves the ring as it was."""
         prefetcher, reservation, seq = self.prefetcher, self._presented, self.fill_seq
         self._presented = None
         if prefetcher is None:
@@ -102,7 +103,7 @@ class RingEpoch:
             # Ctrl-C may arrive when the batch is in the ring already.
             self.fill_seq = prefetcher.progress()[1]
             if self.fill_seq == seq:
-                self._presented = reservation  # the error's, now
+                self._presented = reservation  # for the error, which comes next
                 if self.draws is not None:
                     self.draws.batch = drawn
                 self.pending.pop(seq, None)
@@ -110,7 +111,8 @@ class RingEpoch:
         return bool(put)
 
     def put_error(self, error: BaseException, took: bool) -> bool:
-        """``took``: whether it is there in a batch's place."""
+        """Puts an error into the ring. Returns False once the epoch is over. ``took``: whether the error
+        takes a batch's place."""
         prefetcher, reservation, seq = self.prefetcher, self._presented, self.fill_seq
         self._presented = None
         if prefetcher is None:
@@ -132,33 +134,34 @@ class RingEpoch:
             prefetcher.put_end(self.number)
 
     def end(self) -> None:
-        """Idempotent. Nothing is written into undelivered memory any more, and the stream that owns
-        it waits for what is still on its way."""
+        """Ends the epoch. Idempotent. Afterwards nothing new is written into undelivered memory, and the
+        stream that owns the memory waits for copies that are still on their way."""
         if not self.home.here:
             return
         with self.turn:
             if self.over:
                 return
             self.over = True
-            # Each stream on which memory was made waits for what may still be written there: a
-            # consumer that has changed its stream has credits of both, and each goes back to where it
-            # was made.
+            # Every stream on which memory was made must wait for what may still be written there. A
+            # training loop that has changed its stream has credits of both streams, and each credit
+            # goes back to the stream where it was made.
             streams = {self.stream, *(credit.stream for credit in [*self.credits.values()])}
             self.prefetcher.cancel([*streams])
             self.prefetcher = None
             self.credits.clear()
             self.pending.clear()
-        # Not in turn: this takes locks of the source's, under which the source may be collecting.
+        # Outside of `turn`, because this takes locks of the source, and garbage collection may run while
+        # the source holds them.
         if self._stop_source is not None:
             self._stop_source()
         if self.follower is not None:
             self.follower.leave()
-        # Workers shut down with the last reference, here or on the pump's thread.
+        # Workers shut down with the last reference to the source, here or on the pump thread.
         self.pumped = self.follower = None
 
     def stop_pump(self, patience: float) -> bool:
-        """Ends the epoch, and waits for the pump to leave the source: ``patience`` seconds at most.
-        Returns whether it has."""
+        """Ends the epoch, and waits ``patience`` seconds at most for the pump thread to leave the
+        source. Returns whether it has left."""
         pump = self.pump
         self.end()
         if pump is None or not self.home.here or pump is threading.current_thread():
@@ -167,8 +170,8 @@ class RingEpoch:
         return not pump.is_alive()
 
     def interrupt_pump(self) -> None:
-        """For a source that hangs in code of its own: raises SystemExit there, as soon as it is back in
-        Python, and waits a last time."""
+        """Raises SystemExit in the pump thread as soon as that is back in Python, and waits a last time.
+        For a source that hangs in its own code."""
         pump = self.pump
         assert pump is not None
         ctypes.pythonapi.PyThreadState_SetAsyncExc(

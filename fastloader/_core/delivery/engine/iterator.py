@@ -40,18 +40,19 @@ class EngineIterator(DeliveryIterator):
         super().__init__(source, statistics)
         self._ahead = ahead
         self._follower: LoopFollower | None = None
-        self._timeout = 0.0  # seconds, of next(); 0 is none
-        # What the source gave, until it is in the ring; without look-ahead.
+        self._timeout = 0.0  # seconds that next() waits; 0 for no limit
+        # Without look-ahead, the batch that the source gave, until it is in the ring.
         self._given: list[Any] = []
-        # The ring may have moved on from a batch that the loop did not get.
+        # Whether the ring may have moved on from a batch that the loop did not get.
         self._unsettled = False
         self._closing = weakref.finalize(self, _finish, epoch, on_end)
         live.add(epoch)
         if ahead:
-            # Memory made during a capture belongs to its graph; next() will make its own.
+            # Memory made during a capture belongs to the captured graph, so next() makes its own then.
             if not devices.is_capturing(epoch.engine.device):
                 self._top_up(epoch.next_seq, required=False)
-            # A daemon, because it may sit in a worker's queue; the exit hook ends it in order.
+            # The pump thread is a daemon, because it may wait at a worker's queue. The exit hook ends it
+            # in order.
             epoch.pumped = source
             epoch.follower = self._follower = follow_loop(source)
             if self._follower is not None:
@@ -84,8 +85,8 @@ class EngineIterator(DeliveryIterator):
             raise
 
     def _deliver(self) -> Any:
-        """Every step may be broken off, by Ctrl-C or for want of memory, and the next call goes on
-        there: `_settle` is what moves on to the next batch."""
+        """Delivers one batch. Ctrl-C or a lack of memory may break off every step, and the next call
+        goes on there: only `_settle` moves on to the next batch."""
         epoch = self._epoch
         seq = epoch.next_seq
         self._took = False
@@ -100,24 +101,25 @@ class EngineIterator(DeliveryIterator):
                 raise packed.error
             delivered = self._unflatten(packed, credit)
         except Exception:
-            # It has taken the batch's place, in which nothing comes any more; or it has come besides.
+            # Settled in both cases: the error took the batch's place, in which nothing comes any more,
+            # or it came between two batches.
             self._settle(seq)
             self._took = packed.took
             raise
         finally:
-            # Or this frame, which the traceback holds, would hold the error in turn, and both the
-            # batch and the workers until the garbage collector comes by.
+            # Break the cycle error -> traceback -> frame -> error, which would keep the batch and the
+            # workers alive until the next garbage collection.
             del packed
         if self._ahead:
-            # Now, not at the next call: the memory is then writable before this batch's training step
-            # has even begun.
+            # Offered now and not at the next call, so that the native thread can write into the memory
+            # before this batch's training step has even begun.
             self._top_up(seq + 1, required=False)
             epoch.engine.watch_depth(credit, epoch)
         self._settle(seq)
         return delivered
 
     def _pull(self) -> None:
-        """Puts the source's next batch into the ring, on this thread."""
+        """Puts the source's next batch into the ring, on the training loop's thread."""
         if not self._given:
             source: Any = self._source  # None: closed meanwhile, which `waiting` says
             try:
@@ -130,19 +132,19 @@ class EngineIterator(DeliveryIterator):
                 raise
         try:
             self._epoch.put_batch(self._given[0])
-        except Exception:  # refused
+        except Exception:  # the batch cannot be packed
             self._given.clear()
             self._took = True
             raise
 
     def _arrive(self, seq: int) -> tuple[PackedBatch, Credit | None]:
-        """Waits for batch ``seq``, and makes the current stream wait for it. (entry, memory); no memory
-        if an error has come in its place."""
+        """Waits for batch ``seq``, and makes the current stream wait for it. Returns (entry, memory);
+        the memory is None if an error has come."""
         epoch = self._epoch
         prefetcher, arrivals = epoch.prefetcher, epoch.engine.native.Arrival
         arrival = None
         if self._unsettled and prefetcher is not None and prefetcher.progress()[0] > seq:
-            # A call before this one was broken off behind this point, on whatever stream.
+            # An earlier call was broken off after this point, on an unknown stream.
             devices.synchronize(epoch.engine.device)
         else:
             arrival = self._wait()
@@ -155,7 +157,8 @@ class EngineIterator(DeliveryIterator):
             elif arrival is arrivals.ERROR:
                 prefetcher.skip()
             packed = epoch.pending[seq]
-            # Memory may have been offered for what became an error: the next credit makes its own.
+            # Memory may have been offered for what became an error. It is dropped, and the next credit
+            # makes its own.
             return packed, None if packed.error is not None else epoch.credits[seq]
 
     def _wait(self) -> Any:
@@ -190,10 +193,10 @@ class EngineIterator(DeliveryIterator):
             epoch.draws.delivered = settled.drawn
 
     def _top_up(self, first: int, required: bool) -> None:
-        """Offers memory for every batch of the window, from ``first`` on, that lacks it: of the right
-        size for those already in the ring, of the size of the last one for those to come. Running out
-        of memory while looking ahead is not the user's error and lowers the depth; only if ``required``
-        must the first one fit."""
+        """Offers memory for every batch of the window, from ``first`` on, that lacks it. A batch that is
+        already in the ring gets its own size, a batch to come gets the size of the last one. Only if
+        ``required`` must the first one fit: running out of memory while looking ahead is not the user's
+        error, and lowers the depth."""
         epoch = self._epoch
         if not required and not epoch.engine.looks_ahead:
             return
@@ -218,7 +221,7 @@ class EngineIterator(DeliveryIterator):
 
     def _offer(self, seq: int, credit: Credit) -> None:
         epoch = self._epoch
-        # First of all: from then on somebody may write there.
+        # Stored before it is offered, because the native thread may write there from then on.
         epoch.credits[seq] = credit
         addresses = [output.data_ptr() for output in credit.outputs]
         if credit.layout.records:
@@ -236,7 +239,7 @@ class EngineIterator(DeliveryIterator):
         epoch = self._epoch
         device = epoch.engine.device
         if devices.consumer_stream(device) != credit.stream:
-            # First of all, since what follows may raise and give the memory back.
+            # Recorded before anything else, because what follows may raise and free the memory.
             memory = (
                 [*credit.outputs] if credit.staging is None else [*credit.outputs, credit.staging]
             )
@@ -252,8 +255,8 @@ class EngineIterator(DeliveryIterator):
         return unflatten(packed.template, outputs, lambda value: devices.move(value, device))
 
     def close(self) -> None:
-        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
-        that is under way raises Error."""
+        """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a
+        call that is under way raises Error."""
         self._closed = True
         self._closing()
         super().close()

@@ -22,7 +22,7 @@ class PackedLayout:
     """The structure of a packed batch: the native plan and how to allocate what comes out of it."""
 
     native: Any
-    # (shape, dtype, strides) of each leaf; (shape, None, ()) of an image, (N, C, H, W).
+    # (shape, dtype, strides) of each leaf; ((N, C, H, W), None, ()) of an image leaf.
     outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
     # (leaf of the targets, leaf of their weights): what is mixed after delivery.
     mixed: tuple[int, int] | None = None
@@ -40,8 +40,9 @@ class Packing:
     def pack(
         self, batch: Any, draws: EpochDraws | None = None
     ) -> tuple[Any, PackedLayout, list[torch.Tensor]]:
-        """(template, layout, tensors whose bytes are to be copied, in the layout's order). A layout is
-        made once for each structure seen; finding one again twice only costs a new credit."""
+        """Returns (template, layout, tensors whose bytes are to be copied, in the layout's order). A
+        layout is made once for each structure and kept. If it is made twice, that only costs a new
+        credit."""
         tree = flatten(batch)
         images = find_images(tree, self.normalization) if self.normalization else {}
         records, mixed = None, None

@@ -33,10 +33,10 @@ class EnginePath(DeliveryPath):
         super().__init__(spec, statistics)
         self._home = HomeProcess()
         self._idle: list[Engine] = []
-        # Guards _idle. Reentrant: a finalizer may run on any thread, and in the middle of any
-        # allocation, also of the thread that holds the lock.
+        # Guards _idle. Reentrant, because a finalizer may run on any thread and in the middle of any
+        # allocation, also on the thread that holds the lock.
         self._lock = threading.RLock()
-        # Epochs outlive their iterator while their pump is still in the source's next().
+        # Kept here because an epoch outlives its iterator while its pump is in the source's next().
         self._epochs: weakref.WeakSet[RingEpoch] = weakref.WeakSet()
         self._last_stats: dict[str, Any] = {}
         self._packer = LOOP  # who packed the batches of the last epoch
@@ -45,7 +45,7 @@ class EnginePath(DeliveryPath):
         self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
     ) -> Iterator[Any]:
         self._packer = "the pump" if plan.ahead else LOOP
-        if plan.fills_slots:  # the ring first: batches are made inside it
+        if plan.fills_slots:  # the ring first, because the source makes batches inside it
             epoch = self._begin_epoch(plan, draws)
             try:
                 batches = plan.open(order, self._handoff(plan, pumped=plan.ahead, slots=epoch))
@@ -53,7 +53,7 @@ class EnginePath(DeliveryPath):
                 epoch.end()
                 self._give_back(epoch.engine)
                 raise
-        else:  # the source first: its worker processes are forked before native threads start
+        else:  # the source first, because its worker processes are forked before native threads start
             batches = plan.open(order, self._handoff(plan, pumped=plan.ahead))
             epoch = self._begin_epoch(plan, draws)
         return EngineIterator(
@@ -82,7 +82,7 @@ class EnginePath(DeliveryPath):
         assert device is not None
         if rule is not None:
             return Engine(device, normalization, rule.depth, rule)
-        # Without look-ahead a second slot lets the next batch be packed while the last is copied.
+        # Two slots without look-ahead, so that the next batch can be packed while the last is copied.
         return Engine(
             device, normalization, self.spec.depth or (DEFAULT_DEPTH if plan.ahead else 2)
         )
@@ -92,7 +92,8 @@ class EnginePath(DeliveryPath):
             return
         self._last_stats = engine.prefetcher.stats()
         with self._lock:
-            # More than one at a time is zip(loader, loader); one is what the next epoch needs.
+            # Only one engine is kept, which is what the next epoch needs. More than one at a time comes
+            # from zip(loader, loader).
             if not self._idle and engine.healthy:
                 self._idle.append(engine)
                 return
@@ -134,10 +135,10 @@ class EnginePath(DeliveryPath):
         return {"ring": ring} if ring else {}
 
     def _ring_stats(self) -> dict[str, Any]:
-        """Of the engine used last; empty without one."""
-        if not self._home.here:  # a thread of the parent's may have held its lock
+        """The ring's statistics from the engine used last; empty without an engine."""
+        if not self._home.here:  # a thread of the parent process may have held the lock
             return self._last_stats
-        # A prefetcher goes as soon as its epoch is over, on another thread perhaps.
+        # Read first, because a prefetcher goes as soon as its epoch is over, perhaps on another thread.
         with self._lock:
             prefetchers = [epoch.prefetcher for epoch in list(self._epochs)]
             prefetchers += [engine.prefetcher for engine in self._idle]

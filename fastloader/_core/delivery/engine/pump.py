@@ -16,24 +16,25 @@ _log = logging.getLogger("fastloader")
 
 
 def pump(epoch: RingEpoch, source: Iterator[Any]) -> None:
-    """Advances the source until it ends or the epoch does."""
+    """Advances the source until the source or the epoch ends."""
     while not epoch.over and _pump_one(epoch, source):
         pass
 
 
 def _pump_one(epoch: RingEpoch, source: Iterator[Any]) -> bool:
-    """Puts the source's next batch into the ring, and says whether there may be another. An error takes
-    its batch's place and, as with DataLoader, does not end the epoch."""
-    # A call of its own for each batch: the traceback of an error holds this frame, and whoever keeps the
-    # error must not keep the slot of a batch that came later. Nor is anything kept while waiting for the
-    # next: its shared memory goes back now.
+    """Puts the source's next batch into the ring, and returns whether there may be another. An error
+    takes its batch's place and, as with DataLoader, does not end the epoch."""
+    # Each batch has a call of its own. The traceback of an error holds this frame, and a user who keeps
+    # the error must not keep the slot of a later batch. And a batch's shared memory goes back before the
+    # pump thread waits for the next batch.
     try:
         begun = time.perf_counter()
         batch = next(source)
         trace.add("receive", begun, time.perf_counter())
         return epoch.put_batch(batch)
     except StopIteration as stop:
-        # From a data set in a worker it says where, and with DataLoader more may follow.
+        # A StopIteration with arguments comes from a data set in a worker. As with DataLoader, more
+        # batches may follow it.
         if stop.args and epoch.put_error(stop, True):
             return True
         epoch.put_end()
@@ -50,12 +51,12 @@ def drain_log(native: Any) -> None:
         _log.warning("%d more native warnings were dropped", dropped)
 
 
-# Epochs whose pump may still be running.
+# Epochs whose pump thread may still run.
 live: weakref.WeakSet[RingEpoch] = weakref.WeakSet()
 
 
 def end_all_at_exit() -> None:
-    """Interpreter exit: no thread of ours may outlive it."""
+    """Ends all pump threads at interpreter exit, which no thread of ours may outlive."""
     for epoch in list(live):
         if not epoch.stop_pump(patience=1):
             epoch.interrupt_pump()

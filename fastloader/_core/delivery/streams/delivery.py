@@ -26,7 +26,8 @@ from fastloader.transforms._normalization import Normalization
 
 
 class StreamDelivery:
-    """``normalization`` None delivers every leaf as it is."""
+    """Copies batches to ``device`` on a side stream, and normalises their image leaves there. With
+    ``normalization=None`` every leaf is delivered as it is."""
 
     def __init__(
         self, device: torch.device, normalization: Normalization | None, statistics: Statistics
@@ -36,10 +37,11 @@ class StreamDelivery:
         self.statistics = statistics
         self.side = devices.StreamSide(device)
         self.sources = HeldSources(self.side)
-        # Copies outlive the loader, and the interpreter.
+        # Waits for the last copies, which would otherwise outlive the loader and even the interpreter.
         weakref.finalize(self, self.sources.wait)
-        # False once there was no memory for a batch besides the one that the loop has. For good, or
-        # every step would ask for it again, which on CUDA empties the allocator's cache.
+        # False once the device had no memory for a batch besides the one that the loop has. It stays
+        # False: otherwise every step would ask for the memory again, which on CUDA empties the
+        # allocator's cache.
         self.looks_ahead = True
 
     def load(self, batch: Any, draws: EpochDraws | None) -> Load:
@@ -52,8 +54,8 @@ class StreamDelivery:
         return Load(tree, images, records, target)
 
     def issue(self, load: Load) -> InFlight:
-        """Queues one batch on the side stream. Outputs are made before, on the consumer's."""
-        with devices.ordinary_tensors():  # the batch may be taken when the mode is another
+        """Queues one batch on the side stream. Its outputs are made before, on the loop's stream."""
+        with devices.ordinary_tensors():  # the loop may be in inference mode only now
             return self._issue(load.tree, load.images, load.records, load.target)
 
     def _issue(
@@ -65,7 +67,7 @@ class StreamDelivery:
         for index, leaf in enumerate(tree.leaves):
             image = images.get(index)
             if image is None or self.normalization is None:
-                # preserve_format: a channels_last leaf stays one, as with .to().
+                # empty_like preserves the format: a channels_last leaf stays one, as with .to().
                 outputs.append(torch.empty_like(leaf, device=self.device))
             else:
                 raw[index] = torch.empty_like(image.pixels, device=self.device)
@@ -94,24 +96,26 @@ class StreamDelivery:
                 shown = [*outputs]
                 if records is not None and target is not None:
                     shown[target] = records.mixed_target(outputs[target])
-                    moved.append(shown[target])  # of the side stream's memory, too
+                    moved.append(shown[target])  # which is the side stream's memory, too
                 delivered = unflatten(tree.template, shown, move)
         except BaseException:
-            # The consumer's memory goes back with some of the work on it still queued.
+            # The loop's stream must wait for the side stream, because its memory goes back to the
+            # allocator while some work on it is still queued.
             self.side.hand_over(consumer)
             raise
         finally:
             if late:
                 self.sources.hold(held)
-        # `raw` must live until the consumer waits: it belongs to the consumer's stream.
+        # `raw` must live until the loop's stream waits, because it was made on that stream.
         return InFlight(delivered, consumer, [*outputs, *raw.values()], moved)
 
     def hand_over(self, in_flight: InFlight) -> Any:
-        """The consumer's current stream waits for the batch, which is its own from then on."""
+        """Makes the loop's current stream wait for the batch, which belongs to that stream from then
+        on."""
         consumer = self.side.consumer()
         self.side.hand_over(consumer)
-        # What moved itself was allocated on the side stream; the rest only needs telling when the
-        # consumer has moved to another stream since.
+        # Values that moved themselves were allocated on the side stream, so their memory must be
+        # recorded. The other memory needs that only if the loop has changed its stream since.
         foreign = [*tensors_in(in_flight.moved)]
         if consumer != in_flight.consumer:
             foreign += in_flight.memory
@@ -123,7 +127,7 @@ class StreamDelivery:
 
 @dataclasses.dataclass
 class Load:
-    """A batch that is to be queued, and what was drawn for it."""
+    """A batch that is to be queued, and its draws."""
 
     tree: BatchTree
     images: dict[int, Image]
@@ -133,10 +137,11 @@ class Load:
 
 @dataclasses.dataclass
 class InFlight:
-    """A batch on its way: ``memory`` was made on stream ``consumer``, ``moved`` on the side stream."""
+    """A batch in flight: ``memory`` was made on the stream ``consumer``, ``moved`` on the side
+    stream."""
 
     delivered: Any
     consumer: Any
     memory: list[torch.Tensor]
     moved: list[Any]
-    drawn: int = 0  # the number of the draws that come behind its own
+    drawn: int = 0  # the number of the draws that come after this batch's

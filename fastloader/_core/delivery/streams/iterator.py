@@ -30,9 +30,9 @@ class ErrorInFlight:
 
 
 class StreamIterator(DeliveryIterator):
-    """Owns no thread. ``ahead`` keeps one batch in flight while the consumer works, if the workers have
-    one ready; without it the source advances only when asked, so that the user's RNG behaves as with
-    DataLoader."""
+    """Delivers one epoch without a thread of its own. With ``ahead`` one batch is in flight while the
+    training loop works, if the workers have one ready. Without it the source advances only in the loop's
+    ``next()``, so that the user's RNG behaves as with DataLoader."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class StreamIterator(DeliveryIterator):
         self._draws = draws
         self._follower = follow_loop(source) if ahead else None
         self._flight: list[InFlight | ErrorInFlight] = []
-        self._given: list[Any] = []  # by the source, until it is the load
-        self._load: Load | None = None  # not in flight yet
-        self._number = 0  # of the batch that the loop gets next
+        self._given: list[Any] = []  # the batch that the source gave, until it is the load
+        self._load: Load | None = None  # a batch that is not in flight yet
+        self._number = 0  # the number of the batch that the loop gets next
         weakref.finalize(self, _abandon, self._flight, delivery, self._home)
 
     def _check(self) -> None:
@@ -58,8 +58,8 @@ class StreamIterator(DeliveryIterator):
         devices.forbid_capture(self._delivery.device)
 
     def _next(self) -> Any:
-        """Every step may be broken off, by Ctrl-C or for want of memory, and the next call goes on
-        there: what is in flight stays there until the end."""
+        """Delivers one batch. Ctrl-C or a lack of memory may break off every step, and the next call
+        goes on there: a batch stays in flight until `_settle`."""
         delivery = self._delivery
         self._took = False
         if not self._flight:
@@ -68,7 +68,7 @@ class StreamIterator(DeliveryIterator):
         if self._follower is not None and not (isinstance(flown, ErrorInFlight) and not flown.took):
             try:
                 self._follower.taken(self._number)
-            except Exception:  # the sampler's: takes the batch's place
+            except Exception:  # the sampler's error takes the batch's place
                 self._settle(flown)
                 raise
         if isinstance(flown, ErrorInFlight):
@@ -76,8 +76,8 @@ class StreamIterator(DeliveryIterator):
             try:
                 raise flown.error
             finally:
-                del flown  # or this frame and the error would hold each other
-        # Before the next batch is queued: the consumer need not wait for that one.
+                del flown  # breaks the cycle of this frame and the error
+        # Before the next batch is queued, so that the loop's stream does not wait for that one.
         delivered = delivery.hand_over(flown)
         if self._ahead and delivery.looks_ahead and len(self._flight) == 1:
             self._advance(required=False)
@@ -92,9 +92,9 @@ class StreamIterator(DeliveryIterator):
         del self._flight[0]
 
     def _advance(self, required: bool) -> None:
-        """Puts one batch in flight, or what is raised in its place. A batch that is not ``required`` is
-        not waited for, and may lack memory: who asked for the batch before it is not to wait for this
-        one, nor be told that it is late or that there is no room for it."""
+        """Puts one batch in flight, or the error that is raised in its place. If the batch is not
+        ``required``, the training loop does not wait for it, and is not told that it is late or that
+        there is no memory for it: the loop asked for the batch before this one."""
         source: Any = self._source  # None: closed meanwhile, which `waiting` says
         took = True
         try:
@@ -105,7 +105,7 @@ class StreamIterator(DeliveryIterator):
                         next(source) if follower is None else follower.next_if_there()
                     )
                 except StopIteration:
-                    self._delivery.sources.wait()  # a loop that goes on to something else holds nothing
+                    self._delivery.sources.wait()  # so that nothing is held after the epoch
                     raise
                 except Exception:
                     took = getattr(source, "_took", True)
@@ -114,7 +114,7 @@ class StreamIterator(DeliveryIterator):
                 drawn = self._drawn()
                 try:
                     self._load = self._delivery.load(self._given[0], self._draws)
-                except BaseException:  # the draws are the next batch's, or this one's once more
+                except BaseException:  # the next batch gets these draws, or this one again
                     if self._draws is not None:
                         self._draws.batch = drawn
                     raise
@@ -148,8 +148,8 @@ class StreamIterator(DeliveryIterator):
         return 0 if self._draws is None else self._draws.batch
 
     def close(self) -> None:
-        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
-        that is under way raises Error."""
+        """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a
+        call that is under way raises Error."""
         super().close()
         self._follower = None
         self._load = None
@@ -158,8 +158,8 @@ class StreamIterator(DeliveryIterator):
 
 
 def _abandon(flight: list[Any], delivery: StreamDelivery, home: HomeProcess) -> None:
-    """Memory of a batch in flight goes back to the allocator only behind the work on it: on the stream
-    where it was made, which need not be the one that is current here."""
+    """Drops the batches in flight. Their memory may go back to the allocator only after the work on it,
+    so the stream where it was made waits. That stream need not be the one that is current here."""
     if home.here:
         for flown in flight:
             if isinstance(flown, InFlight):

@@ -20,7 +20,7 @@ class StreamPath(DeliveryPath):
     name = "streams"
     words = "delivered to {device} through torch's streams"
     reads_ahead = True
-    _streams: StreamDelivery | None = None  # of the epoch begun last
+    _streams: StreamDelivery | None = None  # the one of the epoch begun last
 
     def begin(
         self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
