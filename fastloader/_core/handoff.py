@@ -1,7 +1,7 @@
-"""What passes between those who make batches and those who bring them to the loop.
+"""What passes between sources, which make batches, and deliveries, which bring them to the loop.
 
-A source decides, in a `Plan`, how it would make the next epoch's batches. A delivery answers with a
-`Handoff`, which says what it wants of them. Neither knows the other.
+A source decides in a `Plan` how it would make the next epoch's batches. A delivery answers with a
+`Handoff`, which says what the delivery wants of them. Source and delivery do not know each other.
 """
 
 from __future__ import annotations

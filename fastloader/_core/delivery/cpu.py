@@ -1,4 +1,4 @@
-"""Delivery to the CPU: images are normalised into recycled memory on the consumer's thread."""
+"""Delivery to the CPU: images are normalised into recycled memory on the training loop's thread."""
 
 from __future__ import annotations
 

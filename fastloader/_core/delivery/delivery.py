@@ -1,4 +1,4 @@
-"""Who brings batches to the training loop. Shared by FastLoader and DevicePrefetcher."""
+"""The delivery of one loader: `FastLoader` and `DevicePrefetcher` each own one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What iterators over delivered batches have in common with torch's, for which they stand in."""
+"""An iterator over delivered batches, which stands in for torch's iterator."""
 
 from __future__ import annotations
 

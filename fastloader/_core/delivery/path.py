@@ -17,8 +17,8 @@ from fastloader.transforms._normalization import Normalization
 
 
 class DeliveryPath(abc.ABC):
-    """What a `Delivery` has chosen for its batches. It belongs to the process that made it, and what
-    must outlive an epoch (threads, pinned memory, a side stream) belongs to it."""
+    """One way of bringing batches to the training loop, chosen by a `Delivery`. A path belongs to the
+    process that made it. It owns what must outlive an epoch: threads, pinned memory, a side stream."""
 
     name: ClassVar[str]  # stats()["path"]
     words: ClassVar[str]  # the second half of plan()

@@ -12,7 +12,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 
 
 class PlainPath(DeliveryPath):
-    """There is nothing to do on the way: the loop holds the source's own iterator."""
+    """Delivers batches as the source made them: the loop holds the source's own iterator."""
 
     name = "torch"
     words = "delivered as they are"

@@ -1,4 +1,4 @@
-"""Where a loader's batches go, checked: the device, the normalisation, the depth of a ring."""
+"""The checked arguments of a delivery: the device, the normalisation, the depth of a ring."""
 
 from __future__ import annotations
 

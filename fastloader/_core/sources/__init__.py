@@ -1,1 +1,1 @@
-"""Who makes the batches."""
+"""Sources, which make the batches."""

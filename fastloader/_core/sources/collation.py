@@ -1,4 +1,4 @@
-"""What a loader makes of samples: batches as default_collate makes them, or nearly so."""
+"""What a loader's collate_fn makes of samples, if it is known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastloader.errors import NotNative
 
 
 def check_collation(loader: Loader) -> None:
-    """Raises NotNative unless batches are samples in default_collate, and no code of the user's runs in
+    """Raises NotNative unless default_collate makes the batches and the user's own code does not run in
     workers."""
     check_batches(loader)
     if loader.collate_fn is not default_collate:
@@ -30,7 +30,7 @@ def check_batches(loader: Loader) -> None:
         raise NotNative(f"worker_init_fn is {named(init)}")
 
 
-# Lightning, under the names of both its packages, and the Trainer of transformers.
+# The worker_init_fn of Lightning, under the names of both its packages, and of transformers' Trainer.
 _SEEDING = (
     ("lightning.fabric.utilities.seed", "pl_worker_init_function"),
     ("lightning_fabric.utilities.seed", "pl_worker_init_function"),
@@ -39,8 +39,8 @@ _SEEDING = (
 
 
 def _only_seeds(init: Any) -> bool:
-    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else: there is
-    nothing left to do where there are no worker processes."""
+    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Without
+    worker processes such a function has nothing to do."""
     if is_class(type(init), "fastloader.compat.timm.collate", "WorkerSeeding"):
         return bool(init.usual)
     while type(init) is functools.partial:
@@ -49,7 +49,11 @@ def _only_seeds(init: Any) -> bool:
 
 
 def container(collate_fn: Any) -> type:
-    """What ``collate_fn`` makes of samples (picture, class), besides batching both."""
+    """The type of the container that ``collate_fn`` puts a batch of pictures and classes into.
+
+    Raises:
+        NotNative: if ``collate_fn`` is not known.
+    """
     if collate_fn is default_collate:
         return list
     name = (getattr(collate_fn, "__module__", ""), getattr(collate_fn, "__qualname__", ""))

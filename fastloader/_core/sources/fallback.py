@@ -1,4 +1,4 @@
-"""Saying that pictures take the Python path, to those who may expect the native one."""
+"""The warning that pictures take the Python path, for users who may expect the native one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastloader.errors import PythonPathWarning
 
 _PACKAGE = fastloader.__path__[0]
 
-# Their module and name, since neither torchvision nor timm is imported for this.
+# Classes by module and name, so that neither torchvision nor timm is imported.
 _PICTURES = {
     ("fastloader.datasets.image_folder", "ImageFolder"),
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"),
@@ -24,8 +24,8 @@ _PICTURES = {
 
 
 def holds_pictures(dataset: Any) -> bool:
-    """Whether another transform, or another setting of the loader, could make the dataset native: it is
-    of a known kind, or a subclass of one, or a selection of these."""
+    """Whether another transform, or another setting of the loader, could make the dataset native. That
+    is so for a known kind, a subclass of one, and a selection of these."""
     if type(dataset) is Subset:
         return holds_pictures(dataset.dataset)
     if type(dataset) is ConcatDataset:
@@ -33,13 +33,13 @@ def holds_pictures(dataset: Any) -> bool:
     kinds = {(kind.__module__, kind.__qualname__) for kind in type(dataset).__mro__}
     if not kinds & _PICTURES or getattr(dataset, "legacy", False) is True:
         return False
-    # timm's may read from something else than a folder.
+    # timm's ImageDataset may read from something else than a folder.
     reader = getattr(dataset, "reader", None)
     return reader is None or type(reader).__qualname__ == "ReaderImageFolder"
 
 
 def warn_of_python_path(reason: str) -> None:
-    """Blames the line that asked for the iterator, through whatever of ours it asked."""
+    """Warns at the line of the user's code that asked for the iterator, even through code of ours."""
     level = 0
     for frame in callers():
         if not frame.f_code.co_filename.startswith(_PACKAGE):

@@ -1,4 +1,4 @@
-"""Batches that somebody else's iterable gives."""
+"""The batches of an iterable that is not ours."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fastloader.transforms._normalization import Normalization
 
 
 class IterablePlan:
-    """One pass over ``iterable``. Where it has ``num_workers > 0``, as a DataLoader has, its batches may
-    be taken ahead of the loop."""
+    """One pass over ``iterable``. Its batches may be taken ahead of the loop if it has
+    ``num_workers > 0``, as a DataLoader may."""
 
     normalization: Normalization | None = None
     normalizes = False
@@ -24,7 +24,8 @@ class IterablePlan:
         self._iterable = iterable
         workers = getattr(iterable, "num_workers", 0)
         self.ahead = isinstance(workers, int) and workers > 0
-        # Such a loader has one iterator for life; the pump of the last pass must let go of it.
+        # A loader with persistent workers has one iterator for life, which the pump thread of the last
+        # pass must let go of first.
         self.exclusive = self.ahead and bool(getattr(iterable, "persistent_workers", False))
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:

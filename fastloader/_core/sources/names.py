@@ -1,4 +1,4 @@
-"""Classes and functions known by their names, so that nothing is imported to recognise them."""
+"""Classes and functions by their names, so that nothing is imported to recognise them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Delivery through the native ring and prefetch thread: CUDA, or the host twin in tests.
 
-Native memory holds the bytes; an Engine holds what is Python's: the structure of the batches, and the
-outputs, which are torch's memory, offered to the native thread as credits.
+Native memory holds the bytes. An `Engine` holds what belongs to Python: the structure of the batches,
+and the outputs. Outputs are torch's memory, which is offered to the native thread as credits.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fastloader._core.machine.process import HomeProcess
 
 _log = logging.getLogger("fastloader")
 
-_LAST_PATIENCE = 15.0  # seconds, for a source that hangs in code of its own, not of torch's
+_LAST_PATIENCE = 15.0  # seconds, for a source that hangs in its own code and not in torch's
 
 
 @dataclasses.dataclass

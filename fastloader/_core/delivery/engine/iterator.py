@@ -20,11 +20,12 @@ from fastloader.errors import BackendError
 
 
 class EngineIterator(DeliveryIterator):
-    """Delivers one epoch. With ``ahead`` a pump thread advances the source; without, the consumer's
-    own thread does, batch by batch, so that its RNG and thread-locals behave as with DataLoader.
+    """Delivers one epoch. With ``ahead`` a pump thread advances the source. Without it the training
+    loop's own thread does, batch by batch, so that its RNG and thread-locals behave as with DataLoader.
 
-    ``follow_loop(source)`` is the plan's: what keeps a pumped source's sampler in step.
-    ``on_end(engine)`` gets the engine back when the epoch is over.
+    Args:
+        follow_loop: the plan's method, which gives what keeps a pumped source's sampler in step.
+        on_end: gets the engine back when the epoch is over.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from fastloader.transforms._normalization import Normalization, make_spec
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedLayout:
-    """The structure of a packed batch: the native plan and how to allocate what comes out of it."""
+    """The structure of a packed batch: the native plan, and how to allocate its outputs."""
 
     native: Any
     # (shape, dtype, strides) of each leaf; ((N, C, H, W), None, ()) of an image leaf.

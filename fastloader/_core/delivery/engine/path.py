@@ -23,7 +23,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 
 
 class EnginePath(DeliveryPath):
-    """CUDA, or the host twin in tests. The engine of the last epoch serves the next one."""
+    """Delivers to CUDA, or to the host twin in tests. The last epoch's engine serves the next epoch."""
 
     name = "engine"
     words = "delivered to {device} by the native prefetch thread"

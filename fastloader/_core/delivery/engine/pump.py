@@ -1,4 +1,5 @@
-"""The pump: the thread that advances a source ahead of the loop, and the end of all of them at exit."""
+"""The pump thread, which advances a source ahead of the loop, and the end of all pump threads at
+exit."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Delivery to any accelerator torch knows, with torch's streams alone.
+"""Delivery to any accelerator that torch knows, with torch's streams alone.
 
-The way timm's PrefetchLoader and Apex's data_prefetcher go, without their hazards: outputs are
-allocated on the consumer's stream, so that torch's allocator never hands out memory that the consumer
-still reads (peers allocate on the side stream and need ``record_stream``); the side stream is one per
-loader, not one per epoch; the consumer's stream is read at each ``next()``; what is copied from lives
-until the copy is done.
+timm's PrefetchLoader and Apex's data_prefetcher work like this, but with hazards that are absent here.
+Outputs are allocated on the training loop's stream, so that torch's allocator never hands out memory
+that the loop still reads. (The others allocate on the side stream and need ``record_stream``.) A loader
+has one side stream, and not one per epoch. The loop's stream is read at each ``next()``. The memory that
+a batch is copied from lives until the copy is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What batches are copied from, until it is copied."""
+"""The memory that batches are copied from, held until the copies are done."""
 
 from __future__ import annotations
 

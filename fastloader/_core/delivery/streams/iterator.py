@@ -22,7 +22,7 @@ _log = logging.getLogger("fastloader")
 
 @dataclasses.dataclass
 class ErrorInFlight:
-    """What was raised instead of a batch; ``took``: in its place."""
+    """An error that was raised instead of a batch. ``took``: whether it takes a batch's place."""
 
     error: Exception
     took: bool

@@ -15,7 +15,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 
 
 class StreamPath(DeliveryPath):
-    """Batches are copied, and normalised, on a side stream of torch's."""
+    """Copies and normalises batches on a side stream of torch."""
 
     name = "streams"
     words = "delivered to {device} through torch's streams"

@@ -1,4 +1,4 @@
-"""The index batches of an epoch over arrays, as int64 without a Python int for each."""
+"""The index batches of an epoch over arrays, as int64 without a Python int for each index."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-CHUNK = 1 << 16  # indices that a sequential sampler is asked for at a time
+CHUNK = 1 << 16  # indices of a sequential sampler that are made at a time
 
-_TOGETHER = 32
+_TOGETHER = 32  # index batches that are cut at a time
 
 _MASKS = frozenset([bool, torch.Tensor])
 
 
 def index_batches(sampler: Any) -> Iterator[Any]:
-    """``iter(sampler)``, but for torch's own samplers in torch's own BatchSampler in int64 tensors: the
-    same indices, drawn from the same generators at the same moments, without a Python int each."""
+    """``iter(sampler)``, but with int64 tensors for torch's own samplers in torch's own BatchSampler.
+    They hold the same indices, drawn from the same generators at the same moments."""
     if type(sampler) is BatchSampler and type(sampler.sampler) in (
         RandomSampler,
         SequentialSampler,
@@ -29,9 +29,9 @@ def index_batches(sampler: Any) -> Iterator[Any]:
 
 
 def _batched(sampler: Any) -> Iterator[torch.Tensor]:
-    """BatchSampler.__iter__, which pulls no index before it is needed."""
+    """What BatchSampler.__iter__ gives. No index is pulled before it is needed, as there."""
     size = sampler.batch_size
-    parts: list[torch.Tensor] = []  # of a batch that is to be filled up
+    parts: list[torch.Tensor] = []  # the parts of a batch that is not full yet
     missing = size
     for chunk in _drawn(sampler.sampler):
         begin, count = 0, chunk.numel()
@@ -44,7 +44,7 @@ def _batched(sampler: Any) -> Iterator[torch.Tensor]:
             yield torch.cat(parts)
             parts, missing = [], size
         end = begin + (count - begin) // size * size
-        # Views are made by the dozen: one at a time costs as much as gathering a small batch.
+        # Views are made together, because one at a time costs as much as gathering a small batch.
         for at in range(begin, end, _TOGETHER * size):
             yield from chunk[at : min(end, at + _TOGETHER * size)].split(size)
         if end < count:
@@ -54,7 +54,7 @@ def _batched(sampler: Any) -> Iterator[torch.Tensor]:
 
 
 def _drawn(sampler: Any) -> Iterator[torch.Tensor]:
-    """RandomSampler.__iter__ and SequentialSampler.__iter__, torch 2.4 to 2.13, a tensor at a time."""
+    """What RandomSampler and SequentialSampler of torch 2.4 to 2.13 give, a tensor at a time."""
     n = len(sampler.data_source)
     if type(sampler) is SequentialSampler:
         for begin in range(0, n, CHUNK):
@@ -79,7 +79,7 @@ def _drawn(sampler: Any) -> Iterator[torch.Tensor]:
 
 
 def as_indices(batch: Any) -> Any | None:
-    """A batch of indices as a buffer of int64, None if it holds anything but whole numbers."""
+    """A batch of indices as a buffer of int64; None if it holds anything but whole numbers."""
     kind = type(batch)
     try:
         if kind is torch.Tensor:
@@ -87,7 +87,7 @@ def as_indices(batch: Any) -> Any | None:
                 return None
             return batch.detach().contiguous().numpy()
         if kind in (list, tuple):
-            # A bool, and a tensor of one, is a mask to tensors, but a number to array.array.
+            # A bool, or a tensor of one, is a mask to tensors but a number to array.array.
             if not batch or not _MASKS.isdisjoint(map(type, batch)):
                 return None
             return np.frombuffer(array.array("q", batch), dtype=np.int64)

@@ -24,8 +24,8 @@ from fastloader._core.sources.arrays.indices import as_indices, index_batches
 from fastloader._core.sources.arrays.memory import ArrayMemory
 from fastloader._core.sources.arrays.recognize import NativeArrays
 
-IN_FLIGHT = 3  # batches being gathered ahead: one being finished, one being begun, one in reserve
-# Below this, the calling thread is done before another one has woken up.
+IN_FLIGHT = 3  # batches gathered ahead: one being finished, one being begun, one in reserve
+# A smaller batch needs no help: the calling thread is done before another one has woken up.
 HELPED_BYTES = 1 << 20
 
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -33,7 +33,7 @@ _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 @dataclasses.dataclass
 class PendingGather:
-    """A batch that was begun. Without ``outputs`` torch's way is left for it."""
+    """A batch that was begun. Without ``outputs`` it is fetched in torch's way."""
 
     batch: Any
     indices: Any = None
@@ -42,7 +42,7 @@ class PendingGather:
 
 
 class _NoThread:
-    """What is read off an iterator as its pin thread, where none is needed."""
+    """Stands for the pin thread of an iterator that does not need one."""
 
     def join(self, timeout: float | None = None) -> None:
         pass
@@ -52,11 +52,11 @@ class _NoThread:
 
 
 class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
-    """One epoch. With ``num_workers=0`` everything happens in ``next()``; with more, torch's number of
-    index batches is drawn ahead, and native threads gather the first few of them.
+    """One epoch over arrays. With ``num_workers=0`` everything happens in ``next()``. With more, as many
+    index batches are drawn ahead as torch draws, and native threads gather the first few of them.
 
-    Of torch's base it has what is read off an iterator, but does not run its constructor, whose draws
-    and warnings are the loader's here."""
+    It derives from torch's base for the attributes that others read off an iterator. It does not run the
+    base's constructor, because the loader itself makes the draws and warnings of that."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         self._ahead = workers * (loader.prefetch_factor or 0)
         self.threads = array_threads(workers)
         self._index_batches: Iterator[Any] | None = None
-        # In the order of torch's iterators, whose constructor and _reset() both call iter().
+        # Draws come in the order of torch's iterators, whose constructor and _reset() both call iter().
         if base_seed is None:
             self._index_batches = order.index_batches(index_batches)
             base_seed = default_device.drawn_seed(loader.generator)
@@ -88,11 +88,11 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         self.base_seed = self._base_seed = order.take_base_seed(base_seed)
         self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
         self._flight: collections.deque[PendingGather | BaseException] = collections.deque()
-        self._finishing = False  # next() is at the first of them, which is not ahead any more
+        self._finishing = False  # whether next() is at the first, which is not ahead any more
         self._top_up()
 
     def _note_attributes(self, loader: Loader) -> None:
-        """Under torch's names, for those who look at its iterators."""
+        """Sets torch's attributes, for frameworks that look at its iterators."""
         self._dataset = loader.dataset
         self._dataset_kind = loader._dataset_kind
         self._auto_collation = loader._auto_collation
@@ -116,10 +116,10 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
                 self._waiting.append(next(self._index_batches))
             except StopIteration:
                 self._index_batches = None
-            except Exception as error:  # of the sampler: takes its batch's place
+            except Exception as error:  # the sampler's error takes its batch's place
                 self._waiting.append(error)
         while self._waiting and len(self._flight) < IN_FLIGHT + self._finishing:
-            # It stays until its batch is begun: Ctrl-C may come in between.
+            # The index batch stays until its batch is begun, because Ctrl-C may come in between.
             waiting = self._waiting[0]
             if not isinstance(waiting, BaseException):
                 waiting = self._begin(waiting, self.threads)
@@ -136,15 +136,15 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         return delivered
 
     def _check(self) -> None:
-        if self._ahead:  # a child has none of the threads
+        if self._ahead:  # a forked child does not have the threads
             super()._check()
 
     def _next(self) -> Any:
         return self._next_ahead() if self._ahead else self._next_now()
 
     def _next_now(self) -> Any:
-        """What was drawn stays until it is delivered, or an error in its place: Ctrl-C may come in
-        between."""
+        """Gathers a batch now. The index batch stays until the batch is delivered, or an error in its
+        place, because Ctrl-C may come in between."""
         if not self._waiting:
             if self._index_batches is None:
                 raise StopIteration
@@ -174,7 +174,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         first = self._flight[0]
         if isinstance(first, PendingGather) and first.job is not None:
             first.job.wait()
-        # Ctrl-C leaves the batch where it is.
+        # Only a note, so that Ctrl-C leaves the batch where it is.
         self._finishing = True
         self._top_up()
         try:
@@ -183,7 +183,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
             delivered = self._finish(first)
         except Exception:
             self._settle()
-            del first  # or this frame and the error would hold each other
+            del first  # breaks the cycle of this frame and the error
             raise
         self._settle()
         return delivered
@@ -194,13 +194,13 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
             self._flight.popleft()
 
     def _begin(self, batch: Any, threads: int) -> PendingGather:
-        """Offers the batch to ``threads``; 0 is for those that help when there is much to do."""
+        """Offers the batch to ``threads`` threads. With 0, others help only if there is much to do."""
         leaves = self._arrays.leaves
         indices = as_indices(batch)
         if indices is None or not len(indices) or not all(leaf.is_there() for leaf in leaves):
             return PendingGather(batch)
         count = len(indices)
-        with devices.ordinary_tensors():  # the batch may be taken when the mode is another
+        with devices.ordinary_tensors():  # the loop may be in another inference mode by then
             outputs = [
                 self._memory.empty(number, (count, *leaf.row_shape), leaf.tensor.dtype, self._pin)
                 for number, leaf in enumerate(leaves)
@@ -225,7 +225,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
                 threads=threads,
             )  # fmt: skip
         except IndexError:
-            return PendingGather(batch)  # torch says it in its own words
+            return PendingGather(batch)  # so that torch raises in its own words
         return PendingGather(batch, indices, outputs, job)
 
     def _finish(self, pending: PendingGather) -> Any:
@@ -242,7 +242,8 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         return self._arrays.collated(pending.outputs)
 
     def _select(self, pending: PendingGather) -> bool:
-        """By torch what the native module has not done; False for an index that an array lacks."""
+        """Selects with torch what the native module did not gather. Returns False for an index that an
+        array lacks."""
         assert pending.outputs is not None
         for leaf, output in zip(self._arrays.leaves, pending.outputs):
             if pending.job is not None and leaf.flat:
@@ -255,14 +256,14 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
             rows = np.where(rows < 0, rows + size, rows)
             if rows.min() < 0 or rows.max() >= size:
                 return False
-            # Bytes are bytes: not every torch selects rows of every dtype.
+            # Selected as integers of the same size, because not every torch selects rows of every dtype.
             plain = _SAME_SIZE.get(leaf.tensor.element_size(), leaf.tensor.dtype)
             selected = output.view(plain)
             torch.index_select(leaf.tensor.view(plain), 0, torch.from_numpy(rows), out=selected)
         return True
 
     def _fetch(self, batch: Any) -> Any:
-        """As torch's _MapDatasetFetcher, for what is not whole numbers, or out of range."""
+        """Does as torch's _MapDatasetFetcher, for indices out of range or that are no whole numbers."""
         dataset = self._arrays.dataset
         if hasattr(dataset, "__getitems__") and dataset.__getitems__:
             samples = dataset.__getitems__(batch)
@@ -273,12 +274,12 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         return torch.utils.data._utils.pin_memory.pin_memory(collated) if self._pin else collated
 
     def _shutdown_workers(self) -> None:
-        """As torch's iterator with workers calls it."""
+        """Ends the epoch; torch's iterator with workers has a method of this name."""
         self.close()
 
     def close(self) -> None:
-        """Ends the epoch early, from any thread; at most one piece of a batch per thread is still
-        copied."""
+        """Ends the epoch early, from any thread. Each thread still copies one piece of a batch at
+        most."""
         self._closed = True
         self._index_batches = None
         self._waiting.clear()
@@ -286,5 +287,6 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
 
 
 def array_threads(workers: int) -> int:
-    """``num_workers`` threads; without, as many as torch's own operations use, the caller included."""
+    """``num_workers`` threads or, if that is 0, as many as torch's own operations use, caller
+    included."""
     return workers or max(1, min(available_threads(), torch.get_num_threads()))

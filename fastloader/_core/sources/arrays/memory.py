@@ -14,14 +14,14 @@ from fastloader._core.sources.arrays.recognize import FEW_BYTES
 
 
 class ArrayMemory:
-    """Memory of batches, kept by the loader over its epochs: small tensors are torch's, large ones come
-    from a pool for each array and go back when the last view of them dies."""
+    """Memory of batches, which the loader keeps over its epochs. Small tensors are torch's. Large ones
+    come from a pool for each array, and go back when the last view of them dies."""
 
     def __init__(self) -> None:
         self._pools: dict[int, Any] = {}
-        self.torch_batches = 0  # those that were fetched and collated as torch does it
-        self.gathered = 0  # the others,
-        self.gather_s = 0.0  # and the thread time they took
+        self.torch_batches = 0  # batches that were fetched and collated in torch's way
+        self.gathered = 0  # all other batches
+        self.gather_s = 0.0  # the thread time that gathering these took
 
     def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
         count = math.prod(shape) * dtype.itemsize
@@ -32,7 +32,8 @@ class ArrayMemory:
         if pool is None:
             pool = self._pools[number] = native.BufferPool()
         storage = torch.from_dlpack(pool.bytes(count)).untyped_storage()
-        # Not a view of the bytes: views share a version counter and cannot be detached in place.
+        # Not made as a view of the bytes, because views share a version counter and cannot be detached
+        # in place.
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape, _contiguous(shape))
 
     def stats(self) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def _contiguous(shape: tuple[int, ...]) -> list[int]:
 
 
 def warn_unpinned() -> None:
-    """What torch says to pin_memory=True without an accelerator, since it knows accelerators."""
+    """Warns as torch, from 2.6 on, warns of pin_memory=True without an accelerator."""
     if not hasattr(torch, "accelerator"):  # torch < 2.6
         return
     warnings.warn(

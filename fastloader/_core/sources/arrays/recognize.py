@@ -1,6 +1,6 @@
-"""Datasets whose rows lie in tensors or numpy arrays: what they hold, and which are known.
+"""Recognising datasets whose rows lie in tensors or numpy arrays.
 
-What comes out equals ``default_collate([dataset[i] for i in batch])``: the same containers, dtypes,
+A batch equals ``default_collate([dataset[i] for i in batch])``: it has the same containers, dtypes,
 shapes, strides and values, in the sampler's order.
 """
 
@@ -25,11 +25,11 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
 from fastloader.errors import NotNative
 
-# Of one array in one batch. Below this, memory of torch's own is as fast as a pool's, and a page for
-# each tensor that a user keeps is too much.
+# Bytes of one array in one batch. Below this, torch's own memory is as fast as a pool's, and a page for
+# each tensor that a user keeps would be too much.
 FEW_BYTES = 64 << 10
 
-# What every torch selects rows of.
+# The dtypes of which every torch selects rows.
 _SELECTABLE = frozenset(
     (
         *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -41,21 +41,21 @@ _SELECTABLE = frozenset(
 
 @dataclasses.dataclass
 class Leaf:
-    """One array: its row ``rows[i]`` is sample ``i``'s, or row ``i`` where there is no ``rows``."""
+    """One array. Its row ``rows[i]`` belongs to sample ``i``, or its row ``i`` if ``rows`` is None."""
 
     tensor: torch.Tensor
     rows: Any | None  # int64; negative ones count from the end
-    bytes_needed: int = 0  # of the storage; less, and it was taken away meanwhile
+    bytes_needed: int = 0  # of the storage, which was taken away if it has fewer
 
     def __post_init__(self) -> None:
-        # An alias: assigning to the data set's tensor.data in the middle of an epoch frees nothing.
+        # An alias, so that assigning to the data set's tensor.data during an epoch frees nothing.
         tensor = self.tensor = self.tensor.detach()
         self.storage = tensor.untyped_storage()
         self.row_shape = tuple(tensor.shape[1:])
         self.row_bytes = tensor.element_size() * math.prod(self.row_shape)
         self.row_step = tensor.stride(0) * tensor.element_size()
         self.bytes_needed = self.storage.nbytes()
-        # A row that is not in the order of its indices is left to torch.
+        # torch selects rows that are not contiguous.
         self.flat = len(tensor) == 0 or tensor[0].is_contiguous()
         self.row_map = None if self.rows is None else torch.from_numpy(self.rows)
 
@@ -65,7 +65,8 @@ class Leaf:
 
 @dataclasses.dataclass
 class NativeArrays:
-    """A dataset in arrays. ``structure`` is a batch with the number of its leaf for each tensor."""
+    """A dataset in arrays. ``structure`` is a batch in which each tensor is replaced by the number of
+    its leaf."""
 
     dataset: Any
     leaves: list[Leaf]
@@ -74,7 +75,7 @@ class NativeArrays:
 
     def __post_init__(self) -> None:
         self._is_list = self.structure == list(range(len(self.leaves)))
-        # The most samples of a batch that `selected` is for.
+        # The most samples that a batch for `selected` may have.
         self.few = 0
         if all(leaf.flat and leaf.tensor.dtype in _SELECTABLE for leaf in self.leaves):
             self.few = FEW_BYTES // max(1, *(leaf.row_bytes for leaf in self.leaves))
@@ -83,8 +84,8 @@ class NativeArrays:
         return outputs if self._is_list else _filled(self.structure, outputs)
 
     def selected(self, indices: torch.Tensor) -> list[torch.Tensor] | None:
-        """The rows of a small batch, into memory of torch's own: one call for each array. None for
-        what is no index to torch, such as a negative one."""
+        """Selects the rows of a small batch into torch's own memory, with one call for each array.
+        Returns None for what is no index to torch, such as a negative number."""
         outputs = []
         try:
             for leaf in self.leaves:
@@ -92,7 +93,7 @@ class NativeArrays:
                     return None
                 rows = indices if leaf.row_map is None else leaf.row_map.index_select(0, indices)
                 outputs.append(leaf.tensor.index_select(0, rows))
-        except (IndexError, RuntimeError):  # which of them depends on the array's shape
+        except (IndexError, RuntimeError):  # the array's shape decides which of them
             return None
         return outputs
 
@@ -106,8 +107,8 @@ def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
 
 
 def holds_arrays(dataset: Any) -> bool:
-    """Whether the dataset is of a kind whose samples are rows of arrays. Exact types only: a subclass
-    may do anything."""
+    """Whether the dataset is of a kind whose samples are rows of arrays. Only exact types count, because
+    a subclass may do anything."""
     kind = type(dataset)
     if kind is Subset:
         return holds_arrays(dataset.dataset)
@@ -117,7 +118,11 @@ def holds_arrays(dataset: Any) -> bool:
 
 
 def recognize_arrays(loader: Loader) -> NativeArrays:
-    """Raises NotNative with the reason, in words."""
+    """Returns the arrays that the loader's data set holds.
+
+    Raises:
+        NotNative: with the reason in words, if the batches cannot be gathered.
+    """
     check_collation(loader)
     if any(
         getattr(function, "__module__", "") != default_collate.__module__
@@ -145,7 +150,7 @@ def _stacked(dataset: Any) -> list[Any]:
 
 
 def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]:
-    """Appends the dataset's leaves, seen through ``rows``; returns structure and name."""
+    """Appends the dataset's leaves, as seen through ``rows``, and returns (structure, name)."""
     kind = type(dataset)
     if kind is Subset:
         structure, name = _read(dataset.dataset, _picked(dataset.indices, rows), leaves)
@@ -166,7 +171,7 @@ def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]
 
 
 def _picked(indices: Any, rows: Any | None) -> Any:
-    """The indices of a Subset as int64, behind those of the Subsets around it."""
+    """The indices of a Subset as int64, as seen through ``rows`` of the Subsets around it."""
     try:
         found = np.asarray(indices)
     except (TypeError, ValueError):  # ragged

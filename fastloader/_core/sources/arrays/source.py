@@ -19,11 +19,11 @@ from fastloader.transforms._normalization import Normalization
 
 
 class ArraySource:
-    """Of a data set whose rows lie in tensors or numpy arrays."""
+    """Makes batches of a data set whose rows lie in tensors or numpy arrays."""
 
     def __init__(self, statistics: Statistics) -> None:
         self.memory = ArrayMemory()
-        self.last: ArrayIterator | None = None  # of the epoch begun last
+        self.last: ArrayIterator | None = None  # the iterator of the epoch begun last
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> ArrayPlan | None:
         if not holds_arrays(loader.dataset):
@@ -33,7 +33,8 @@ class ArraySource:
         return ArrayPlan(self, recognize_arrays(loader), loader)
 
     def forget_seed(self) -> None:
-        """The persistent workers that torch would have do not live on."""
+        """Draws a new base seed in the next epoch, as torch does if its persistent workers have
+        ended."""
         self.last = None
 
     def figures(self, loader: Loader) -> Figures:
@@ -64,7 +65,7 @@ class ArrayPlan:
         self._arrays = arrays
         self._loader = loader
         self.ahead = loader.num_workers > 0
-        # As torch: only where there is an accelerator to pin memory for.
+        # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
@@ -87,7 +88,8 @@ class ArrayPlan:
             source.memory,
             handoff.statistics if handoff.counts else None,
             pin=self.pins and handoff.pin,
-            # torch's persistent iterator draws its base seed once. (An iterator of length 0 is falsy.)
+            # torch's persistent iterator draws its base seed once. ("is not None", because an iterator
+            # of length 0 is falsy.)
             base_seed=last.base_seed if loader.persistent_workers and last is not None else None,
         )
         return source.last

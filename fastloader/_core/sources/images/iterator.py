@@ -1,4 +1,4 @@
-"""The native image path: batches decoded by the C++ pool, in the sampler's order."""
+"""One epoch of pictures: batches that the C++ pool decodes, in the sampler's order."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ _log = logging.getLogger("fastloader")
 
 
 class ImageIterator(LoopIterator):
-    """[images, labels] as default_collate makes them from (image, class) samples.
+    """Gives [images, labels] as default_collate makes them from (image, class) samples.
 
-    Crops are drawn as `CropSeeds` says. ``length()`` is the number of batches; ``pin`` puts them into
-    torch's pinned memory, as DataLoader's pin_memory does. ``drawn_ahead``: of index batches, so many
-    are asked of the sampler at the beginning and another one whenever a batch is taken, as torch does
-    for its workers; None: as the pool needs them.
+    With ``handoff.slots`` pictures are decoded straight into the slots. Then only the owner of the slots
+    may use a batch, and only before it asks for the next one.
 
-    With ``handoff.slots`` the pictures are decoded straight into these, and a batch is only for who owns
-    them, before the next one is asked for.
+    Args:
+        seeds: how crops are drawn. length: gives the number of batches. pin: whether batches are put
+        into torch's pinned memory, as DataLoader's pin_memory does. drawn_ahead: how many index batches
+        are asked of the sampler at the beginning. Another one follows
+            whenever a batch is taken, as torch does for its workers. None: as the pool needs them.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ImageIterator(LoopIterator):
         self._fixed_depth = DEFAULT_DEPTH
         if not isinstance(handoff.depth, DepthRule):
             self._fixed_depth = handoff.depth or DEFAULT_DEPTH
-        elif slots is None:  # else the ring watches
+        elif slots is None:  # with slots the ring watches
             self._depth_rule = handoff.depth
             handoff.depth.begin()
         if slots is None:
@@ -67,14 +68,14 @@ class ImageIterator(LoopIterator):
         if decoder.options.tuner is not None:
             decoder.options.tuner.filling(own_threads(), handoff.statistics, decoder)
         self._length = length
-        self._seen = handoff.statistics  # of the loop, whoever counts its batches
+        self._seen = handoff.statistics  # the loop's, whichever iterator counts its batches
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
         self._drawn: collections.deque[Any] = collections.deque()
         self._draws_in_step = drawn_ahead is not None
         self.seeds = seeds
         self._flight: collections.deque[PendingBatch | PendingError] = collections.deque()
-        # The pool is through with the first of them, which next() has begun to finish.
+        # Whether next() has begun to finish the first of them, which the pool is done with.
         self._finishing = False
         self._repair = Repair(decoder)
         self._cancel = functools.partial(_cancel, self._flight, self._repair, self._home)
@@ -87,13 +88,13 @@ class ImageIterator(LoopIterator):
 
     @property
     def ahead(self) -> int:
-        """Batches in the pool; on the engine path as many as there are slots."""
+        """How many batches are in the pool: with slots, as many as there are slots."""
         if self._slots is not None:
             return self._slots.depth
         return self._fixed_depth if self._depth_rule is None else self._depth_rule.depth
 
     def _draw(self, index_batches: Iterator[Any]) -> None:
-        """One index batch or, in its place, what the sampler raises."""
+        """Draws one index batch, or notes in its place what the sampler raises."""
         if self._drawn and self._drawn[-1] is StopIteration:
             return
         try:
@@ -110,17 +111,17 @@ class ImageIterator(LoopIterator):
                 if self._draws_in_step:
                     break
                 self._draw(self._index_batches)
-            # It stays until its batch is begun: Ctrl-C may come in between.
+            # The index batch stays until its batch is begun, because Ctrl-C may come in between.
             try:
                 self._flight.append(self._begin_batch(self._drawn[0]))
                 self._drawn.popleft()
             except (StopIteration, _EpochIsOver):
                 self._index_batches = None
             if self._slots is not None and self._slots.over:
-                self.close()  # it may have been ended before there was this batch to stop
+                self.close()  # the epoch may have ended before there was this batch to stop
 
     def _begin_batch(self, drawn: Any) -> PendingBatch | PendingError:
-        # A call of its own for each batch: the traceback of an error holds this frame, and whoever
+        # Each batch has a call of its own: the traceback of an error holds this frame, and a user who
         # keeps the error must not keep the slot of another batch.
         reservation = None
         try:
@@ -132,7 +133,7 @@ class ImageIterator(LoopIterator):
             return self._submit(keys, reservation)
         except (StopIteration, _EpochIsOver):
             raise
-        except Exception as error:  # of the sampler: takes its batch's place
+        except Exception as error:  # the sampler's error takes its batch's place
             return PendingError(error, self._reserve(0) if reservation is None else reservation)
 
     def _reserve(self, size: int) -> Any | None:
@@ -172,18 +173,18 @@ class ImageIterator(LoopIterator):
                 tuner.ended(self._seen, self._decoder)
             raise
         self._taken += 1
-        # Before, an epoch is getting under way: that the loop waits then says nothing.
+        # The first batches are left out, because the loop's waiting says nothing while an epoch begins.
         if tuner is not None and self._taken > self.ahead:
             tuner.taken(self._seen, self._decoder)
         return delivered
 
     def _count_ready(self) -> None:
-        """The loop comes for a batch."""
+        """Counts the batches that are ready when the loop asks for one."""
         flight = list(self._flight)  # which another thread may clear
         ready = sum(type(each) is PendingBatch and each.batch.ready() for each in flight)
         self._seen.note_ready(ready)
         rule = self._depth_rule
-        # At the end of an epoch it runs empty in any case.
+        # The rule does not see the end of an epoch, where the pool runs empty in any case.
         if rule is not None and self._index_batches is not None and rule.note_ready(ready, self):
             self._deepen(rule)
 
@@ -195,8 +196,8 @@ class ImageIterator(LoopIterator):
             _log.info("fastloader: depth %d now: %s", rule.depth, rule.why)
 
     def _next(self) -> Any:
-        """Every step may be broken off by Ctrl-C, and the next call goes on there: the batch stays where
-        it is until the end."""
+        """Gives the next batch. Ctrl-C may break off every step, and the next call goes on there: the
+        batch stays where it is until `_settle`."""
         self._top_up()
         try:
             first = self._flight[0]
@@ -211,20 +212,20 @@ class ImageIterator(LoopIterator):
                 self._decoder.policy.seen += len(first.keys)
             self._finishing = True
         if self._slots is None:
-            self._top_up()  # not before its slot has been committed, where there is one
+            self._top_up()  # with slots, only after this batch's slot has been committed
         try:
             delivered = self._finished(first)
         except StoppedError:
             raise StopIteration from None
-        except Exception:  # also LeftOut: in the batch's place
+        except Exception:  # takes the batch's place, as LeftOut does
             self._settle(first)
-            del first  # or this frame and the error would hold each other
+            del first  # breaks the cycle of this frame and the error
             raise
         self._settle(first)
         return delivered
 
     def _finished(self, first: PendingBatch | PendingError) -> Any:
-        """What is to be delivered of a batch that the pool is through with; the same if asked again."""
+        """What is delivered of a batch that the pool is done with. A second call gives the same."""
         if isinstance(first, PendingError):
             try:
                 raise first.error
@@ -245,13 +246,13 @@ class ImageIterator(LoopIterator):
         return self._decoder.images.container((images, labels))
 
     def _settle(self, first: PendingBatch | PendingError) -> None:
-        """The batch leaves, or what was raised in its place."""
+        """Drops the first batch, or what was raised in its place."""
         self._repair.forget()
         self._finishing = False
         with contextlib.suppress(IndexError):  # closed meanwhile, on another thread or at exit
             self._flight.popleft()
         if self._slots is not None:
-            # To be put at once, or not any more: nothing else is to hold the slot.
+            # The delivery puts it at once or not at all, so nothing else may hold the slot.
             self._slots.present(first.reservation)
 
     def __len__(self) -> int:
@@ -265,11 +266,11 @@ class ImageIterator(LoopIterator):
         return self._decoder.geometry(file, seed)
 
     def leave(self) -> None:
-        """Of a source that another iterator closes."""
+        """Closes this iterator, when the delivery's iterator is closed."""
         self.close()
 
     def close(self) -> None:
-        """Ends the epoch early, from any thread; a thread that decodes gives its picture up."""
+        """Ends the epoch early, from any thread. Decode threads give their pictures up."""
         self._closed = True
         self._index_batches = None
         self._cancel()
@@ -282,7 +283,7 @@ class _EpochIsOver(Exception):
 def _cancel(
     flight: collections.deque[PendingBatch | PendingError], repair: Repair, home: HomeProcess
 ) -> None:
-    """From any thread, also while another one waits for the first of them."""
+    """Stops all batches, from any thread, even while another thread waits for the first one."""
     if not home.here:
         return
     repair.stop()

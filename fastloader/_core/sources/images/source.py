@@ -26,15 +26,15 @@ from fastloader.transforms._normalization import Normalization
 
 
 class ImageSource:
-    """Of a data set of pictures, which threads of ours read, decode and transform."""
+    """Makes batches of pictures, which native threads read, decode and transform."""
 
     def __init__(self, statistics: Statistics, policy: ErrorPolicy) -> None:
         self._statistics = statistics
         self.policy = policy
         self.decoder: Decoder | None = None  # kept over the epochs as long as it serves
-        self.last: ImageIterator | None = None  # of the epoch begun last, for replay()
+        self.last: ImageIterator | None = None  # the iterator of the epoch begun last, for replay()
         self._tuner: tuple[AutoWorkers, ThreadTuner] | None = None
-        self._locates = LOOP  # who found the records of the last epoch
+        self._locates = LOOP  # the thread that found the records of the last epoch
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
         if extension.load() is None:
@@ -49,7 +49,7 @@ class ImageSource:
         return ImagePlan(self, images, loader)
 
     def tuner(self, workers: int) -> ThreadTuner | None:
-        """What fits the number of threads to the loop, with ``num_workers="auto"``."""
+        """The tuner that fits the number of threads to the loop; None without ``num_workers="auto"``."""
         if not isinstance(workers, AutoWorkers):
             self._tuner = None
         elif self._tuner is None or self._tuner[0] is not workers:
@@ -59,7 +59,7 @@ class ImageSource:
     def begin(
         self, images: NativeImages, loader: Loader, order: EpochOrder, handoff: Handoff, pin: bool
     ) -> ImageIterator:
-        """One epoch."""
+        """Begins one epoch."""
         options = DecodeOptions(
             loader.num_workers or own_threads(),
             handoff.normalization,
@@ -71,7 +71,7 @@ class ImageSource:
         if self.decoder is None or not self.decoder.serves(images, options):
             self.decoder = Decoder(images, options, self.policy, self.decoder)
         self._locates = "the pump" if handoff.pumped else LOOP
-        # The order of torch's iterators: the sampler first, then the seed, then the first index.
+        # Draws come in the order of torch's iterators: the sampler, then the seed, then the first index.
         index_batches = order.index_batches()
         seeds = CropSeeds(order.image_seed(), order.may_repeat, order.first_sample)
         self.last = ImageIterator(
@@ -86,7 +86,7 @@ class ImageSource:
         return self.last
 
     def replay(self, index: int) -> dict[str, Any] | None:
-        """What became of a sample of the epoch begun last; None: there was none."""
+        """What became of a sample of the epoch begun last; None if no epoch has begun."""
         return None if self.last is None else self.last.replay(index)
 
     def figures(self, loader: Loader) -> Figures:
@@ -110,7 +110,7 @@ class ImageSource:
         count = int(times.get("pictures", 0))
         if not count:
             return
-        # Rows are timed on a sample of the pictures; see csrc/pipeline/stage_times.h.
+        # Rows are timed in some of the pictures only; see csrc/pipeline/stage_times.h.
         share = times["resize"] / times["looked_at"] if times["looked_at"] else 0.0
         made = [
             ("read", times["read"]),
@@ -138,13 +138,13 @@ class ImageSource:
 
 
 def _drawn_ahead(loader: Loader, handoff: Handoff) -> int | None:
-    """How many index batches are asked of the sampler at the beginning, each batch taken being followed
-    by another one; None: as the pool needs them."""
+    """How many index batches are asked of the sampler at the beginning. Another one follows whenever the
+    loop takes a batch. None: index batches are drawn as the pool needs them."""
     if handoff.reads_ahead:  # a delivery takes batches ahead of the loop
         return None
     if isinstance(handoff.depth, DepthRule):
-        # Fixed where the depth is not, or what a sampler draws from a generator that it shares would
-        # depend on it.
+        # The number must be fixed although the depth is not. Otherwise what a sampler draws from a
+        # generator that it shares would depend on the depth.
         depth = MOST_DEPTH
     elif loader.num_workers:
         depth = handoff.depth or 1
@@ -166,7 +166,7 @@ class ImagePlan:
         self._images = images
         self._loader = loader
         self.normalization = images.chain.normalization if images.chain.floating else None
-        # As torch: only where there is an accelerator to pin memory for.
+        # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:

@@ -8,8 +8,8 @@ from fastloader._core.order.loader import Loader
 
 
 class LoaderView:
-    """A loader as torch's iterator is to see it: with ``other`` attributes, which a subclass of the
-    loader's may not let us set."""
+    """Shows a loader to torch's iterator with ``other`` attributes. They cannot be set on the loader,
+    because a subclass may not allow it."""
 
     def __init__(self, loader: Loader, **other: Any) -> None:
         self._seen = loader

@@ -1,4 +1,4 @@
-"""Torch's worker iterator advanced ahead of the training loop, without the sampler noticing."""
+"""torch's worker iterator, advanced ahead of the training loop without the sampler noticing."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from fastloader._core.sources.python.polling import PolledIterator
 
 
 class Lookahead(PolledIterator):
-    """A `LoopFollower`. Mixed into the class of an iterator that a pump advances; see `follow_loop`.
+    """A `LoopFollower`, mixed into the class of an iterator that a delivery advances; see `follow_loop`.
 
-    DataLoader asks the sampler for one index batch at each ``next()``, on the caller's thread. The pump
-    is ahead of the caller, and a sampler may draw from the global generators or follow the training
-    loop: so the index that torch would draw for a batch is owed until the caller takes that batch.
-    No more is prefetched than with DataLoader; of that, some is in the ring. An iterable data set has no
-    sampler, but its workers read no further ahead than with DataLoader for the same reason.
+    DataLoader asks the sampler for one index batch at each ``next()``, on the training loop's thread. A
+    sampler may draw from the global generators or follow the training loop, and the pump thread is ahead
+    of the loop. So the index batch that torch would draw when it delivers a batch is owed until the loop
+    takes that batch.
+
+    No more is prefetched than with DataLoader, and a part of that is in the ring. An iterable data set
+    does not have a sampler, but for the same reason its workers read no further ahead than with
+    DataLoader.
     """
 
-    # Guards torch's bookkeeping, which the pump (in __next__, but for its waiting) and the caller (in
-    # `taken`) change. Reentrant: a finalizer may call `leave` in the middle of any allocation.
+    # Guards torch's bookkeeping, which two threads change: the pump thread in __next__, except while it
+    # waits, and the training loop in `taken`. Reentrant, because a finalizer may call `leave` in the
+    # middle of any allocation.
     _turn: threading.Condition
     _ahead = False
-    _delivering = False  # a batch is on its way out of __next__; guarded by _turn
-    _patient = True  # False: `next_if_there` asks, on the only thread that does
+    _delivering = False  # whether a batch is on its way out of __next__; guarded by _turn
+    _patient = True  # False while `next_if_there` asks, on the only thread that does
     _owed = 0  # batches that came out of __next__ and were not taken yet; guarded by _turn
     _taken = -1  # the number of the batch that was taken last; guarded by _turn
 
@@ -38,7 +42,7 @@ class Lookahead(PolledIterator):
         if not self._ahead:
             return super().__next__()
         with self._turn:
-            # With nothing at the workers torch would end the epoch, though indices are to come.
+            # Wait while no batch is under way: torch would end the epoch, although indices are to come.
             while self._owed and not self._left and not self._under_way():
                 self._turn.wait()
             if self._left:
@@ -46,7 +50,7 @@ class Lookahead(PolledIterator):
             return super().__next__()
 
     def _under_way(self) -> bool:
-        """Whether a batch is still to come without another index, or none will come with one: a worker
+        """Whether a batch will come without another index, or none will come even with one. A worker
         whose iterable data set has ended leaves its tasks behind."""
         tasks = self._task_info.values()
         return not any(self._workers_status) or any(
@@ -54,7 +58,11 @@ class Lookahead(PolledIterator):
         )
 
     def next_if_there(self) -> Any:
-        """The next batch, without waiting for it. Raises NotYet; for a caller without a pump."""
+        """Returns the next batch without waiting for it. For a delivery without a pump thread.
+
+        Raises:
+            NotYet: if the batch has not come.
+        """
         self._patient = False
         try:
             return next(self)
@@ -62,8 +70,8 @@ class Lookahead(PolledIterator):
             self._patient = True
 
     def taken(self, number: int) -> None:
-        """The caller has batch ``number`` in hand, which is greater than the one before; for the same
-        one nothing happens any more. Raises what the sampler raises."""
+        """Tells that the training loop takes batch ``number``. Numbers rise; a second call with the same
+        number does nothing. Raises what the sampler raises."""
         with self._turn:
             if self._owed and not self._left and number != self._taken:
                 self._taken = number
@@ -73,10 +81,10 @@ class Lookahead(PolledIterator):
 
     def hand_over_timeout(self) -> float:
         seconds, self._timeout = self._timeout, 0
-        return seconds  # as it was given: a message shows it
+        return seconds  # as the user gave it, because a message shows it
 
     def leave(self) -> None:
-        """Nothing will be taken any more: a pump that waits for that returns."""
+        """Tells that the loop takes no more batches. A pump thread that waits for the loop returns."""
         with self._turn:
             self._left = True
             self._turn.notify_all()
@@ -115,23 +123,25 @@ class Lookahead(PolledIterator):
     def _refuse(self) -> None:
         if not self._ahead:
             super()._refuse()
-        raise StopIteration  # the pump's; the caller waits elsewhere, and is told there
+        raise StopIteration  # for the pump thread; the loop waits elsewhere, and is told there
 
     def _reset(self, loader: Loader, first_iter: bool = False) -> None:
-        # The next epoch of persistent workers: primed by the caller, as with DataLoader.
+        # In the next epoch of persistent workers the training loop's thread sends the first index
+        # batches, as with DataLoader.
         self._ahead = False
         self._owed = 0
         self._taken = -1
-        self._timeout = loader.timeout  # taken from it in the epoch before
+        self._timeout = loader.timeout  # which `hand_over_timeout` set to 0 in the epoch before
         super()._reset(loader, first_iter)
 
 
 def follow_loop(source: Iterator[Any]) -> Lookahead | None:
-    """Makes torch's worker iterator one that may be advanced ahead of the caller, who then calls
-    ``taken()`` for each batch. In place, whatever has been derived from torch's class: a wrapper would
-    not be what torch's own methods call. None for every other iterator.
+    """Lets a delivery advance torch's worker iterator ahead of the training loop. The delivery then
+    calls ``taken()`` for each batch that the loop takes. Returns None for every other iterator.
 
-    From then on `timeout` is not the source's to watch: it counts from the caller's ``next()``."""
+    The iterator itself is changed, of whatever class derived from torch's it is: torch's own methods
+    would not call a wrapper. Once the delivery has called ``hand_over_timeout()``, it watches the
+    `timeout`, which counts from the loop's ``next()``."""
     if not isinstance(source, _MultiProcessingDataLoaderIter):
         return None
     watched: Any = source

@@ -19,24 +19,25 @@ _TURN = 0.1  # seconds
 
 
 class PolledIterator(_MultiProcessingDataLoaderIter):
-    """Waits for its workers in short turns and looks in between whether it is still wanted.
+    """Waits for its workers in short turns, and looks in between whether it is still wanted.
 
-    What wakes it cannot come through the queue that it waits at: whoever puts something there needs a
-    lock that the workers share, and a worker that ends, or is terminated, in the middle of sending takes
-    the lock with it.
+    The call that ends the wait cannot go through the queue at which the iterator waits. Putting
+    something there needs a lock that the workers share, and a worker that ends or is terminated while
+    it sends takes that lock with it.
     """
 
-    # Written by whoever ends the epoch or the workers, on any thread, and read without a lock, which the
-    # GIL allows: nothing else has to be seen together with it.
+    # Written on any thread, by the call that ends the epoch or the workers. Read without a lock, which
+    # the GIL allows, because nothing else has to be seen together with it.
     _left = False
-    # torch's finalizer looks at it, also where the sampler's iter() has raised before torch sets it:
-    # until it has begun there is nothing to shut down.
+    # True until torch sets it: torch's finalizer reads it even if the sampler's iter() has raised before
+    # that, and then there is nothing to shut down.
     _shutdown = True
     _home: HomeProcess
-    _took: bool  # whether what next() raised last was there in a batch's place
+    _took: bool  # whether what next() raised last took a batch's place
 
     def _try_get_data(self, timeout: float | None = None) -> Any:
-        """``timeout`` is torch's when it is the user's, and otherwise none: torch then comes again."""
+        """Tries to get a batch for ``timeout`` seconds, which the user has set. Without ``timeout``
+        tries for one turn, after which torch calls again."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._left:
@@ -54,9 +55,11 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
                 return got
 
     def _tell_of_death(self, error: RuntimeError) -> NoReturn:
-        """torch's signal handler interrupts the main thread and raises how a worker died, and ``error``
-        from that if it was waiting here. Where this look at the workers comes before the handler, it has
-        taken from the system what the handler would ask."""
+        """Raises how a worker died, in the place of torch's signal handler.
+
+        That handler interrupts the main thread and raises how the worker died, and ``error`` from that
+        if the main thread was waiting here. If this look at the workers comes first, it has taken from
+        the system what the handler would ask for."""
         codes = [(worker.pid, worker.exitcode) for worker in self._workers]
         death = next((_death(pid, code) for pid, code in codes if code), None)
         if death is None:
@@ -66,11 +69,11 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
         raise death
 
     def leave(self) -> None:
-        """A ``next()`` that waits for a worker ends."""
+        """Ends a ``next()`` that waits for a worker."""
         self._left = True
 
     def _refuse(self) -> None:
-        """Called in the middle of ``next()`` when the epoch has ended."""
+        """Raises what ends ``next()`` if the epoch has ended during the call."""
         raise closed_meanwhile()
 
     def _next_data(self) -> Any:
@@ -78,12 +81,12 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
         return super()._next_data()
 
     def _process_data(self, *data: Any) -> Any:
-        self._took = True  # also by an error, which is told from here
+        self._took = True  # also for an error, which is raised from here
         return super()._process_data(*data)
 
     def _shutdown_workers(self) -> None:
-        # torch calls it in a forked child, too, when the last reference there is gone, and would tell
-        # the parent's workers to end.
+        # torch also calls this in a forked child, when the last reference there is gone, and would then
+        # tell the parent's workers to end.
         if not self._home.here:
             abandon(self)
             return
@@ -96,7 +99,7 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
 
 
 def _death(pid: int | None, exitcode: int) -> RuntimeError:
-    """In the words of torch's signal handler."""
+    """The death of a worker, in the words of torch's signal handler."""
     if exitcode > 0:
         return RuntimeError(
             f"DataLoader worker (pid {pid}) exited unexpectedly with exit code {exitcode}. Details are "
@@ -112,10 +115,11 @@ def _death(pid: int | None, exitcode: int) -> RuntimeError:
 
 
 def abandon(iterator: Any) -> None:
-    """In a forked child: its workers are the parent's, and so are their queues, which nothing may be put
-    into here; the locks of threads may be held by threads that are not there."""
+    """Drops an iterator in a forked child. Its workers and their queues belong to the parent, so nothing
+    may be put into them here. Threads that do not exist here may hold the locks."""
     iterator._shutdown = True
-    # What torch registered under this object's address must go: the next iterator may get the same one.
+    # What torch registered under this object's address must go, because the next iterator may get the
+    # same address.
     if getattr(iterator, "_worker_pids_set", False):
         iterator._worker_pids_set = False
         signal_handling._remove_worker_pids(id(iterator))

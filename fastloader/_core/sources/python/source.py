@@ -1,4 +1,4 @@
-"""Batches that Python makes, in torch's own iterators."""
+"""Batches that Python makes, through torch's own iterators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from fastloader.transforms._normalization import Normalization
 
 
 class PythonSource:
-    """It serves every data set: on the loop's own thread, in worker processes or in worker threads."""
+    """Makes batches of every data set: on the loop's own thread, in worker processes or worker
+    threads."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -34,11 +35,11 @@ class PythonSource:
         self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
 
     def plan(self, loader: Loader, wanted: Normalization | None, reason: str = "") -> PythonPlan:
-        """``reason``: why no other source makes the batches."""
+        """Plans an epoch. ``reason`` says why no other source makes the batches."""
         return PythonPlan(loader, reason)
 
     def iterator(self, loader: Loader) -> CountingIterator:
-        """torch's iterator over ``loader``, which asks for it by ``_get_iterator()``."""
+        """Makes torch's iterator over ``loader``, which asks for it by ``_get_iterator()``."""
         made: CountingIterator
         if loader.num_workers == 0:
             made = SingleProcessIterator(loader)
@@ -52,14 +53,15 @@ class PythonSource:
 
     @staticmethod
     def drop_ended(loader: Loader) -> bool:
-        """Takes a persistent iterator away from its loader if it serves no more: torch then makes a new
-        one. Returns whether it was closed here, so that the seed of its workers is of no use."""
+        """Takes a persistent iterator away from its loader if it is of no use any more, so that torch
+        makes a new one. Returns whether it was closed in this process: the seed of its workers is then
+        of no use."""
         if loader._iterator is not None and is_of_another_process(loader._iterator):
-            # Of persistent workers, which serve the process that forked this one.
+            # Its persistent workers serve the process that forked this one.
             abandon(loader._iterator)
             loader._iterator = None
         closed = bool(getattr(loader._iterator, "_shutdown", False))
-        if closed:  # by its close(), with persistent workers
+        if closed:  # by its close(), which ends persistent workers
             loader._iterator = None
         return closed
 
@@ -106,7 +108,7 @@ class PythonPlan:
         self._reason = reason
         self.ahead = loader.num_workers > 0
         self.exclusive = loader.persistent_workers
-        # As torch: only where there is an accelerator to pin memory for.
+        # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
@@ -120,9 +122,9 @@ class PythonPlan:
         loader = self._loader
         if handoff.pin or not self.pins:
             return loader._torch_iterator()
-        # The ring is pinned already, or what is normalised will be: torch's pin thread would copy every
-        # batch once more and take the GIL from the training loop. Its iterator reads the flag once,
-        # when it is made.
+        # The source need not pin: the ring is pinned already, or the delivery pins what it normalises.
+        # torch's pin thread would copy every batch once more, and take the GIL from the training loop.
+        # torch's iterator reads the flag once, when it is made.
         loader.pin_memory = False
         try:
             return loader._torch_iterator()

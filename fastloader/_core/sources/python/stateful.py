@@ -1,5 +1,5 @@
-"""States of datasets in worker processes: restored when a worker begins, and sent with its batches. And
-the number of the epoch, for workers that live on."""
+"""What workers know of the epoch: the states of their datasets, which are restored when a worker begins
+and sent with its batches, and the epoch's number for workers that live on."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _STOP = worker_module._IterableDatasetStopIteration
 
 @dataclasses.dataclass(frozen=True)
 class AskingForState:
-    """What a worker is sent for an index batch whose state is wanted. Nobody knows a batch ahead whether
-    it will be; but a dataset that merely has methods of these names shall not pay for each batch."""
+    """What a worker is sent for an index batch if the state after it is wanted. Whether it will be
+    wanted is not known a batch ahead. But a dataset that merely has methods of these names must not pay
+    for each batch."""
 
     index: Any
 
@@ -38,8 +39,8 @@ class Ended(_STOP):
 
 @dataclasses.dataclass
 class Reported:
-    """A batch, or the error in its place as torch wraps it, and the state, if it was wanted, that its
-    worker's dataset was in behind it."""
+    """A batch, or the error in its place as torch wraps it, with the state in which the worker's dataset
+    was after it, if that was wanted."""
 
     batch: Any
     worker: int
@@ -50,8 +51,8 @@ class Reported:
 
 
 class StatefulWorker:
-    """A worker_init_fn: the user's, and then restores the worker's dataset and reports its state. In
-    the order of torchdata's StatefulDataLoader: dataset, ``iter(dataset)``, iterator."""
+    """A worker_init_fn that calls the user's, then restores the worker's dataset and reports its state.
+    The order is that of torchdata's StatefulDataLoader: dataset, ``iter(dataset)``, iterator."""
 
     def __init__(
         self,
@@ -66,7 +67,8 @@ class StatefulWorker:
     def __call__(self, worker: int) -> None:
         if self._given is not None:
             self._given(worker)
-        # torch's worker loop looks it up here for every epoch. This process is the worker's own.
+        # torch's worker loop looks create_fetcher up here for every epoch. Only this worker runs in this
+        # process.
         kinds: Any = dataloader._DatasetKind
         kinds.create_fetcher = staticmethod(
             functools.partial(self._create_fetcher, worker, kinds.create_fetcher)
@@ -77,7 +79,7 @@ class StatefulWorker:
     ) -> Any:
         saved = self._states.pop(str(worker), {"dataset": None, "iterator": None, "ended": False})
         if not self._resuming and saved["dataset"] is None and is_stateful(dataset):
-            # The end of an epoch of a dataset that is its own iterator.
+            # The state is of the end of an epoch, of a dataset that is its own iterator.
             saved = {"dataset": saved["iterator"], "iterator": None}
         if saved["dataset"] is not None:
             dataset.load_state_dict(saved["dataset"])
@@ -85,7 +87,7 @@ class StatefulWorker:
         iterator: Any = getattr(fetcher, "dataset_iter", None)
         if self._resuming and saved["iterator"] is not None:
             iterator.load_state_dict(saved["iterator"])
-        # The last batch, a smaller one, had run into the end, which some datasets then forget.
+        # The last batch, a smaller one, had run into the end of the data, which some datasets forget.
         if self._resuming and saved.get("ended"):
             fetcher.ended = True
         self._resuming = False
@@ -102,8 +104,8 @@ class StatefulWorker:
 
 
 class _Reporter:
-    """Fetches an epoch's batches in a worker, and takes the state behind each, behind an error in the
-    place of one, and at the end."""
+    """Fetches an epoch's batches in a worker. It takes the dataset's state after each batch, after an
+    error in the place of one, and at the end."""
 
     def __init__(self, worker: int, fetcher: Any, dataset: Any, iterator: Any) -> None:
         self._worker = worker
@@ -127,8 +129,8 @@ class _Reporter:
         except StopIteration:
             self._over = True
             if wanted:
-                # Here, where what fails is an error in a batch's place. torch asks for `ended` where
-                # nobody would catch one, and the worker would die of it.
+                # Taken here, where a failure becomes an error in a batch's place. torch calls `ended`
+                # where nothing catches a failure, and the worker would die of it.
                 self._last = self._state("at the end of its data")
             raise
         except Exception:
@@ -136,12 +138,13 @@ class _Reporter:
         return Reported(batch, self._worker, self._state("behind a batch") if wanted else None)
 
     def _failed(self, wanted: bool) -> Reported:
-        """The dataset is past what failed, and so is who goes on from here."""
-        # As torch's worker loop, which would not send a state along.
+        """Reports an error. The dataset is past what failed, and so is a loader that goes on from
+        here."""
+        # Wrapped as by torch's worker loop, which would not send a state along.
         error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
         state = None
         if wanted:
-            # The first error is the one to tell. Without a state the dataset is read again up to here.
+            # Only the first error is reported. Without a state the dataset is read again up to here.
             with contextlib.suppress(Exception):
                 state = self._state("behind an error")
         return Reported(error, self._worker, state)
@@ -150,8 +153,9 @@ class _Reporter:
         return Ended(worker, self._last)
 
     def _state(self, when: str) -> bytes:
-        # At once and by value: the queue pickles later, when the dataset has gone on changing what it
-        # gave, and would put its tensors into memory that both processes share.
+        # Pickled at once and by value, because the queue pickles later: the dataset would have changed
+        # by then what it gave, and the queue would put its tensors into memory that both processes
+        # share.
         state: dict[str, Any] = {"ended": getattr(self._fetcher, "ended", False)}
         for name, part in self._parts.items():
             try:
@@ -174,8 +178,9 @@ _PARTS = {"dataset": "dataset", "iterator": "dataset's iterator"}
 
 
 class EpochForWorker:
-    """Unpickled in a worker, it tells the worker's dataset the epoch, and becomes None. torch sends it
-    before the worker calls ``iter(dataset)`` for the epoch; there is no other way to a live worker."""
+    """Tells a worker's dataset the epoch when it is unpickled in the worker, and becomes None. torch
+    sends it before the worker calls ``iter(dataset)`` for the epoch. A live worker can be told in no
+    other way."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch

@@ -1,5 +1,5 @@
-"""The arguments that the installed torch's DataLoader takes, older and newer than the one that
-FastLoader's constructor was written for."""
+"""The arguments that the installed torch's DataLoader takes. That torch may be older or newer than the
+one for which FastLoader's constructor was written."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ _ANYTHING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def of_torch() -> set[str]:
-    """Their names. Asked for anew each time: others wrap DataLoader's constructor as well."""
+    """The names of the arguments. They are read anew each time, because other libraries wrap
+    DataLoader's constructor as well."""
     shown = _shown()
     names = {each.name for each in shown if each.kind not in _ANYTHING}
     return names if _tells_all(shown) else names | _written()
 
 
 def for_torch(loader: Loader, in_order: bool) -> dict[str, Any]:
-    """The arguments for torch's constructor besides those that every version takes: those of ``loader``
-    that FastLoader's own constructor does not know, and our own under torch's coming names."""
+    """The arguments for torch's constructor besides those that every version takes. They are those of
+    ``loader`` that FastLoader's own constructor does not know, and our own under torch's coming
+    names."""
     newer: dict[str, Any] = loader.__dict__.pop("_for_torch")
     torchs = of_torch()
     if "worker_method" in torchs:
@@ -40,7 +42,7 @@ def for_torch(loader: Loader, in_order: bool) -> dict[str, Any]:
     elif not in_order:
         raise ValueError(f"in_order=False needs torch 2.6 or later; this is {torch.__version__}")
     else:
-        # Whoever rebuilds a loader finds each argument as an attribute.
+        # Frameworks that rebuild a loader expect each argument as an attribute.
         loader.in_order = in_order
     return newer
 
@@ -52,13 +54,14 @@ def _shown() -> list[inspect.Parameter]:
 
 
 def _tells_all(shown: list[inspect.Parameter]) -> bool:
-    """Not so around a constructor that was wrapped to take anything, without functools.wraps."""
+    """Whether the signature names all arguments. It does not if the constructor was wrapped to take
+    anything, without functools.wraps."""
     return not any(each.kind in _ANYTHING for each in shown)
 
 
 @functools.cache
 def _written() -> set[str]:
-    """As torch's file has them, which nobody wraps."""
+    """The names of the arguments in torch's own file, where no wrapper hides them."""
     spec = importlib.util.find_spec(DataLoader.__module__)
     read: Any = getattr(spec and spec.loader, "get_code", None)
     module = read(DataLoader.__module__) if read is not None else None
@@ -79,10 +82,10 @@ def _codes(within: types.CodeType | None, name: str) -> Iterator[types.CodeType]
 
 
 def takes_newer(init: _Init) -> _Init:
-    """Around a subclass's constructor: what it does not know and torch's does, it finds in
-    ``self._for_torch``, to pass it on. To callers and type checkers the constructor stays as it is
-    written, but for torch's own arguments, which come first, in torch's order, where torch's constructor
-    tells them."""
+    """Wraps a subclass's constructor. Arguments that it does not know and torch's does are put into
+    ``self._for_torch``, from where the constructor passes them on. To callers and type checkers the
+    constructor stays as it is written, but torch's own arguments come first, in torch's order, if
+    torch's constructor tells them."""
     written = inspect.signature(init)
 
     @functools.wraps(init)

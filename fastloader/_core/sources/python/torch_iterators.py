@@ -1,4 +1,4 @@
-"""torch's own iterators over a `FastLoader`, which keep count for `state_dict` and carry the states of
+"""torch's own iterators over a `FastLoader`. They keep count for `state_dict`, and carry the states of
 datasets that have one."""
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _next = dataloader._BaseDataLoaderIter.__next__
 
 
 class CountingIterator(dataloader._BaseDataLoaderIter):
-    """Comes between torch's iterators and their base in the order of resolution, so that the epoch's
-    seed can be exchanged before worker processes are started with it."""
+    """Counts the batches of torch's iterators. It stands between them and their base in the order of
+    resolution, so that it can exchange the epoch's seed before worker processes are started with it."""
 
-    _notes_arrivals = False  # which batch came, where that is not the next one
+    _notes_arrivals = False  # whether it notes which batch came, if that need not be the next one
 
     def __init__(self, loader: Loader) -> None:
         self._home = HomeProcess()
@@ -46,20 +46,20 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._statistics: Statistics = loader._runtime.delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
         self._closed = False
-        # Whether what next() raised last was there in a batch's place. A sampler's error is, too.
+        # Whether what next() raised last took a batch's place. A sampler's error does, too.
         self._took = True
-        # Whatever a subclass says, index batches come from the position.
+        # Index batches come from the position, whatever a subclass of the loader says.
         indices = default_device.UsersOwn(self._position)
         seen: Any = LoaderView(loader, _index_sampler=indices)
-        with default_device.for_draws(loader.generator):  # of the seed
+        with default_device.for_draws(loader.generator):  # for the draw of the seed
             super().__init__(seen)
         self._index_sampler: Any = self._position
-        # As profilers know it: by the name of torch's class.
+        # Profilers know it by the name of torch's class.
         torchs = next(kind for kind in type(self).__mro__ if kind.__module__ == dataloader.__name__)
         self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
-        # torch calls iter(dataset) next, where a dataset may restore the global generator.
+        # torch calls iter(dataset) next, and a dataset may restore the global generator there.
         self._restoring = (
             loader.num_workers == 0
             and self._position.iterable
@@ -77,7 +77,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
             self._pass.outstanding = {}
         if not first_iter and self._position.announces and hasattr(self._dataset, "set_epoch"):
-            # The first thing that live workers are sent in an epoch.
+            # Sent as the seed, which is the first thing that live workers are sent in an epoch.
             self._shared_seed = EpochForWorker(self._pass.epoch)
 
     def _begun_pass(self) -> Progress:
@@ -124,13 +124,13 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         return batch
 
     def close(self) -> None:
-        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
-        that is under way raises Error."""
+        """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a
+        call that is under way raises Error."""
         self._closed = True
 
     def _passed_on(self) -> Any:
-        """As torch's ``__next__`` without a profiler: the range that it opens for one costs a third of
-        what a small batch does. The iterator that takes the batch further warns of wrong lengths."""
+        """Does as torch's ``__next__``, but opens no range without a profiler. A range costs a third of
+        what a small batch costs. The iterator that takes the batch further warns of wrong lengths."""
         if devices.is_profiling() or self._IterableDataset_len_called is not None:
             return _next(self)
         batch: Any = self._next_data()
@@ -138,8 +138,8 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         return batch
 
     def _fast_forward(self) -> None:
-        """What lies before the state is read again: the dataset has none, or its workers were not asked
-        for theirs."""
+        """Reads again what lies before the state, because the dataset does not have a state, or its
+        workers were not asked for theirs."""
         for number in range(self._pass.batches):
             try:
                 _next(self)
@@ -149,17 +149,18 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
                     f"{self._pass.batches}"
                 ) from None
             except Exception:
-                pass  # it was raised then, too, in the place of a batch
+                pass  # it was raised in the place of a batch then, too
             self._pass.read_again()
 
 
 def is_of_another_process(iterator: Any) -> bool:
-    """A subclass may have made it of any kind, which we do not know."""
+    """Whether this is one of our iterators and belongs to another process. A subclass of the loader may
+    have made an iterator of a kind that we do not know."""
     return isinstance(iterator, CountingIterator) and not iterator._home.here
 
 
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
-    """As torch's, on the caller's thread."""
+    """torch's iterator without workers, on the training loop's thread."""
 
     def __init__(self, loader: Loader) -> None:
         super().__init__(loader)
@@ -191,8 +192,8 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
 
 
 class MultiProcessIterator(PolledIterator, CountingIterator):
-    """As torch's. Where the dataset, or its iterator, has a state, batches bring their worker's once
-    somebody has asked for it."""
+    """torch's iterator over worker processes. If the dataset or its iterator has a state, batches bring
+    the state of their worker once a state was asked for."""
 
     _notes_arrivals = True
     _arrived: int | None = None  # torch's number of the batch that came last
@@ -201,7 +202,8 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         self._home = HomeProcess()
         position: Position = loader._runtime.position
         self._stateful = position.iterable or is_stateful(position.dataset)
-        # These could not be read again: their workers' states may be of earlier epochs.
+        # Batches always bring the state here, because the batches could not be read again: the states
+        # of persistent workers may come from earlier epochs.
         self._always = position.iterable and loader.persistent_workers
         states, resuming = position.worker_states()
         self._first_worker = position.first_worker() % loader.num_workers
@@ -228,7 +230,8 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         return AskingForState(index) if asked else index
 
     def _try_put_index(self) -> None:
-        # A state may be from the middle of a round over the workers.
+        # The first index batch may belong to a later worker, because a state may be from the middle of a
+        # round over the workers.
         if self._first_worker and self._send_idx == 0:
             for _ in range(self._first_worker):
                 next(self._worker_queue_idx_cycle)
@@ -279,8 +282,8 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
 
 
 def count_ready(iterator: Any) -> None:
-    """How many batches have come from the workers when the next one is asked for. Where a pump asks, the
-    ring counts what is ready for the training loop."""
+    """Counts the batches that have come from the workers when the loop asks for the next one. Counts
+    nothing while a delivery reads ahead: a ring counts what is ready for the training loop."""
     if getattr(iterator, "_ahead", False) or not TIMED:
         return
     try:

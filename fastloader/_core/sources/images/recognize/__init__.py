@@ -1,7 +1,7 @@
 """Recognising datasets whose pictures the native path can read, decode and transform by itself.
 
-Exact types only: a subclass may do anything. Nothing of torchvision or timm is imported; a class is
-known by its module and name. When something is not known, `NotNative` names it.
+Only exact types are known, because a subclass may do anything. A class is known by its module and name,
+so that nothing of torchvision or timm is imported. If something is not known, `NotNative` names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ from fastloader.errors import NotNative
 
 
 def recognize_images(loader: Loader) -> NativeImages:
-    """Raises NotNative with the reason, in words."""
+    """Returns the pictures that the loader's data set holds.
+
+    Raises:
+        NotNative: with the reason in words, if the native path cannot make the batches.
+    """
     collation.check_batches(loader)
     container = collation.container(loader.collate_fn)
     return dataclasses.replace(_recognize(loader.dataset), container=container)

@@ -1,9 +1,9 @@
-"""What a dataset's files became at the last epoch."""
+"""The arrays that a dataset's files became in the last epoch."""
 
 from __future__ import annotations
 
 import weakref
 from typing import Any
 
-# The same arrays again mean that nothing has changed, so that a loader keeps what it built on them.
+# The same arrays mean that nothing has changed, so that a loader keeps what it built on them.
 last_time: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""The datasets of pictures of fastloader itself."""
+"""fastloader's own datasets of pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def recognize_folder(dataset: ImageFolder) -> NativeImages:
         raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
     store = FolderStore(dataset.paths, dataset.ends)
-    targets = np.asarray(dataset.targets)  # which somebody may have set
+    targets = np.asarray(dataset.targets)  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")
     return NativeImages(store, targets, None, chain, "fastloader ImageFolder")

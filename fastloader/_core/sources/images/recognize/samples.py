@@ -1,4 +1,4 @@
-"""Samples (path, class) in flat arrays."""
+"""Samples (path, class) as flat arrays."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fastloader.errors import NotNative
 
 
 def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderStore, Any]:
-    """(store, targets) of a list of samples. Encoding a million paths takes half a second, so it
-    is done once; a shallow copy of the list, 8 bytes each, shows whether another sample stands
-    anywhere, since comparing lists of the same tuples only compares their addresses."""
+    """Returns (store, targets) of a list of samples. Encoding a million paths takes half a second, so it
+    is done once. A shallow copy of the list, 8 bytes a sample, shows whether any sample was replaced:
+    comparing two lists of the same tuples only compares their addresses."""
     kept = last_time.get(dataset)
     if kept is not None and kept[0] == samples:
         arrays: tuple[FolderStore, Any] = kept[1]

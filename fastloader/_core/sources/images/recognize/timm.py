@@ -12,7 +12,7 @@ from fastloader.transforms._chain_reader import read_chain
 
 
 def recognize_timm(dataset: Any, called: str) -> NativeImages:
-    """timm's own and that of compat.timm."""
+    """Recognises timm's own ImageDataset and that of compat.timm."""
     reader = type(dataset.reader)
     homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
     if not any(is_class(reader, home, "ReaderImageFolder") for home in homes):

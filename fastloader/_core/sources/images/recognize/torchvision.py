@@ -20,7 +20,7 @@ def recognize_torchvision(dataset: Any) -> NativeImages:
         "default_loader",
     ):
         raise NotNative(f"the dataset's loader is {named(loader)}")
-    # DatasetFolder keeps the transform twice; a user who replaces one of them means __getitem__'s.
+    # DatasetFolder keeps the transform twice. A user who replaces one means the one of __getitem__.
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
     store, targets = flat(dataset, dataset.samples)
     return NativeImages(store, targets, None, chain, "torchvision ImageFolder")

@@ -1,4 +1,4 @@
-"""Subset and ConcatDataset over datasets that are known."""
+"""Subset and ConcatDataset over known datasets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def subset(dataset: Any, inner: NativeImages) -> NativeImages:
 
 
 def _whole_numbers(indices: Any) -> Any:
-    """A Subset's, as int64. What a list would not take for an index is torch's to refuse."""
+    """The indices of a Subset as int64. torch refuses whatever a list would not take for an index."""
     try:
         picked = np.asarray(indices)
     except (TypeError, ValueError):  # ragged

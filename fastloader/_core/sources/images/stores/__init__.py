@@ -1,1 +1,1 @@
-"""Where encoded pictures lie."""
+"""Stores of encoded pictures."""

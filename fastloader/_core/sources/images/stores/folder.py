@@ -1,4 +1,4 @@
-"""Encoded pictures in files of their own."""
+"""Encoded pictures, each in its own file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fastloader.transforms._pillow import open_rgb
 
 
 class FolderStore:
-    """Paths in one run of bytes, file i's up to ``ends[i]``. Compared by identity: whoever
-    recognises a dataset gives the same arrays again while nothing changes."""
+    """Paths in one run of bytes; the path of file i ends at ``ends[i]``. Stores are compared by
+    identity, because recognising a dataset gives the same arrays again while nothing changes."""
 
     packed = False
 
-    source: Any  # the native module's, of opened files
+    source: Any  # the native module's source, once the store is opened
 
     def __init__(self, paths: Any, ends: Any) -> None:
         self.paths = paths

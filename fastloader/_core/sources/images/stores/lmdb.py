@@ -13,19 +13,20 @@ from fastloader.datasets.lmdb_dataset import LMDBDataset
 
 
 class _Table(np.ndarray):
-    """Numbers that the native source reads, and the mappings they point into: whoever keeps the
-    numbers keeps those."""
+    """Numbers that the native source reads, with the mappings that they point into. Keeping the numbers
+    keeps the mappings."""
 
     environments: Any = ()
 
 
 class LmdbStore:
-    """Records of `LMDBDataset`s, one after the other. Addresses in the mapped files are looked up when a
-    record is first wanted: opening stays cheap, and touches no page of the tree that is not used."""
+    """Records of `LMDBDataset`s, one dataset after the other. The address of a record in the mapped
+    files is looked up when the record is first wanted. So opening stays cheap, and touches only the
+    pages of the tree that are used."""
 
     packed = True
 
-    source: Any  # the native module's, of opened files
+    source: Any  # the native module's source, once the store is opened
     _addresses: Any
     _sizes: Any
 
@@ -58,7 +59,7 @@ class LmdbStore:
 
     def prepare(self, indices: list[int]) -> None:
         located = [self._part(index) for index in indices]
-        # Of all before any is touched, or each would be waited for alone.
+        # Announced for all records before any is touched. Otherwise each would be waited for alone.
         for part in {id(part): part for part, _ in located}.values():
             part.will_need([record for owner, record in located if owner is part])
         for index, (part, record) in zip(indices, located):
@@ -67,7 +68,7 @@ class LmdbStore:
             try:
                 image = np.frombuffer(part.record(record).image, np.uint8)
             except (DamagedError, ValueError):
-                continue  # missing, damaged, empty: the decoder refuses it, and then `open_rgb` says why
+                continue  # missing, damaged or empty: the decoder refuses it, and `open_rgb` says why
             self._sizes[index] = image.size
             self._addresses[index] = image.__array_interface__["data"][0]
 

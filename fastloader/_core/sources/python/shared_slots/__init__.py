@@ -1,1 +1,1 @@
-"""Memory that worker processes collate batches into."""
+"""Slots of shared memory that worker processes collate batches into."""

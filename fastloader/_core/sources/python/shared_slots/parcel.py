@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-# Why a batch, or a part of it, takes torch's way.
+# The reasons why a batch, or a part of it, takes torch's way.
 NO_SLOT = "no slot was free"
 HELD = "the worker's own code holds its slots"
 TOO_LARGE = "did not fit into a slot"
@@ -13,10 +13,10 @@ VIEW = "views of a large storage that share memory"
 
 
 class WorkerTime(NamedTuple):
-    """Seconds that a batch has cost its worker."""
+    """The seconds that a batch has cost its worker."""
 
-    fetch: float  # all of it
-    collate: float  # stacking tensors, of that
+    fetch: float  # the whole batch
+    collate: float  # the part of it that stacks tensors
 
 
 class SlotParcel(NamedTuple):

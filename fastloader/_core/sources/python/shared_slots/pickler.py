@@ -1,4 +1,4 @@
-"""Pickles a batch whose tensors go into a slot."""
+"""The pickler of a batch whose tensors go into a slot."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch.multiprocessing.reductions import reduce_storage, reduce_tensor
 from fastloader._core.batch.tree import is_dense, is_leaf
 from fastloader._core.sources.python.shared_slots.parcel import TOO_LARGE, VIEW
 
-# A pickle that is longer travels in the slot: the pipe takes 64 KiB at a time.
+# A longer pickle travels in the slot, because the pipe takes 64 KiB at a time.
 SHORT = 16 << 10
 
 
 class SlotPickler:
     """Pickles one batch, and decides what becomes of its tensors. It is no `ForkingPickler` itself: that
-    would hold itself through its table, and every object it has seen, until the garbage collector
-    comes by."""
+    would hold itself through its table, and with it every object that it has seen, until the next
+    garbage collection."""
 
     def __init__(self, slots: Any, slot: int, why_shared: str) -> None:
         self._slots = slots
@@ -30,10 +30,10 @@ class SlotPickler:
         self._begin()
 
     def _begin(self) -> None:
-        self._placed: dict[int, int] = {}  # address of a storage: its offset in the slot
+        self._placed: dict[int, int] = {}  # the offset in the slot, by the address of a storage
         self.why_pickled = ""
-        self._rows: dict[int, list[tuple[int, int]]] = {}  # by storage: (address, size) of its rows
-        self._left: set[int] = set()
+        self._rows: dict[int, list[tuple[int, int]]] = {}  # (address, size) of rows, by storage
+        self._left: set[int] = set()  # addresses of large storages that take torch's way
 
     @property
     def placed(self) -> bool:
@@ -64,8 +64,8 @@ class SlotPickler:
             storage = tensor.untyped_storage()
             whole = storage.nbytes()
             size = tensor.numel() * tensor.element_size()
-            # One row of the data set must not take the data set along, as it does with torch, which
-            # moves that to shared memory.
+            # One row of a data set must not take the whole data set along. With torch it does: torch
+            # moves the whole storage to shared memory.
             if whole > SHORT and whole > 2 * size and not storage.is_shared():
                 row = self._row(tensor, storage.data_ptr(), size)
                 if row is not None:
@@ -87,7 +87,7 @@ class SlotPickler:
         rows = self._rows.setdefault(storage, [])
         for other, length in rows:
             if address < other + length and other < address + size:
-                raise _Overlap  # the two share memory, and must do so when they arrive
+                raise _Overlap  # the two share memory, and must share it when they arrive
         offset = self._slots.place(self._slot, address, size)
         if offset is None:
             return None
@@ -121,7 +121,8 @@ class _Overlap(Exception):
     """Two tensors of the batch share memory of a storage that should not travel as a whole."""
 
 
-# The batch being unpickled on each thread of the consumer: pickle hands no context through.
+# The batch that a thread of the main process unpickles now. It is kept here because pickle hands no
+# context through.
 arriving = threading.local()
 
 

@@ -12,8 +12,8 @@ from fastloader._core.sources.python.shared_slots.sender import Sender
 
 
 class RingQueue:
-    """One of the iterator's queues. What the consumer puts is an index batch, and goes with a slot;
-    what a worker puts is a batch, and comes out of one. Everything else passes."""
+    """One of the iterator's queues. The main process puts index batches, and each goes with a slot. A
+    worker puts batches, and each comes out of a slot. Everything else passes unchanged."""
 
     def __init__(self, queue: Any, ring: Ring) -> None:
         self._queue = queue
@@ -52,7 +52,7 @@ class RingQueue:
 
 
 class WorkerQueue:
-    """The same in the worker."""
+    """One of the iterator's queues, as the worker process sees it."""
 
     def __init__(self, queue: Any, sender: Sender) -> None:
         self._queue = queue
@@ -67,8 +67,9 @@ class WorkerQueue:
         try:
             item = self._queue.get(*args, **named)
         except Empty:
-            # torch's watchdog asks for its parent when the worker begins. In a worker whose parent has
-            # died by then it watches over init, for ever. Not getppid() alone: that is the fork server.
+            # torch's watchdog notes its parent when the worker begins. If the real parent has died by
+            # then, the watchdog watches init for ever. getppid() alone is no proof, because it may be
+            # the fork server.
             parent = multiprocessing.parent_process()
             if parent is not None and parent.pid != os.getppid() and not parent.is_alive():
                 raise SystemExit from None
@@ -83,7 +84,7 @@ class WorkerQueue:
 
 
 class Context:
-    """A multiprocessing context with such queues, which remembers the processes."""
+    """A multiprocessing context that gives such queues and remembers its processes."""
 
     def __init__(self, base: Any, ring: Ring) -> None:
         self._base = base

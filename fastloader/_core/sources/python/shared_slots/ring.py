@@ -1,4 +1,4 @@
-"""One ring of slots, as the consumer sees it."""
+"""One ring of slots, as the main process sees it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fastloader._core.sources.python.shared_slots.parcel import PickledBatch, Sl
 from fastloader._core.sources.python.shared_slots.pickler import arriving
 from fastloader._core.sources.python.shared_slots.sender import Sender
 
-# A smaller leaf is copied out of its slot: whoever keeps the labels of an epoch must not keep its
-# pictures.
+# A smaller leaf is copied out of its slot: a training loop that keeps the labels of an epoch must not
+# keep its pictures.
 _SMALL = 64 << 10
 
 
 class RingCounts:
-    """What the batches of one loader's rings add up to."""
+    """Sums over the batches of one loader's rings."""
 
     def __init__(self) -> None:
         self.used = 0
-        # What batches have cost the workers that made them; how many those were.
+        # The seconds that batches have cost their workers, and how many batches those were.
         self.fetch_s = 0.0
         self.collate_s = 0.0
         self.fetched = 0
@@ -33,11 +33,11 @@ class RingCounts:
 
 
 class Ring:
-    """One ring. Pickled for a spawned worker, it becomes that worker's Sender."""
+    """One ring of slots. Pickled for a spawned worker, it becomes that worker's `Sender`."""
 
     def __init__(self, native: Any, workers: int, slots_per_worker: int, counts: RingCounts):
         slots = workers * slots_per_worker
-        # Sparse: what no batch touches costs nothing.
+        # Slots may be large, because memory that no batch touches costs nothing.
         self.native = native.SharedSlotTable(
             workers=workers,
             slots_per_worker=slots_per_worker,
@@ -51,20 +51,20 @@ class Ring:
     def serves(self, workers: int, slots_per_worker: int) -> bool:
         native = self.native
         of_that_size = (native.workers, native.slots_per_worker) == (workers, slots_per_worker)
-        # Where other code has closed its descriptor, spawned workers cannot be given it.
+        # Spawned workers need the descriptor, which other code may have closed.
         return of_that_size and native.has_descriptor
 
     def begin(self) -> None:
         self._dispatching = 0
 
     def next_worker(self) -> int:
-        """A number for an index queue, of which each worker has one."""
+        """The number of the worker for the next index queue, of which each worker has one."""
         number = self._dispatching
         self._dispatching += 1
         return number
 
     def sender(self) -> Sender:
-        """In a forked worker."""
+        """The `Sender` of a forked worker, to be asked for in that worker."""
         if self._sender is None:
             self._sender = Sender(self.native.in_child())
         return self._sender
@@ -110,7 +110,7 @@ class Ring:
 
 
 class _Arrival:
-    """A batch being unpickled. Each storage is built once and holds a share of the slot."""
+    """A batch that is being unpickled. Each storage is built once, and holds a share of the slot."""
 
     def __init__(self, lease: Any) -> None:
         self.lease = lease
@@ -129,6 +129,6 @@ class _Arrival:
 
 
 def memory_limit() -> int:
-    """Bytes this process may use: the machine's, or less in a container."""
+    """The bytes that this process may use: the machine's, or less in a container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(machine, limits.memory_limit() or machine)

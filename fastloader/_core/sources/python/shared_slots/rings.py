@@ -1,7 +1,7 @@
-"""The consumer's end of the rings that worker processes collate into.
+"""The main process's end of the rings that worker processes collate into.
 
-torch's iterator is left as it is. It gets a multiprocessing context of ours, whose queues say which
-slot a batch may use and find the batch there when it comes back.
+torch's iterator stays as it is, but gets a multiprocessing context of ours. The queues of that context
+say which slot a batch may use, and find the batch there when it comes back.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
 
-# Besides those in a worker's queue: one under the batch that the consumer looks at, one under the
-# batch before it, one for a user who looks further back or has forked meanwhile.
+# Slots of a worker besides those in its queue: one under the batch that the training loop looks at, one
+# under the batch before it, one for a loop that looks further back or has forked meanwhile.
 _SPARE_SLOTS = 3
 
 
 class WorkerRings:
-    """The rings of one loader: one for each iterator with workers, the last one kept for the next
-    epoch."""
+    """The rings of one loader. Each iterator with workers has one, and the last ring is kept for the
+    next epoch."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -40,7 +40,7 @@ class WorkerRings:
         self.counts = RingCounts()
 
     def iterate(self, loader: Loader, make: Callable[[Any], Any]) -> Any:
-        """``make(loader)``, which makes torch's iterator with workers, over a ring."""
+        """Makes torch's iterator with workers over a ring, by ``make(loader)``."""
         ring = self._take(loader.num_workers, loader.prefetch_factor)
         if ring is None:
             return make(loader)
@@ -57,7 +57,7 @@ class WorkerRings:
         numbers = isinstance(workers, int) and isinstance(prefetch, int)
         if (
             native is None or not numbers or not prefetch or prefetch < 0
-        ):  # torch has its own words for that
+        ):  # torch refuses wrong numbers in its own words
             self._why_not = "switched off" if wish == "0" else "the native module is not in use"
             if wish == "1" and native is None:
                 raise Error("FASTLOADER_WORKER_RING=1 needs the native module, which is not in use")
@@ -82,11 +82,11 @@ class WorkerRings:
     def _give_back(self, ring: Ring, processes: list[Any]) -> None:
         if self._pid != os.getpid() or ring.pid != os.getpid():
             return
-        # A worker that is still there may be writing. Such a ring is left to its tensors.
+        # A worker that is still alive may be writing. Such a ring lives as long as its tensors.
         if any(process.is_alive() for process in processes):
             return
         ring.native.reclaim()
-        # Between epochs others may need the memory more.
+        # A ring that takes much memory is not kept, because others may need the memory between epochs.
         if ring.native.touched_bytes() <= memory_limit() // 8:
             self._idle = ring
 

@@ -1,11 +1,11 @@
-"""The worker's end of a ring: batches are collated into a slot, and a parcel that says where goes
-through torch's queue.
+"""The worker's end of a ring. Batches are collated into a slot, and a parcel that says where they lie
+goes through torch's queue.
 
-Everything is done at two places that torch leaves open. `default_collate` looks up how tensors are
-collated in a table made for extension: here they are stacked straight into the slot. And the queue
-pickles: what torch does to a *storage* then (a shared memory file for each) is replaced by a copy
-into the slot, so that tensor subclasses, views of one storage, sparse tensors and objects with tensors
-inside go the way they always went.
+All of it happens at two places that torch leaves open. First, `default_collate` looks up how tensors are
+collated, in a table made for extension: here they are stacked straight into the slot. Second, the queue
+pickles. torch makes a shared memory file of each *storage* then, and here the storage is copied into the
+slot instead. So tensor subclasses, views of one storage, sparse tensors and objects with tensors inside
+go the way that they always went.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from fastloader.errors import Error
 
 
 def attach(fd: Any, slots: int, slot_bytes: int) -> Sender:
-    """In a spawned worker, which unpickles this call. ``fd`` is multiprocessing's DupFd."""
+    """Makes the `Sender` of a spawned worker, which unpickles this call. ``fd`` is multiprocessing's
+    DupFd."""
     native = extension.load()
     if native is None:
         raise Error(
@@ -48,27 +49,27 @@ def attach(fd: Any, slots: int, slot_bytes: int) -> Sender:
 
 
 class Sender:
-    """The slots of this worker process. Batches are placed one after the other by the thread that runs
-    the dataset, and packed by the queue's."""
+    """The slots of this worker process. The thread that runs the dataset places batches one after the
+    other, and the queue's thread packs them."""
 
     def __init__(self, slots: Any) -> None:
         self.slots = slots
-        # Slots the consumer has handed to this worker. One whose batch came to nothing (an exception,
-        # the end of an iterable dataset) stays for the next. Appended to by the queue's thread too.
+        # Slots that the main process has handed to this worker. If no batch came of one (an exception,
+        # the end of an iterable dataset), it stays for the next. The queue's thread appends to it too.
         self._pocket: collections.deque[int] = collections.deque()
         self._current: int | None = None
-        self._full = False  # something of the current batch did not fit
+        self._full = False  # whether a part of the current batch did not fit
         self._begun = 0.0
-        self._collating = 0.0  # seconds, of the current batch
+        self._collating = 0.0  # seconds of the current batch
         self._thread = threading.get_ident()
         _install(self)
 
     def begin(self, slot: int | None) -> None:
-        """A batch was asked for, with a slot for it or without."""
+        """Begins a batch that the main process asked for, with a slot for it or without."""
         self._begun, self._collating = time.perf_counter(), 0.0
         if slot is not None:
             self._pocket.append(slot)
-        if self._current is not None:  # of a batch that was asked for and never made
+        if self._current is not None:  # the slot of a batch that was asked for and never made
             self._pocket.append(self._current)
             self._current = None
         for _ in range(len(self._pocket)):
@@ -80,7 +81,7 @@ class Sender:
             self._pocket.append(candidate)
 
     def wrap(self, data: Any) -> Any:
-        """What to put into torch's queue for what the worker has made."""
+        """What goes into torch's queue for ``data``, which the worker has made."""
         slot, self._current = self._current, None
         spent = WorkerTime(time.perf_counter() - self._begun, self._collating)
         if slot is not None:
@@ -90,18 +91,19 @@ class Sender:
         return PickledBatch(data, HELD if self._pocket else NO_SLOT, spent)
 
     def collate(self, batch: Any, collate_fn_map: Any) -> Any:
-        """The stacked tensors: in the slot, if torch.stack leaves them there."""
+        """Stacks tensors, in the slot if torch.stack leaves them there."""
         out = self._room(batch)
         if out is None:
             return collate_tensor_fn(batch, collate_fn_map=collate_fn_map)
         begun = time.perf_counter()
-        # What the tensors' own __torch_function__ makes of it: not always `out`, nor a tensor.
+        # The tensors' own __torch_function__ decides the result, which may be another than `out`, or no
+        # tensor.
         stacked = torch.stack(batch, 0, out=out)
         self._collating += time.perf_counter() - begun
         return stacked
 
     def _room(self, batch: Any) -> torch.Tensor | None:
-        """Where in the slot to stack them; None if they do not go there."""
+        """The place in the slot where the tensors are stacked; None if they do not go there."""
         first = batch[0]
         slot = self._current
         if (
@@ -123,12 +125,12 @@ class Sender:
             self._full = True
             return None
         storage = torch.from_dlpack(capsule).untyped_storage()
-        # As default_collate makes it, or the batch of a tensor subclass would be of another type.
+        # Made as in default_collate, or the batch of a tensor subclass would be of another type.
         typed = torch.TypedStorage(wrap_storage=storage, dtype=first.dtype, _internal=True)
         return first.new(typed).resize_(len(batch), *first.shape)
 
     def keep(self, slot: int) -> None:
-        """Nothing of it was sent: it serves for a later batch."""
+        """Keeps a slot of which nothing was sent, for a later batch."""
         self._pocket.append(slot)
 
     def pack(self, slot: int, data: Any, why_shared: str, spent: WorkerTime) -> SlotParcel:
@@ -147,8 +149,8 @@ class Sender:
 
 
 class Outgoing:
-    """A batch on its way to the queue's thread, which makes a SlotParcel of it, as it would have made
-    torch's shared memory files of it: while the worker is at the next batch."""
+    """A batch on its way to the queue's thread. That thread makes a `SlotParcel` of it while the worker
+    is at the next batch, as it would have made torch's shared memory files."""
 
     def __init__(
         self, sender: Sender, slot: int, data: Any, why_shared: str, spent: WorkerTime
@@ -164,7 +166,8 @@ class Outgoing:
             packed = self.sender.pack(self.slot, self.data, self.why_shared, self.spent)
             return SlotParcel, tuple(packed)
         except Exception:
-            # torch's queue would print this and leave the consumer waiting for ever.
+            # The error is sent, because torch's queue would print it and let the training loop wait
+            # for ever.
             info = get_worker_info()
             wrapper = ExceptionWrapper(
                 where=f"in DataLoader worker process {'?' if info is None else info.id}"
@@ -178,8 +181,8 @@ _sender: Sender | None = None
 
 
 def _install(sender: Sender) -> None:
-    """In this worker process, default_collate's table says how tensors are collated; what the user
-    has put there stays."""
+    """Makes default_collate use ``sender`` in this worker process. Its table says how tensors are
+    collated. An entry that the user has put there stays."""
     global _sender
     _sender = sender
     if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:

@@ -1,1 +1,1 @@
-"""Workers that are threads."""
+"""Worker threads."""

@@ -1,12 +1,13 @@
-"""Workers that are threads: for datasets that release the GIL.
+"""torch's iterator over worker threads, for datasets that release the GIL.
 
-They run under the GIL. A free-threaded Python is not supported: the native module does not declare
-``mod_gil_not_used()``, so importing it switches the GIL on there. It must not declare it before code
-that relies on the GIL (`lookahead`) no longer does and the tests have run on such a Python.
+Worker threads run under the GIL. A free-threaded Python is not supported: the native module does not
+declare ``mod_gil_not_used()``, so importing it switches the GIL on there. It must not declare that
+before code that relies on the GIL (`lookahead`) no longer does, and the tests have run on such a
+Python.
 
 torch's iterator over worker processes does the bookkeeping, so that order, look-ahead, timeout,
-persistence and errors are torch's by construction. What it takes for processes and their queues are
-threads and theirs: nothing is pickled, nothing goes through shared memory.
+persistence and errors are torch's by construction. It is given threads and their queues in the place of
+processes and theirs. Nothing is pickled, and nothing goes through shared memory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from fastloader._core.sources.python.torch_iterators import CountingIterator, co
 
 
 class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
-    """What torch asks of multiprocessing's queues besides: there is no feeder thread to wait for."""
+    """A queue with the methods that torch calls on multiprocessing's queues. It does not have a feeder
+    thread to wait for."""
 
     statistics: Statistics | None = None
 
@@ -45,12 +47,14 @@ class _Worker:
     """A thread as torch's iterator sees its processes."""
 
     def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
-        # A daemon, because it may sit in the dataset for ever; the exit hook ends it in order.
+        # The thread is a daemon, because it may stay in the dataset for ever. The exit hook ends it in
+        # order.
         self._thread = threading.Thread(
             target=work, args=args, name=f"fastloader-worker-{args[10]}", daemon=True
         )
         self.daemon = True
-        # Names the worker in messages. torch also looks whether a child of that number has ended.
+        # Names the worker in messages. torch also looks whether a child process of that number has
+        # ended.
         self.pid = os.getpid()
 
     def start(self) -> None:
@@ -60,15 +64,15 @@ class _Worker:
         return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        if self._thread is not threading.current_thread():  # the collector may run anywhere
+        if self._thread is not threading.current_thread():  # garbage is collected on any thread
             self._thread.join(timeout)
 
     def terminate(self) -> None:
-        """No thread can be killed: it ends when the dataset returns."""
+        """Does nothing: a thread cannot be killed, and ends when the dataset returns."""
 
 
 class _Context:
-    """In the place of the multiprocessing module."""
+    """Stands in the place of the multiprocessing module."""
 
     Event = threading.Event
     Process = _Worker
@@ -83,7 +87,7 @@ class _Context:
 
 
 class ThreadIterator(PolledIterator, CountingIterator):
-    """torch's iterator over workers that are threads."""
+    """torch's iterator over workers, which are threads here."""
 
     def __init__(self, loader: Loader) -> None:
         self._home = HomeProcess()
@@ -106,8 +110,8 @@ class ThreadIterator(PolledIterator, CountingIterator):
         return data
 
     def close(self) -> None:
-        """Ends the epoch and the threads, from any thread, waiting for what each of them is at; further
-        calls of next() raise StopIteration, and one that is under way raises Error."""
+        """Ends the epoch and the worker threads, from any thread, and waits for what each thread is at.
+        Further calls of ``next()`` raise StopIteration, and a call that is under way raises Error."""
         super().close()
         self._shutdown_workers()
 

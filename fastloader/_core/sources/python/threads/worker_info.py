@@ -1,9 +1,10 @@
-"""Who a worker thread is: what torch's ``get_worker_info()`` says in it, in the threads that it
-starts, and in the processes that it forks.
+"""The worker info of worker threads: what torch's ``get_worker_info()`` says in a worker thread, in the
+threads that it starts, and in the processes that it forks.
 
-torch up to 2.13 keeps this in a global of the process, one for all its threads. The worker threads that
-are to come to torch (pytorch#161044) have one each, in ``worker._thread_local_worker_info``, which its
-``get_worker_info`` asks first. Where that is, ours is kept there, and nothing of torch's is replaced.
+torch up to 2.13 keeps the info in a global of the process, which all threads share. The worker threads
+that torch will have (pytorch#161044) have one info each, in ``worker._thread_local_worker_info``, which
+torch's ``get_worker_info`` asks first. If a torch has that, our info is kept there, and nothing of
+torch's is replaced.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ import numpy as np
 import torch
 from torch.utils.data._utils import collate, worker
 
-# Its attribute worker_info is this thread's; None or not there in a thread that is no worker's. A torch
-# that knows worker threads has one of its own, which takes this one's place.
+# Its attribute worker_info is the info of the current thread. In a thread that belongs to no worker it
+# is None or absent. A torch that knows worker threads has such an object, which takes this one's place.
 _here: Any = threading.local()
 
 
 @dataclasses.dataclass(frozen=True)
 class WorkerGenerators:
-    """``get_worker_info().rng`` in a thread: generators of its own, seeded as a process's global ones
-    would be. The fields are named as in torch 2.13."""
+    """The generators of one worker thread: ``get_worker_info().rng``. They are seeded as the global ones
+    of a worker process would be. The fields are named as in torch 2.13."""
 
     random_generator: random.Random
     torch_generator: torch.Generator
@@ -60,18 +61,19 @@ def of_this_thread() -> Any:
 
 
 def become(info: Any) -> None:
-    """This thread is that worker from now on."""
+    """Makes the current thread the worker of ``info`` from now on."""
     _here.worker_info = info
 
 
 # --- what torch and Python are taught ---------------------------------------------------------------
 
-_teaching = threading.Lock()  # guards _taught, and _here until then
+_teaching = threading.Lock()  # guards _taught, and _here until that is True
 _taught = False
 
 
 def teach() -> None:
-    """Before the first worker thread: once for a process."""
+    """Teaches torch and Python about worker threads, once for a process, before the first worker
+    thread."""
     global _here, _taught
     with _teaching:
         if _taught:
@@ -89,20 +91,20 @@ def teach() -> None:
 def _answer_threads(of_process: Callable[[], Any]) -> Callable[[], Any]:
     def get_worker_info() -> Any:
         info = of_this_thread()
-        # default_collate allocates shared memory where there is a worker's info: not in a thread.
+        # default_collate must not see a thread's info, or it would allocate shared memory.
         if info is None or sys._getframe(1).f_globals is vars(collate):
             return of_process()
         return info
 
-    # As which pickle finds it.
+    # The names by which pickle finds it.
     for name in ("__module__", "__qualname__", "__doc__"):
         setattr(get_worker_info, name, getattr(of_process, name))
     return get_worker_info
 
 
 def _replace(old: Any, new: Any) -> None:
-    """In every namespace that code looks names up in, since ``from torch.utils.data import
-    get_worker_info`` has made copies. What is imported later gets the new one anyway."""
+    """Replaces ``old`` in every namespace in which code looks names up, because ``from torch.utils.data
+    import get_worker_info`` has made copies. Later imports get the new one anyway."""
     for namespace in [*_namespaces(old)]:
         for name, value in list(namespace.items()):
             if value is old:
@@ -110,17 +112,17 @@ def _replace(old: Any, new: Any) -> None:
 
 
 def _namespaces(holding: Any) -> Iterator[dict[str, Any]]:
-    for module in list(sys.modules.values()):  # those that gc.freeze() has hidden, too
+    for module in list(sys.modules.values()):  # also finds those that gc.freeze() has hidden
         if isinstance(getattr(module, "__dict__", None), dict):
             yield vars(module)
-    for holder in gc.get_referrers(holding):  # those of no module: cloudpickle's, exec's
+    for holder in gc.get_referrers(holding):  # also finds those of no module: cloudpickle's, exec's
         if type(holder) is dict and "__builtins__" in holder:
             yield holder
 
 
 def _hand_down() -> None:
-    """A thread that a worker starts, and a call that it gives to a pool of threads, belong to that
-    worker, as they would in a worker process."""
+    """Makes the threads that a worker thread starts, and the calls that it gives to a pool of threads,
+    belong to that worker, as they would in a worker process."""
     start = threading.Thread.start
     submit: Any = concurrent.futures.ThreadPoolExecutor.submit
 
@@ -131,10 +133,10 @@ def _hand_down() -> None:
             start(self)
             return
         run, attributes = self.run, vars(self)
-        own = attributes.get("run")  # else the class's
+        own = attributes.get("run")  # None if the class's serves
 
         def run_as_worker() -> None:
-            put_back()  # or thread and function would hold each other
+            put_back()  # breaks the cycle of thread and function
             become(info)
             run()
 
@@ -148,14 +150,14 @@ def _hand_down() -> None:
         try:
             start(self)
         except BaseException:
-            put_back()  # it may be started again, by anybody
+            put_back()  # any thread may start it again
             raise
 
     @functools.wraps(submit)
     def submit_as_worker(
         self: concurrent.futures.ThreadPoolExecutor, fn: Any, /, *args: Any, **named: Any
     ) -> Any:
-        # None as well: a thread that another worker has started serves this call.
+        # None is handed on as well, because a thread that a worker has started may serve this call.
         return submit(self, functools.partial(_call_as, of_this_thread(), fn), *args, **named)
 
     threading.Thread.start = start_as_worker  # type: ignore[method-assign]
@@ -172,8 +174,9 @@ def _call_as(info: Any, function: Callable[..., Any], /, *args: Any, **named: An
 
 
 def _become_process() -> None:
-    """In a process that a worker has forked, what was the thread's is the process's, as if a worker
-    process had forked it. A DataLoader's worker then says who it is in its turn."""
+    """Makes the info of the thread the info of the process, in a process that a worker thread has
+    forked. It is then as if a worker process had forked it. If it is a DataLoader's worker, torch sets
+    its own info after that."""
     info = of_this_thread()
     if info is not None:
         worker._worker_info = info

@@ -1,4 +1,4 @@
-"""What a worker thread does: it fetches batches until it is told to end."""
+"""What a worker thread does: fetch batches until the iterator tells it to end."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def work(
     num_workers: int,
     *_of_processes: Any,
 ) -> None:
-    """As torch's _worker_loop, which takes the same arguments, less what concerns a whole process:
-    global seeds and signal handlers, and torch's number of threads."""
+    """Does as torch's _worker_loop, which takes the same arguments. It leaves out what concerns a whole
+    process: global seeds, signal handlers, and torch's number of threads."""
     where = f"in DataLoader worker thread {worker_id}"
     worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
     fetcher: Any = None
@@ -70,7 +70,7 @@ def work(
         else:
             try:
                 data = fetcher.fetch(index)
-            except BaseException as error:  # SystemExit too: nobody would see a thread end
+            except BaseException as error:  # SystemExit too, which would end the thread unseen
                 if isinstance(error, StopIteration) and dataset_kind == _DatasetKind.Iterable:
                     data = worker._IterableDatasetStopIteration(worker_id)
                     ended = True
@@ -79,4 +79,4 @@ def work(
         if data_queue.statistics is not None:
             data_queue.statistics.add_time("fetch", time.perf_counter() - begun)
         data_queue.put((number, data))
-        del data, task, index  # nothing of a batch is kept while waiting for the next
+        del data, task, index  # so that nothing of a batch is kept while waiting for the next
