@@ -1,1 +1,1 @@
-"""Which samples come next, and where the loop stands."""
+"""The order: which samples come next, and where the loop stands."""

@@ -20,12 +20,13 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import Position
 from fastloader._core.order.states.generators import splitmix64
 
-# Those that visit no index twice. The distributed ones repeat a few at the end, which get the same crop.
+# The samplers that visit no index twice. The distributed ones repeat a few at the end, which get the
+# same crop.
 _ONCE = (SequentialSampler, SubsetRandomSampler, DistributedSampler, ShardSampler)
 
 
 class EpochOrder:
-    """For the plan that opens the epoch, while `Position.begin` holds."""
+    """The order of one epoch, as the plan sees it that opens the epoch, within `Position.begin`."""
 
     def __init__(self, position: Position, loader: Loader) -> None:
         self._position = position
@@ -33,33 +34,35 @@ class EpochOrder:
 
     @property
     def index_sampler(self) -> Position:
-        """Whose length is the number of index batches. It outlives the epoch's beginning."""
+        """The sampler whose length is the number of index batches. It outlives the epoch's beginning."""
         return self._position
 
     def index_batches(self, draw: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
-        """What the sampler gives for the epoch, drawn by ``draw``: the loop's progress notes it."""
+        """The sampler's index batches for the epoch, drawn by ``draw``. The epoch's progress notes
+        them."""
         return self._position.iterate(draw)
 
     def take_base_seed(self, drawn: int) -> int:
-        """The seed that torch would give its workers: the one just ``drawn``, or that of the state which
-        the epoch goes on from."""
+        """The seed that torch would give its workers: the one just ``drawn``, or the one of the state
+        from which the epoch goes on."""
         assert self._position.current is not None
         return self._position.current.take_seed(drawn)
 
     def image_seed(self) -> int:
         """The seed of the epoch's crops, to be asked for where torch draws its base seed. With a
-        ShardSampler it is one for all ranks: who decodes a picture does not matter to its crop."""
+        ShardSampler all ranks have the same one, so that a picture's crop does not depend on the rank
+        that decodes it."""
         position, loader = self._position, self._loader
         assert position.current is not None
         if loader.persistent_workers and position.last_seed is not None:
-            # torch draws one in the first epoch only, and so must we, or the order of the later ones
-            # would be another. Theirs follow from it.
+            # torch draws a seed in the first epoch only, and so must we, or the later epochs would have
+            # another order. Their seeds follow from the first one.
             seed = splitmix64(position.last_seed, 1)
         else:
             seed = default_device.drawn_seed(loader.generator)
         shard = position.samplers.shard
         if position.current.saved is not None and shard is None:
-            seed = cast("int", position.current.saved["base_seed"])  # only shards save none
+            seed = cast("int", position.current.saved["base_seed"])  # None only with shards
         position.current.base_seed = position.last_seed = seed
         if shard is None:
             return seed
@@ -67,18 +70,18 @@ class EpochOrder:
         return splitmix64(position.run_seed, position.epoch)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
-        """What is erased and mixed in the epoch. To be asked for before the source begins, which may
-        draw from the same generator sooner or later."""
+        """What is erased and mixed in the epoch. To be asked for before the source begins: the source
+        may draw from the same generator, sooner on one path and later on another."""
         return self._position.begin_draws(augmentation)
 
     def supersede(self) -> None:
-        """There is one iterator for life, which this epoch takes away from the one before."""
+        """Ends the last epoch of a loader that has one iterator for life. This epoch takes it away."""
         if self._loader._iterator is not None:
             self._position.supersede()
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the sampler may visit an index twice in an epoch, as far as we can know."""
+        """Whether the sampler may visit an index twice in an epoch; True if that is unknown."""
         sampler: Any = self._loader.sampler
         if type(self._loader.batch_sampler) is not BatchSampler:
             return True
@@ -88,9 +91,9 @@ class EpochOrder:
 
     @property
     def first_sample(self) -> int:
-        """The number of this pass's first sample, for the key of samplers that may repeat. A rank has
-        its own, far from the others': RepeatAugSampler gives a picture to several ranks at the same
-        place."""
+        """The number of this pass's first sample, for the crops of samplers that may repeat. Each rank
+        counts in a range of its own, because RepeatAugSampler gives a picture to several ranks at the
+        same place."""
         rank = getattr(self._loader.sampler, "rank", 0)
         start = rank << 40 if isinstance(rank, int) else 0
         return start + self._position.samples_before()

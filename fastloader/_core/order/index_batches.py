@@ -1,4 +1,4 @@
-"""The index batches of one pass over the sampler: from the beginning, or from where a state says."""
+"""The index batches of one pass over the sampler, from the beginning or from where a state says."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from fastloader.errors import Error
 
 class Indices(Iterator[Any]):
     """Draws what torch would draw when torch would draw it, and notes in ``progress`` what is needed to
-    draw it again. Going on from a state, it skips on the sampler, never on the dataset, and leaves
-    torch's global generator alone."""
+    draw it again. When it goes on from a state, it skips in the sampler and never in the dataset, and
+    leaves torch's global generator alone."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Indices(Iterator[Any]):
         self._progress = progress
         self._generators = generators
         self._open = functools.partial(samplers.open, progress.epoch, draw)
-        self._inner: Iterator[Any] | None = None  # None: the sampler gave nothing yet
+        self._inner: Iterator[Any] | None = None  # the sampler's iterator, once it is begun
         self._began = False
         self._reloaded = reloaded
         self._on_users_generator = on_users_generator
@@ -62,7 +62,8 @@ class Indices(Iterator[Any]):
         return self._draw_again(self._progress.saved)
 
     def quickly(self) -> Iterator[Any]:
-        """The same for torch's samplers, without a call for each batch: an error is their end."""
+        """Gives the same without a call for each batch, for torch's samplers, whose iterators end when
+        they raise."""
         progress = self._progress
         try:
             yield next(self)
@@ -71,14 +72,16 @@ class Indices(Iterator[Any]):
         note = progress.drawn.append
         assert self._inner is not None
         try:
-            # With batch_size=None a BatchSampler may stand in the sampler's place.
+            # The sampler itself is looked at, because with batch_size=None a BatchSampler may stand in
+            # its place.
             if type(self._samplers.sampler) is not BatchSampler:
                 for key in self._inner:
                     note((1, key))
                     yield key
             else:
                 for keys in self._inner:
-                    # To ask a tensor for an element costs more than a small batch is worth.
+                    # A tensor is noted as a whole: asking it for one element costs more than a small
+                    # batch.
                     if type(keys) is torch.Tensor:
                         note((keys.numel(), keys))
                     else:
@@ -131,7 +134,8 @@ class Indices(Iterator[Any]):
             seed = None
             if drawn is not None and samplers.stateful is None:
                 seed = generator_states.seed_drawn(samplers.inner, drawn)
-            # The others are kept in any case: the epochs that follow are drawn from them.
+            # The states of the other generators are always kept, because later epochs are drawn from
+            # these generators.
             progress.randomness.first_drawn(
                 [None if seed is not None else drawn, *before[1:]], seed
             )
@@ -140,7 +144,7 @@ class Indices(Iterator[Any]):
         samplers, progress = self._samplers, self._progress
         randomness = generator_states.from_json(saved["randomness"])
         progress.randomness = randomness
-        self._inner = iter(())  # if what follows raises
+        self._inner = iter(())  # in case that what follows raises
         progress.order_epoch = saved.get("order_epoch")
         if randomness.at_next is None:
             return self._begin_again(saved, randomness)
@@ -156,7 +160,7 @@ class Indices(Iterator[Any]):
                 samplers.stateful
                 or samplers.shared
                 or progress.endless
-                or saved.get("read_again")  # all of it is drawn again, too
+                or saved.get("read_again")  # which draws the whole pass again, too
             ):
                 _skip(source, saved, "batches" if samplers.batching is None else "samples")
             self._inner = source if samplers.batching is None else samplers.batched(source)
@@ -169,9 +173,9 @@ class Indices(Iterator[Any]):
                 return self._draw_anew()
 
     def _draw_anew(self) -> Any:
-        """A sampler's own state was loaded that is of the end of an epoch, if only because its iterator
-        had not run yet in the next. Samplers such as torchdata's distributed one skip what they had
-        given by then, all of it, and begin anew after that."""
+        """Draws from a new iterator, if a sampler's own state was loaded that is of the end of an epoch,
+        if only because its iterator had not run yet in the next one. Samplers such as torchdata's
+        distributed one skip all that they had given by then, and begin anew after that."""
         with contextlib.suppress(TypeError):
             if len(self._samplers.sampler) == 0:
                 raise StopIteration
@@ -180,8 +184,8 @@ class Indices(Iterator[Any]):
         return self._draw()
 
     def _begin_again(self, saved: LoaderState, randomness: GeneratorStates) -> Any:
-        """The state was saved before the first index was drawn: that is still to come, and from the
-        state that the user's generator is in then."""
+        """Draws the first index batch after a state that was saved before any index was drawn. The draw
+        is from the state that the user's generator has now."""
         samplers = self._samplers
         with generator_states.global_generator_kept():
             generator_states.put_back(self._generators, randomness.at_iter)
@@ -192,13 +196,13 @@ class Indices(Iterator[Any]):
         generator_states.put_back(
             self._generators[1:], generator_states.decoded(saved["generators"])
         )
-        # Workers are given their first batches within iter(), which has drawn their seed by now.
+        # Workers get their first index batches within iter(), which has drawn their seed by now.
         with self._on_users_generator():
             return self._draw_first()
 
     def _restarted(self, saved: LoaderState, randomness: GeneratorStates) -> Iterator[Any]:
-        """What the sampler that is skipped on gives: batches, or single indices if a BatchSampler is
-        to group them."""
+        """The sampler's iterator that is skipped in. It gives batches, or single indices if a
+        BatchSampler groups them."""
         samplers = self._samplers
         sampler: Any = samplers.inner
         if samplers.stateful is not None:
@@ -211,7 +215,7 @@ class Indices(Iterator[Any]):
                     f"{saved['order_epoch']}, but then set_epoch({sampler.epoch}) was called on it"
                 )
             start = 0 if saved.get("read_again") else saved["samples"]
-            epoch = cast("int", saved["order_epoch"])  # as such samplers save it
+            epoch = cast("int", saved["order_epoch"])  # which is saved with such samplers
             return iter(shards.share(sampler, epoch, start))
         elif randomness.seed is not None:
             sampler = generator_states.reseeded(sampler, randomness.seed)
@@ -219,7 +223,7 @@ class Indices(Iterator[Any]):
 
 
 def _skip(source: Iterator[Any], saved: LoaderState, unit: Literal["batches", "samples"]) -> None:
-    """Advances a sampler by what was received, and checks that it is the sampler of the state."""
+    """Advances the sampler by what was received, and checks that it is the sampler of the state."""
     count: int = saved[unit]
     if count == 0:
         return
@@ -240,15 +244,15 @@ def _skip(source: Iterator[Any], saved: LoaderState, unit: Literal["batches", "s
 
 
 def ends(keys: Any) -> tuple[int, Any, Any]:
-    """(samples, first key, last key) of an index batch, or of a single index."""
+    """Returns (samples, first key, last key) of an index batch, or of a single index."""
     if not isinstance(keys, list | tuple) and getattr(keys, "ndim", 0) != 1:
         return 1, keys, keys
     return (len(keys), keys[0], keys[-1]) if len(keys) else (0, None, None)
 
 
 def plain(key: Any) -> Any:
-    """A key that JSON can hold and that compares equal in another process; None for any other. Of a
-    tensor of keys, the last one."""
+    """A key that JSON can hold and that compares equal in another process; None if ``key`` is no such
+    key. For a tensor of keys, its last one."""
     if type(key) is int:
         return key
     if isinstance(key, str):

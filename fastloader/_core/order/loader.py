@@ -1,4 +1,4 @@
-"""A loader as the layers below it see it."""
+"""The loader as the layers below it see it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 class AutoWorkers(int):
     """The number that ``num_workers="auto"`` began with. Frameworks make a loader again from its
-    attributes; from this one the constructor knows that "auto" was asked for."""
+    attributes, and from this type the constructor knows that the user asked for "auto"."""
 
 
 class Loader(Protocol):
-    """What is read off a `FastLoader`: torch's attributes of a DataLoader, and arguments of ours."""
+    """The attributes of a `FastLoader` that are read: torch's of a DataLoader, and our arguments."""
 
     dataset: Any
     num_workers: int

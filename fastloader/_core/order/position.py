@@ -1,9 +1,9 @@
 """Where a loader stands: which epoch, how much of it the training loop has received, and how to go on
 from there.
 
-`Position` stands in for the loader's index sampler, so that every path draws its index batches from
-it by ``iter()``. What the paths owe in return is a call for each batch that reaches
-the user: see `progress.Progress`.
+`Position` stands in for the loader's index sampler, so that every source draws its index batches from it
+by ``iter()``. In return, the iterator that the loop holds makes a call for each batch: see
+`progress.Progress`.
 """
 
 from __future__ import annotations
@@ -31,36 +31,37 @@ if TYPE_CHECKING:
 
 
 class Position:
-    """The loader's index sampler, with a memory. It knows samplers and dataset but not the loader:
-    torch's iterators hold it, and a persistent one belongs to the loader."""
+    """The loader's index sampler, with a memory. It knows samplers and dataset but does not hold the
+    loader: torch's iterators hold the position, and a persistent iterator belongs to the loader."""
 
     def __init__(self, loader: Loader) -> None:
-        # Guards everything here while an epoch begins: a second thread that calls iter() meanwhile, or
-        # loads a state, waits, or it would be given the indices of the first one's epoch. Reentrant,
-        # because samplers and datasets, which are called then, may ask the loader for its state.
+        # Guards everything here while an epoch begins. A second thread that calls iter() or loads a
+        # state meanwhile must wait, or it would get the indices of the first thread's epoch. Reentrant,
+        # because samplers and datasets are called then, and may ask the loader for its state.
         self._lock = ProcessLock()
         self.dataset = loader.dataset
         self.iterable = loader._dataset_kind != 0
         self.samplers = Samplers(loader)
         self.epoch = 0  # of the next iter()
-        self.announces = self.samplers.shard is not None  # calls the dataset's set_epoch
+        self.announces = self.samplers.shard is not None  # whether it calls the dataset's set_epoch
         self.current: Progress | None = None
         self.run_seed: int | None = None  # with a ShardSampler: all ranks' crops come from it
-        self.last_seed: int | None = None  # of the crops of the epoch begun last
+        self.last_seed: int | None = None  # the seed of the crops of the epoch begun last
         self._agreed = False
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
-        self.saved: LoaderState | None = None  # loaded, for the next iter()
+        self.saved: LoaderState | None = None  # the state that was loaded, for the next iter()
         self.ahead_of_fabric = 0
         self.texts = generator_states.Texts()
-        self.asked = False  # for a state, or one was loaded: workers are to send theirs
-        self.read_here = False  # the dataset, in this process
-        self.beginning = False  # iter() is making the epoch's iterator
-        self._wished: int | None = None  # the number of the next epoch, if that was set meanwhile
-        # The global one's state as iter() is to leave it, while it goes on in the middle of an epoch.
+        self.asked = False  # whether a state was asked for or loaded, so that workers send theirs
+        self.read_here = False  # whether the dataset was read in this process
+        self.beginning = False  # whether iter() is making the epoch's iterator
+        self._wished: int | None = None  # the number of the next epoch, if it was set meanwhile
+        # The state in which iter() must leave the global generator, while iter() goes on in the middle
+        # of an epoch.
         self.users_generator: torch.Tensor | None = None
-        self.sampler_reloaded = False  # for the epoch that begins
+        self.sampler_reloaded = False  # whether the sampler's own state was loaded for this epoch
         self._generators: list[torch.Generator] = []
-        self._draws: EpochDraws | None = None  # of erasing and mixing, for the epoch that begins
+        self._draws: EpochDraws | None = None  # what is erased and mixed in the epoch that begins
         self._undrawn: list[
             torch.Tensor | None
         ] = []  # their states before a seed was drawn in vain
@@ -76,10 +77,10 @@ class Position:
         return self.iterate(iter)
 
     def iterate(self, draw: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-        """As ``iter()``, for a path that has a way of its own to draw index batches from a sampler: the
-        same indices by the same draws, each batch a list or of one dimension. Batches of shares, and
-        after a state, come as lists all the same."""
-        if not self.beginning:  # somebody wants to see indices
+        """Does as ``iter()``, for a source that draws index batches from a sampler in its own way, by
+        ``draw``. They must hold the same indices by the same draws, each batch a list or of one
+        dimension. Batches of shares, and batches after a state, still come as lists."""
+        if not self.beginning:  # the user only looks at indices
             return draw(self.samplers.sampler)
         generator_states.put_back(self._generators, self._undrawn)
         saved = self.saved
@@ -105,7 +106,7 @@ class Position:
 
     @contextlib.contextmanager
     def begin(self, loader: Loader) -> Iterator[None]:
-        """Around the making of an epoch's iterator."""
+        """Begins an epoch, around the making of its iterator."""
         if self.beginning:
             raise within_iter("iter()")
         with contextlib.ExitStack() as stack:
@@ -115,7 +116,7 @@ class Position:
                 self._prepare(loader, stack)
                 yield
             except BaseException:
-                # The epoch has not begun: a state is still of the one before.
+                # The epoch has not begun, so a state is still of the one before.
                 self.current, self.last_seed = before
                 raise
             self.saved = None
@@ -131,12 +132,12 @@ class Position:
             self.set_epoch(wished)
 
     def _prepare(self, loader: Loader, stack: contextlib.ExitStack) -> None:
-        """``stack`` is left when the iterator is made, or has failed to be."""
+        """Prepares the epoch. ``stack`` is left when its iterator is made, or could not be made."""
         self.samplers.follow(loader)
         untouched = self.current.untouched() if self.current is not None else None
         if self.saved is None and untouched is not None:
-            # The rest of the epoch that a state is of, which nobody wanted: what drew its order then
-            # was not drawn again.
+            # No batch was asked for of the epoch from whose middle a state was loaded. What drew its
+            # order then was not drawn again, so the next epoch begins from the end of that one.
             self.saved = at_end(untouched, loader.persistent_workers)
         saved = self.saved
         if self.samplers.shard is not None:
@@ -153,8 +154,8 @@ class Position:
             states = generator_states.decoded(saved["generators"])
             generator_states.put_back(self._generators[1:], states)
             if saved["base_seed"] is not None:
-                # Persistent workers lived on then and have to be started now. torch draws a seed for
-                # them, between two calls of iter() on the sampler, that was not drawn then.
+                # Persistent workers lived on then, and have to be started now. Between two calls of
+                # iter() on the sampler, torch now draws a seed for them that it did not draw then.
                 self._undrawn = [torch.get_rng_state(), *states]
             if self.samplers.stateful is not None and saved["sampler_state"] is not None:
                 self.samplers.stateful.load_state_dict(saved["sampler_state"])
@@ -164,7 +165,7 @@ class Position:
         if self.announces and hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
         if saved is not None and saved["begun"]:
-            # The epoch's seed is known: drawing one must not show in the user's generator.
+            # The epoch's seed is known, so drawing one must not change the user's generator.
             self.users_generator = torch.get_rng_state()
             stack.callback(self._put_users_generator_back)
         self.beginning = True
@@ -176,7 +177,8 @@ class Position:
 
     @contextlib.contextmanager
     def on_users_generator(self) -> Iterator[None]:
-        """Around code of the dataset's that restores it: what it does to the global generator stays."""
+        """Keeps what the dataset's code, which restores the dataset inside, does to the global
+        generator."""
         if self.users_generator is None:
             yield
             return
@@ -192,13 +194,13 @@ class Position:
         consumed = saved["samples"] if saved and saved["begun"] else 0
         facts = agreement.facts_about(loader, shard, len(self.dataset), self.epoch, consumed)
         proposal = self.run_seed
-        if proposal is None:  # drawing one would not be as DataLoader draws
+        if proposal is None:  # not drawn, because DataLoader draws nothing here
             proposal = (loader.generator or torch.default_generator).initial_seed()
         self.run_seed = agreement.agree(facts, proposal)
         self._agreed = True
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
-        """Of the epoch that begins. A state of an older version does not know of them."""
+        """What is erased and mixed in the epoch that begins. A state of an older version lacks it."""
         saved = self.saved
         self._draws = augmentation.begin(None if saved is None else saved.get("augmentation"))
         return self._draws
@@ -209,8 +211,8 @@ class Position:
         return self.saved is not None and bool(self.saved["begun"])
 
     def leave_out_rest(self, loader: Loader) -> Progress:
-        """The next iter() begins the epoch behind the one that the state which was loaded is from.
-        Returns what goes stale when another state is loaded."""
+        """Makes the next iter() begin the epoch after the one of the state that was loaded. Returns a
+        progress that goes stale when another state is loaded."""
         assert self.saved is not None
         self.saved = at_end(self.saved, loader.persistent_workers)
         self.count_epoch(self.saved["epoch"])
@@ -220,12 +222,13 @@ class Position:
         return promised
 
     def samples_before(self) -> int:
-        """Samples received in the epoch before this pass, for samplers that may repeat."""
+        """How many samples of the epoch were received before this pass, for samplers that may repeat."""
         assert self.current is not None
         return 0 if self.samplers.shared else self.current.before
 
     def worker_states(self) -> tuple[dict[str, Any], bool]:
-        """States of the workers' datasets to begin with, and whether in the middle of an epoch."""
+        """Returns (states of the workers' datasets to begin with, whether these are of the middle of an
+        epoch)."""
         saved = self.saved
         if saved is None:
             return {}, False
@@ -236,15 +239,16 @@ class Position:
         return saved["next_worker"] if saved is not None and saved["begun"] else 0
 
     def uncounted(self) -> None:
-        """The user has an iterator that does not tell what it hands over."""
+        """Notes that the loop holds an iterator that does not tell which batches it hands over."""
         if self.current is None:
             self.current = Progress(self.epoch, None, self.iterable)
         self.current.counted = False
 
     def set_epoch(self, epoch: int) -> None:
-        """By the user's wish: samplers and dataset that have a ``set_epoch`` are told as well."""
+        """Sets the number of the next epoch, as the user wants it. Samplers and a dataset that have a
+        ``set_epoch`` are told as well."""
         with self.lock:
-            if self.beginning:  # by the sampler, say: it is the next epoch that is meant
+            if self.beginning:  # called by the sampler, say, which means the next epoch
                 self._wished = epoch
                 return
             self.count_epoch(epoch)
@@ -257,7 +261,8 @@ class Position:
             self.samplers.shard.epoch = epoch
 
     def supersede(self) -> None:
-        """There is one iterator for life, which the next epoch takes away from the one before."""
+        """Ends the last epoch of a loader with one iterator for life, which the next epoch takes
+        away."""
         self.end_passes(
             "iter() was called again on a loader with persistent_workers=True, whose workers serve one "
             "epoch at a time: finish an epoch before the next one, or use persistent_workers=False for "

@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """One pass over the sampler: what was drawn from it and how much of that the user has received.
+    """One pass over the sampler: what was drawn from it, and how much of that the loop has received.
 
-    The outermost iterator of a path calls, in its ``__next__``, `check` first, then `delivered` when it
-    returns a batch or raises in a batch's place, and `end` when it raises StopIteration. Index batches
-    may be drawn on another thread; a deque is all that the two share.
+    The iterator that the loop holds makes three calls in its ``__next__``: `check` first, `delivered`
+    when it returns a batch or raises in a batch's place, and `end` when it raises StopIteration.
+    Another thread may draw index batches. The two threads share deques only.
     """
 
     def __init__(self, epoch: int, saved: LoaderState | None, endless: bool) -> None:
         self.epoch = epoch
-        self.saved = saved  # the state to go on from
-        self.endless = endless  # an iterable dataset, whose sampler knows no end
+        self.saved = saved  # the state from which it goes on
+        self.endless = endless  # whether the dataset is iterable: its sampler then has no end
         self.batches: int = saved["batches"] if saved else 0
         self.before: int = saved["samples"] if saved else 0  # samples received before this pass
         self.samples = 0  # received in this pass
         self.in_order = True
-        # Without order: index batches at the workers by torch's number, whose keys a state holds, and
-        # the numbers that came and are not yet received.
+        # With in_order=False: the index batches at the workers by torch's number, whose keys a state
+        # holds, and the numbers of batches that came and are not received yet.
         self.outstanding: dict[int, Any] | None = None
         self.arrivals: collections.deque[int] = collections.deque()
-        # Index batches that the state's epoch had drawn and not received. They come first; with order
-        # one leaves when it is received, without when it is drawn.
+        # Index batches that the state's epoch had drawn and not received. They come first. One leaves
+        # when it is received or, with in_order=False, when it is drawn.
         self.missing: collections.deque[Any] = collections.deque(
             (saved.get("missing") or ()) if saved else ()
         )
@@ -48,29 +48,29 @@ class Progress:
         self.last: Any = saved["last"] if saved else None
         self.base_seed: int | None = None
         self.sampler_state: Any = saved["sampler_state"] if saved else None
-        self.first_sampler_state: Any = None  # before anything was drawn
+        self.first_sampler_state: Any = None  # the sampler's state before anything was drawn
         self.order_epoch: int | None = None  # of a DistributedSampler, which the user sets
         self.randomness: GeneratorStates | None = None
-        # (samples, last key) of index batches drawn and not yet received, and states of the sampler
+        # (samples, last key) of index batches drawn and not received yet, and the sampler's states.
         self.drawn: collections.deque[tuple[int, Any]] = collections.deque()
         self.sampler_states: collections.deque[Any] = collections.deque()
         self.exhausted = False
         self.finished = False
         self.stale = ""  # why its iterator must not go on
-        self.counted = True  # by the iterator that the user has
-        # Of erasing and mixing, and the number of theirs that the loop gets next.
+        self.counted = True  # whether the iterator that the loop holds counts its batches
+        # What is erased and mixed, and the number of the draws that the loop gets next.
         self.draws: EpochDraws | None = None
         self.next_draw = 0
-        # (worker, its dataset's state) of batches that are not yet received. A state is pickled when it
-        # is taken; None: it was not asked for.
+        # (worker, its dataset's state) of batches that are not received yet. A state is pickled when it
+        # is taken, and is None if it was not asked for.
         self.reports: collections.deque[tuple[int | None, bytes | None]] = collections.deque()
         self.workers: dict[str, Any] = dict(saved["workers"]) if saved else {}
-        self.workers_began = True  # with this pass; else they have lived through earlier ones
-        self.unreported: set[str] = set()  # workers that gave a batch without, and none since
+        self.workers_began = True  # whether they began with this pass, not an earlier one
+        self.unreported: set[str] = set()  # workers whose last batch came without a state
         self.next_worker: int = saved["next_worker"] if saved else 0
         # The last states of workers whose dataset has ended.
         self.ended: dict[str, bytes | None] = {}
-        # Of an iterable dataset in this process: torch's fetcher, and the iterator if it has a state.
+        # For an iterable dataset in this process: torch's fetcher, and the iterator if it has a state.
         self.fetcher: Any = None
         self.dataset_iterator: Any = None
 
@@ -79,17 +79,17 @@ class Progress:
             self.draws, self.next_draw = draws, draws.delivered
 
     def take_seed(self, drawn: int) -> int:
-        """The epoch's base seed: the one just drawn, or that of the state."""
+        """The epoch's base seed: the one just drawn, or the one of the state."""
         if self.base_seed is None:
             self.base_seed = drawn
         return self.base_seed
 
     def untouched(self) -> LoaderState | None:
-        """The state that it goes on from, if nothing was drawn since."""
+        """The state from which it goes on, if nothing was drawn since."""
         return self.saved if self.randomness is None else None
 
     def sampler_raised(self) -> None:
-        """The sampler raised: that takes a batch's place."""
+        """Notes that the sampler raised, which takes a batch's place."""
         self.drawn.append((0, self.last))
         if self.sampler_states:
             self.sampler_states.append(self.sampler_states[-1])
@@ -107,11 +107,12 @@ class Progress:
             self.next_draw = self.draws.delivered
 
     def read_again(self) -> None:
-        """A batch was made once more that had been received when the state was saved."""
+        """Notes that a batch was made again that had been received when the state was saved."""
         self._forget_oldest()
 
     def received(self) -> dict[str, Any]:
-        """Of a state: how much of the order is behind it, and which index batches are not."""
+        """The part of a state that says how much of the order was received, and which index batches of
+        that were not."""
         counted: dict[str, Any] = {
             "batches": self.batches,
             "samples": self.before + self.samples,
@@ -120,7 +121,7 @@ class Progress:
         }
         missing = [*self.missing]
         if self.outstanding is not None:
-            # As if all that was drawn had been received: what was not is few, and named.
+            # All that was drawn counts as received. What was not received is little, and is named.
             missing = [keys for _, keys in sorted(self.outstanding.items())] + missing
             for samples, last in self.drawn:
                 counted["batches"] += 1
@@ -134,7 +135,7 @@ class Progress:
         return counted
 
     def _forget_oldest(self) -> int:
-        """How many samples it had."""
+        """Forgets the oldest batch that was not received, and returns how many samples it had."""
         samples = 0
         if self.outstanding is None and self.missing:
             self.missing.popleft()
@@ -159,14 +160,14 @@ class Progress:
             self.workers[worker] = report
 
     def worker_states(self) -> dict[str, Any]:
-        """Of the datasets in the workers, behind the batches that were received."""
+        """The states of the workers' datasets after the batches that were received."""
         return {
             worker: pickle.loads(state) if isinstance(state, bytes) else copy.deepcopy(state)
             for worker, state in self.workers.items()
         }
 
     def end(self) -> None:
-        # An iterator that was closed early stops as well.
+        # The pass need not be finished: an iterator that was closed early stops as well.
         self.finished = self.endless or (self.exhausted and not self.drawn)
         if self.finished:
             for worker, report in self.ended.items():
@@ -174,8 +175,9 @@ class Progress:
 
 
 class MissingFirst(Iterator[Any]):
-    """``indices`` behind those that a state's epoch had drawn and not received. The first one is drawn
-    before, which notes what the order came from; an error that this raises keeps its place as well."""
+    """Gives the index batches that a state's epoch had drawn and not received, and then ``indices``. The
+    first of ``indices`` is drawn before all, because that notes where the order came from. If that draw
+    raises, the error keeps its place as well."""
 
     def __init__(self, progress: Progress, indices: Iterator[Any]) -> None:
         self._progress = progress
@@ -184,7 +186,7 @@ class MissingFirst(Iterator[Any]):
         self._begun = False
         self._first: list[Any] = []
         self._error: Exception | None = None
-        # What was noted of the first draw.
+        # What the first draw noted.
         self._drawn: list[tuple[int, Any]] = []
         self._states: list[Any] = []
 
@@ -196,7 +198,7 @@ class MissingFirst(Iterator[Any]):
         if self._missing:
             if not progress.in_order:
                 progress.missing.popleft()
-            progress.drawn.append((0, progress.last))  # the sampler is past it
+            progress.drawn.append((0, progress.last))  # without samples: the sampler is past it
             if self._states:
                 progress.sampler_states.append(progress.sampler_state)
             return self._missing.popleft()
@@ -217,15 +219,15 @@ class MissingFirst(Iterator[Any]):
             pass
         except Exception as error:
             self._error = error
-        # Nothing was drawn before in this pass.
+        # All of it is of the first draw, because nothing was drawn before in this pass.
         self._drawn, self._states = list(drawn), list(states)
         drawn.clear()
         states.clear()
 
 
 def at_end(saved: LoaderState, lives_on: bool) -> LoaderState:
-    """The state that would have been saved, had the epoch of this one ended there. ``lives_on``: so
-    do the workers."""
+    """The state that would have been saved if the epoch of ``saved`` had ended there. ``lives_on``:
+    whether the workers live on."""
     augmentation = saved.get("augmentation")
     return {
         **saved,
@@ -243,9 +245,9 @@ def at_end(saved: LoaderState, lives_on: bool) -> LoaderState:
 
 
 def as_given(keys: Any) -> Any:
-    """A copy of keys, to hold in a state: of the same types and values, since a dataset may tell a
-    tensor from a number or a tuple from a list. Of a tensor it has the part that is the key:
-    ``copy.deepcopy`` would take all of the tensor that it is a view of."""
+    """A copy of keys, to hold in a state. It has the same types and values, because a dataset may tell
+    a tensor from a number, or a tuple from a list. A tensor is cloned, because ``copy.deepcopy`` would
+    copy the whole tensor of which it is a view."""
     kind = type(keys)
     if kind in (int, str):
         return keys

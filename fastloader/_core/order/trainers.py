@@ -1,9 +1,10 @@
 """Trainers that count the batches of an epoch, and what becomes of an epoch that they count as over.
 
-A plain loop runs into StopIteration, so a state saved after an epoch's last batch stands for an epoch
-whose end is still to come: the rest of it, which is empty, and then the next one. Lightning stops by
-the length and never asks for that end. Saved after the last batch, it begins the *next* epoch with its
-first ``iter()``, and an empty rest would be taken for that epoch.
+A plain loop runs into StopIteration. So a state that was saved after an epoch's last batch stands for
+an epoch whose end is still to come: first the rest of that epoch, which is empty, and then the next
+epoch. Lightning stops by the length, and never asks for that end. If its state was saved after the last
+batch, Lightning begins the *next* epoch with its first ``iter()``, and would take the empty rest for
+that epoch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from fastloader._core.order.position import Position
     from fastloader._core.order.progress import Progress
 
-# Under both names that the package is installed by.
+# The loops of Lightning, under both names by which the package is installed.
 _FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
 _EVALUATION_LOOPS = (
     "lightning.pytorch.loops.evaluation_loop",
@@ -27,10 +28,16 @@ _EVALUATION_LOOPS = (
 
 
 def counted_as_over() -> bool:
-    """Whether a loop of Lightning's, going on from a checkpoint, is what calls, and the epoch of that
-    checkpoint was over by its own count. The callers are looked at, because a loader is told nothing
-    about the trainer: to be asked only where a state was loaded. The nearest loop counts: validation
-    runs inside the fit loop, which knows nothing of the validation loader's batches."""
+    """Whether a loop of Lightning that goes on from a checkpoint calls, and had counted the checkpoint's
+    epoch as over.
+
+    The callers are looked at, because a loader is told nothing about the trainer. To be asked only if a
+    state was loaded. The nearest loop counts: validation runs inside the fit loop, which knows nothing
+    of the validation loader's batches.
+
+    Raises:
+        Error: if this version of Lightning keeps its count elsewhere.
+    """
     frame = next(callers_in(_FIT_LOOPS + _EVALUATION_LOOPS), None)
     if frame is None:
         return False
@@ -49,21 +56,22 @@ def counted_as_over() -> bool:
 
 
 def _evaluates_anew(loop: Any) -> bool:
-    """A validation or test begins with the first batch, whatever its loader gave before the checkpoint,
-    unless that was written in the middle of one. Without a checkpoint a state that somebody loaded is
-    taken at its word."""
+    """Whether a validation or test begins with the first batch. It does so, whatever its loader gave
+    before the checkpoint, unless the checkpoint was written in the middle of one. Without a checkpoint,
+    a state that the user loaded is taken at its word."""
     progress = loop.batch_progress
     goes_on = loop.restarting and progress.current.ready > 0 and not progress.is_last_batch
     return loop.trainer.ckpt_path is not None and not goes_on
 
 
-# Of Fabric, likewise.
+# The wrappers of Fabric, under both names.
 _WRAPPERS = ("lightning.fabric.wrappers", "lightning_fabric.wrappers")
 
 
 def fabrics_epoch(loader: object) -> int | None:
-    """The number that Fabric gives the epoch that is about to begin, where Fabric calls. It counts from
-    0 in each process, and tells it to the samplers, also where a state was loaded before."""
+    """The number that Fabric gives the epoch that is about to begin; None if Fabric does not call.
+    Fabric counts from 0 in each process, and tells the number to the samplers, even if a state was
+    loaded before."""
     for frame in callers_in(_WRAPPERS):
         wrapper: Any = frame.f_locals.get("self")
         if getattr(wrapper, "_dataloader", None) is loader:
@@ -78,8 +86,8 @@ def fabrics_epoch(loader: object) -> int | None:
 
 
 def follow_count(position: Position, named: int | None) -> None:
-    """Fabric tells the samplers its own number of the epoch that begins, ``named``, which counts
-    from 0 in each process. After a state was loaded, that is so many behind."""
+    """Corrects the number that Fabric tells the samplers for the epoch that begins, ``named``. Fabric
+    counts from 0 in each process, so its number is behind after a state was loaded."""
     if named is None or not position.samplers.shared:
         return
     if position.saved is not None:
@@ -92,8 +100,8 @@ def follow_count(position: Position, named: int | None) -> None:
 
 
 class NextEpoch(Iterator[Any]):
-    """An iterator for such a trainer: the epoch begins with the first ``next()``. Lightning calls
-    ``iter()`` before it tells samplers the epoch, and once more if it does not want this epoch."""
+    """An iterator for such a trainer, whose epoch begins with the first ``next()``. Lightning calls
+    ``iter()`` before it tells the samplers the epoch, and once more if it does not want this epoch."""
 
     def __init__(self, loader: Sized, begin: Callable[[], Any], progress: Progress) -> None:
         self._loader = loader

@@ -1,1 +1,1 @@
-"""What ranks share: the samples, and what they agree on."""
+"""What ranks share: the samples, and the facts on which they agree."""

@@ -1,4 +1,4 @@
-"""The ranks make sure, once for each loader, that they mean the same."""
+"""The agreement of the ranks, once for each loader, on what they iterate."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from fastloader.errors import Error
 
 PATIENCE = 300.0  # seconds that a rank waits for the others at its first iter()
 
-# Facts that are more than compared.
+# The names of facts that are more than compared.
 EPOCH, CONSUMED = "the epoch", "the number of samples consumed"
 LENGTH, POLICY = "the dataset's length", "distributed"
 
-# Agreements so far, for each store: ranks call iter() on their loaders for the first time in one order.
+# The number of agreements so far, for each store. It names an agreement, because all ranks call iter()
+# on their loaders for the first time in the same order.
 _rounds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def facts_about(
     loader: Loader, shard: ShardSampler, length: int, epoch: int, consumed: int
 ) -> dict[str, Any]:
-    """What has to be the same on all ranks."""
+    """The facts that have to be the same on all ranks."""
     return {
         LENGTH: length,
         "the seed": shard.seed,
@@ -45,10 +46,15 @@ def facts_about(
 
 
 def agree(facts: dict[str, Any], proposal: int) -> int:
-    """Raises Error on every rank if ``facts`` are not the same on all; else returns rank 0's
-    ``proposal``. The only thing in fastloader that ranks wait for each other in: once for each loader
-    with ``distributed=``, through the process group's store, `PATIENCE` seconds at most."""
-    # There is no public way to the store of the default group; torch has had this since 1.8.
+    """Compares ``facts`` over all ranks, and returns rank 0's ``proposal``.
+
+    Only here do ranks wait for each other in fastloader: once for each loader with ``distributed=``,
+    through the process group's store, `PATIENCE` seconds at most.
+
+    Raises:
+        Error: on every rank, if the facts are not the same on all.
+    """
+    # A private function, because no public one gives the default group's store. torch has it since 1.8.
     store = distributed.distributed_c10d._get_default_store()
     if store is None:  # MPI
         return proposal
@@ -61,7 +67,7 @@ def agree(facts: dict[str, Any], proposal: int) -> int:
     if rank == 0:
         verdict = _judge(store, key, world, deadline)
     else:
-        # torchrun's store outlives the processes that it starts again: theirs may be there still.
+        # torchrun's store outlives the processes that it starts again, so an older verdict may be there.
         verdict = _poll(lambda: _verdict(store, key, once), deadline + 5) or {
             "error": f"rank 0 did not call iter() on its loader within {PATIENCE:g} s, or is gone"
         }
@@ -75,7 +81,7 @@ def agree(facts: dict[str, Any], proposal: int) -> int:
 
 
 def _judge(store: Any, key: str, world: int, deadline: float) -> dict[str, Any]:
-    """Rank 0's part: waits for what the ranks say, compares it, and tells them."""
+    """Does rank 0's part: waits for what the ranks say, compares it, and tells them the verdict."""
     names = [f"{key}/{rank}" for rank in range(world)]
     missing = list(names)
 
@@ -108,8 +114,8 @@ def _verdict(store: Any, key: str, once: str) -> dict[str, Any] | None:
 
 
 def _poll(condition: Callable[[], Any], deadline: float) -> Any:
-    """What the condition gives once it is true, or what it gave last at the deadline. The store could
-    wait by itself, but would keep Ctrl-C waiting as well."""
+    """Polls until the condition is true or the deadline has passed, and returns what the condition gave
+    last. The store could wait by itself, but would keep Ctrl-C waiting as well."""
     pause = 0.002
     while True:
         answer = condition()
@@ -141,9 +147,9 @@ def _compare(all_ranks: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _in_one_place(facts: list[dict[str, Any]]) -> bool:
-    """Whether states that the ranks saved for themselves are of one place. Where an epoch ends unevenly
-    the same place has several names: a rank that has no more samples may stand before another's last
-    batch, behind it, or in the next epoch, as it was last asked."""
+    """Whether states that each rank saved for itself are of the same place in the epoch. If an epoch
+    ends unevenly, the same place has several names: a rank without more samples may stand before
+    another rank's last batch, after it, or in the next epoch, as it was asked last."""
     places = [(each[EPOCH], each[CONSUMED]) for each in facts]
     if len(set(places)) == 1:
         return True
@@ -166,6 +172,6 @@ def _in_one_place(facts: list[dict[str, Any]]) -> bool:
 
 
 def _processors() -> str:
-    """Equal for ranks that run on the same processors: a launcher may give each rank its own."""
+    """A text that is equal for ranks on the same processors. A launcher may give each rank its own."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return f"{socket.gethostname()} {allowed}"

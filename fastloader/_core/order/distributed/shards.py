@@ -1,4 +1,4 @@
-"""``distributed=``: which samples are whose."""
+"""``distributed=``: which samples belong to which rank."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ POLICIES = ("pad", "drop", "exact")
 
 
 class ShardSampler(DistributedSampler[int]):
-    """This rank's share of the dataset: torch's DistributedSampler, index for index, where the order of
-    an epoch is ``randperm`` seeded with ``seed + epoch`` and rank r of W takes every W-th from the r-th.
+    """Gives this rank's share of the dataset, index for index as torch's DistributedSampler. The order
+    of an epoch is ``randperm`` seeded with ``seed + epoch``, and rank r of W takes every W-th sample
+    from the r-th. ``epoch`` is the number of the next epoch; `FastLoader` counts it up at every
+    ``iter()``.
 
     Args:
-        policy: what becomes of the uneven end. "pad": samples from the beginning are repeated until all
-            ranks have as many. "drop": the rest is left out. "exact": each sample once; some ranks
-            have one more than others.
-
-    ``epoch`` is the number of the next epoch; `FastLoader` counts it up at every ``iter()``.
+        policy: what becomes of the uneven end. "pad" repeats samples from the beginning until all ranks
+            have the same number. "drop" leaves the rest out. "exact" gives each sample once, so that
+            some ranks have one more than others.
     """
 
     def __init__(self, dataset: Any, shuffle: bool, seed: int, policy: str) -> None:
@@ -38,21 +38,21 @@ class ShardSampler(DistributedSampler[int]):
             self.total_size = len(dataset)
 
     def __iter__(self) -> Any:
-        # FastLoader does not come here; who does may be a framework that shards as well.
+        # FastLoader does not call this. A caller may be a framework that shards as well.
         if self.num_replicas > 1:
             _refuse_second_sharding(self)
         return iter(share(self, self.epoch))
 
 
 def _refuse_second_sharding(shard: ShardSampler) -> None:
-    """Raises Error if one of the samplers that ask this one, one through the other, deals out what it
-    gets once more."""
-    samplers = True  # as far as samplers only, and datasets made of samplers, have asked each other
+    """Raises Error if one of the samplers that ask this one, one through the other, would deal its
+    indices out to ranks once more."""
+    samplers = True  # while the callers so far are samplers, or datasets made of samplers
     for frame in callers():
         asks = frame.f_locals.get("self")
         samplers = samplers and (asks is None or isinstance(asks, Sampler | Dataset))
         again = samplers and asks is not shard and _deals_out(asks)
-        # A loader of Accelerate's whose first rank reads for all.
+        # Accelerate has a loader whose first rank reads for all.
         if again or type(asks).__qualname__ == "DataLoaderDispatcher":
             raise Error(
                 f"distributed={shard.policy!r} gives this rank its share of the samples already, and "
@@ -68,8 +68,8 @@ def _deals_out(sampler: Any) -> bool:
 
 
 def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[int]:
-    """What ``sampler`` gives in an epoch of whose order ``start`` samples are consumed already, by all
-    ranks together. The rest is dealt out anew, so that ``start`` may come from another world size."""
+    """What ``sampler`` gives in an epoch, if all ranks together have already consumed ``start`` samples
+    of its order. The rest is dealt out anew, so that ``start`` may come from another world size."""
     length = len(sampler.dataset)  # type: ignore[arg-type]
     world = sampler.num_replicas
     rest = max(0, length - start)
@@ -88,8 +88,8 @@ def share(sampler: DistributedSampler[Any], epoch: int, start: int = 0) -> list[
 
 
 def give_own_share(attributes: dict[str, Any]) -> None:
-    """To the copy of a loader that has these: its epochs are its own, and so is what counts them, which
-    ``copy.copy`` shares."""
+    """Gives the copy of a loader, which has these ``attributes``, its own ShardSampler. The copy has its
+    own epochs, and ``copy.copy`` shares the sampler that counts them."""
     shared, batches = attributes["sampler"], attributes["batch_sampler"]
     if type(shared) is not ShardSampler:
         return
@@ -110,7 +110,8 @@ def make_sampler(
     batch_sampler: Any,
     generator: torch.Generator | None,
 ) -> ShardSampler | None:
-    """Checks FastLoader's argument ``distributed``; None where the loader goes without our sampler."""
+    """Checks FastLoader's argument ``distributed`` and makes the sampler; None if the loader goes
+    without our sampler."""
     if policy is None:
         return None
     if policy not in ("auto", *POLICIES):
@@ -143,14 +144,14 @@ def make_sampler(
 def _shard(
     dataset: Any, shuffle: bool | None, generator: torch.Generator | None, policy: str
 ) -> ShardSampler:
-    # initial_seed: nothing is drawn, and the ranks' generators may be anywhere.
+    # The initial seed, because nothing may be drawn and the ranks' generators may be in any state.
     seed = 0 if generator is None else generator.initial_seed()
     return ShardSampler(dataset, bool(shuffle), seed, policy)
 
 
 class AutoSharding:
-    """``distributed="auto"`` of a loader that was given no sampler: whether it deals out shares is
-    decided when its sampler is first looked at, and not changed after that."""
+    """``distributed="auto"`` of a loader that was given no sampler. Whether the loader deals out shares
+    is decided when its sampler is first looked at, and does not change after that."""
 
     def __init__(self, shuffle: bool | None) -> None:
         self.shuffle = shuffle
@@ -158,11 +159,12 @@ class AutoSharding:
         self._whole: Any = None  # the sampler of the whole dataset, if that was the decision
 
     def decide(self, loader: Loader) -> None:
-        """At the first look at a sampler of the loader, which gets its share's if there are ranks."""
+        """Decides at the first look at the loader's sampler, and gives the loader a ShardSampler if
+        there are ranks."""
         if self.decided:
             return
         self.decided = True
-        attributes = vars(loader)  # where torch puts them, and frameworks read them
+        attributes = vars(loader)  # where torch puts samplers, and frameworks read them
         if initialised():
             shard = _shard(loader.dataset, self.shuffle, loader.generator, "pad")
             attributes["sampler"] = shard
@@ -184,8 +186,12 @@ class AutoSharding:
             )
 
     def check(self, loader: Loader) -> None:
-        """At every ``iter()``. A framework may have put a sampler of its own in the place of the
-        loader's: then the shares are its affair."""
+        """Checks at every ``iter()`` that the decision still holds. If a framework has put its own
+        sampler in the place of the loader's, the framework deals out the shares.
+
+        Raises:
+            Error: if ranks came after the decision, and each would get the whole dataset.
+        """
         if self._whole is None or not initialised():
             return
         batches = loader.batch_sampler
@@ -201,7 +207,8 @@ class AutoSharding:
 def begin_auto(
     policy: str | None, dataset: Any, shuffle: bool | None, sampler: Any, batch_sampler: Any
 ) -> AutoSharding | None:
-    """None where there is nothing to decide: ``sampler`` and ``batch_sampler`` are the user's."""
+    """Makes the `AutoSharding` of a loader; None if there is nothing to decide. ``sampler`` and
+    ``batch_sampler`` are the user's."""
     given = sampler is not None or batch_sampler is not None
     if policy != "auto" or given or isinstance(dataset, IterableDataset):
         return None

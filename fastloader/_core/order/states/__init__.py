@@ -1,1 +1,1 @@
-"""What a loader's state is made of."""
+"""The parts of a loader's state."""

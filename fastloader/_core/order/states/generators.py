@@ -1,5 +1,5 @@
-"""Where an epoch's order came from: the states of the generators right before the sampler drew, kept so
-that the same order can be drawn again."""
+"""The states of the generators right before the sampler drew, so that an epoch's order can be drawn
+again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def distinct(*generators: Any) -> list[torch.Generator]:
     """torch's global generator, then every other generator among the arguments, each once."""
     found = [torch.default_generator]
     for generator in generators:
-        # Most have none, and torch's class is slow to tell what its instances are.
+        # None is looked for first: most owners have no generator, and isinstance is slow with torch's
+        # class.
         if generator is None or not isinstance(generator, torch.Generator):
             continue
         if generator not in found:
@@ -41,7 +42,7 @@ def put_back(generators: Sequence[torch.Generator], states: Sequence[torch.Tenso
 
 @contextlib.contextmanager
 def global_generator_kept() -> Iterator[None]:
-    """What is drawn inside leaves torch's global generator, which is the user's, as it was."""
+    """Leaves torch's global generator, which is the user's, as it was, whatever is drawn inside."""
     before = torch.get_rng_state()
     try:
         yield
@@ -51,23 +52,23 @@ def global_generator_kept() -> Iterator[None]:
 
 @dataclasses.dataclass
 class GeneratorStates:
-    """States before the sampler's ``__iter__`` and before its first index, in the order of
-    `distinct`. None stands for a generator that was not drawn from. The state of the global one,
-    5 kB, is left out where torch's RandomSampler drew nothing from it but its ``seed``."""
+    """The generators' states before the sampler's ``__iter__`` and before its first index, in the order
+    of `distinct`. None stands for a generator from which nothing was drawn. The state of the global
+    generator, 5 kB, is left out if torch's RandomSampler drew nothing from it but its ``seed``."""
 
     at_iter: States
-    at_next: States | None = None  # None as a whole: no index was drawn yet
+    at_next: States | None = None  # None as a whole if no index was drawn yet
     seed: int | None = None
-    # The two as texts, and the `at_next` that the second is of: another thread may draw the first index
-    # while a state is made.
+    # Both as texts, and the `at_next` to which the second belongs, because another thread may draw the
+    # first index while a state is made.
     _texts: tuple[list[str | None], list[str | None] | None, States | None] | None = None
 
     def first_drawn(self, at_next: States, seed: int | None) -> None:
         self.seed = seed
-        self.at_next = at_next  # at last, since it says that there is something to say
+        self.at_next = at_next  # set last, because it says that the index was drawn
 
     def to_json(self, texts: Texts) -> dict[str, Any]:
-        """A generator's state takes about 4 kB."""
+        """The states as JSON. One generator's state takes about 4 kB."""
         at_next, known = self.at_next, self._texts
         if known is None or known[2] is not at_next:
             of_next = None if at_next is None else texts.of_states(at_next)
@@ -87,13 +88,13 @@ def from_json(saved: dict[str, Any]) -> GeneratorStates:
 
 
 def changed(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> States:
-    """``before`` of those generators that were drawn from since."""
+    """The states ``before`` of those generators that were drawn from since; None for the others."""
     return [None if torch.equal(one, other) else one for one, other in zip(before, after)]
 
 
 def seed_drawn(sampler: Any, state: torch.Tensor) -> int | None:
-    """The one number that torch's RandomSampler draws from the global generator in that state; None
-    for any other sampler."""
+    """The one number that torch's RandomSampler draws from the global generator in ``state``; None for
+    any other sampler."""
     if type(sampler) is not RandomSampler or sampler.generator is not None:
         return None
     generator = torch.Generator()
@@ -102,7 +103,7 @@ def seed_drawn(sampler: Any, state: torch.Tensor) -> int | None:
 
 
 def reseeded(sampler: RandomSampler, seed: int) -> RandomSampler:
-    """A sampler that gives what ``sampler`` gives after it has drawn ``seed``."""
+    """Makes a sampler that gives what ``sampler`` gives after it has drawn ``seed``."""
     return RandomSampler(
         sampler.data_source,
         sampler.replacement,
@@ -112,12 +113,13 @@ def reseeded(sampler: RandomSampler, seed: int) -> RandomSampler:
 
 
 class Texts:
-    """States as texts, each made once: frameworks save a state at every batch, and the states in it are
-    those of a generator before an epoch, and behind the one draw that torch's samplers make for it."""
+    """Generators' states as texts, each made once. Frameworks save a loader's state at every batch, and
+    it always holds the same few: a generator before an epoch, and after the one draw that torch's
+    samplers make for the epoch."""
 
     def __init__(self) -> None:
-        # The last one found comes first. Not a dict, since to hash 5 kB takes longer than to compare
-        # them with a few others, most of which differ in the first bytes.
+        # The newest one comes first. A list and not a dict, because hashing 5 kB takes longer than
+        # comparing them with a few others, most of which differ in the first bytes.
         self._known: list[tuple[bytes, str]] = []
 
     def of_states(self, states: Sequence[torch.Tensor | None]) -> list[str | None]:
@@ -128,16 +130,16 @@ class Texts:
             if known == state:
                 return text
         text = _encode(state)
-        # A list of its own, which nobody changes while another thread is in the loop above.
+        # A new list, because another thread may be in the loop above.
         self._known = [(state, text), *self._known[: _FEW - 1]]
         return text
 
 
-_FEW = 16  # more than are in one state, and 80 kB
+_FEW = 16  # more than one loader's state holds; they take 80 kB
 
 
 def _bytes(state: torch.Tensor) -> bytes:
-    # Cheaper than numpy(), and than torch.equal, for a tensor that is new, as this one always is.
+    # For a new tensor, which this one always is, it is cheaper than numpy() and than torch.equal.
     return ctypes.string_at(state.data_ptr(), state.nbytes)
 
 
@@ -146,7 +148,8 @@ def decoded(texts: Sequence[str | None]) -> States:
 
 
 def _encode(state: bytes) -> str:
-    # Half of a Mersenne Twister's state is zeros. More effort takes 15 times as long for 15 bytes.
+    # Level 1 is enough: half of a Mersenne Twister's state is zeros, and more effort takes 15 times as
+    # long to save 15 bytes.
     return base64.b64encode(zlib.compress(state, 1)).decode("ascii")
 
 
@@ -157,7 +160,7 @@ def _decode(text: str | None) -> torch.Tensor | None:
 
 
 def splitmix64(seed: int, position: int) -> int:
-    """Another seed for each position."""
+    """Another seed for each position, drawn from ``seed``."""
     mask = (1 << 64) - 1
     z = (seed + 0x9E3779B97F4A7C15 * (position + 1)) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask

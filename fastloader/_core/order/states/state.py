@@ -1,4 +1,4 @@
-"""A loader's state: made, checked and loaded."""
+"""A loader's state: how it is made, checked and loaded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
         "workers": {},
         "sampler_state": None,
         "dataset_state": None,
-        "iterator_state": None,  # of the dataset's
+        "iterator_state": None,  # of the dataset's iterator
         "augmentation": _draws_state(position, loader, progress if begun else None),
     }
     if progress is not None and begun:
@@ -67,12 +67,13 @@ def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
 
 
 def _identity(position: Position) -> dict[str, Any]:
-    """What a state and the loader it is loaded into must have in common."""
+    """What a state must have in common with the loader into which it is loaded."""
     samplers = position.samplers
     identity: dict[str, Any] = {"sampler": samplers.name}
     if position.iterable:
         return identity
-    # Not contextlib.suppress, which takes longer than the rest: a state is made at every batch.
+    # try/except, because a state may be made at every batch, and contextlib.suppress would take longer
+    # than all the rest.
     try:
         identity["dataset_length"] = len(position.dataset)
     except TypeError:
@@ -91,18 +92,20 @@ def _identity(position: Position) -> dict[str, Any]:
 def _draws_state(
     position: Position, loader: Loader, progress: Progress | None
 ) -> dict[str, Any] | None:
-    """``progress``: of the epoch that is to go on; None between epochs."""
+    """The state of erasing and mixing. ``progress`` is of the epoch that goes on; None between
+    epochs."""
     draws = None if progress is None else progress.draws
     if progress is not None and draws is not None:
         shard = position.samplers.shard
-        # With a ShardSampler the state is every rank's.
+        # With a ShardSampler the state serves every rank.
         return draws.state(progress.next_draw) if shard is None else draws.state_of_any()
     augmentation = loader._runtime.delivery.augmentation
     return None if augmentation is None else augmentation.state()
 
 
 def _worker_states(progress: Progress) -> dict[str, Any]:
-    """None of them if one is missing: together they are of one point of the epoch."""
+    """The states of the workers, or none of them if one is missing: they must be of one point of the
+    epoch."""
     if not progress.unreported:
         return progress.worker_states()
     if not progress.workers_began:
@@ -145,15 +148,16 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
         "next_worker": progress.next_worker,
     }
     if progress.unreported and progress.workers_began:
-        # From where its workers' datasets began they come to the same states.
+        # Workers that read their datasets from the beginning come to the same states.
         state["read_again"] = True
         state["next_worker"] = 0
         state["sampler_state"] = progress.first_sampler_state
     if randomness is not None and randomness.at_next is None and samplers.stateful is not None:
         state["sampler_state"] = samplers.stateful.state_dict()
     if samplers.shared:
-        # All ranks have received as much: what is left of the order can go to any number of them.
-        # The last batch of one rank may be smaller than that of another, which then has more.
+        # All ranks count as having received the same number, so that the rest of the order can go to any
+        # number of ranks. Rounded up to batches, because the last batch of one rank may be smaller than
+        # that of another.
         size = 1 if samplers.batching is None else samplers.batching.batch_size
         received = -(-progress.samples // size) * size
         consumed = progress.before + received * samplers.inner.num_replicas
@@ -163,11 +167,11 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
             state["order_epoch"] = (
                 samplers.inner.epoch if samplers.shard is None else progress.epoch
             )
-        state["first"] = state["last"] = None  # they are this rank's
+        state["first"] = state["last"] = None  # which would be this rank's only
     if samplers.shard is not None:
-        state["base_seed"] = None  # so are the seeds of its workers
+        state["base_seed"] = None  # which would be the seed of this rank's workers only
     if progress.fetcher is not None:
-        # The last batch, a smaller one, has run into the dataset's end.
+        # The last batch, if it is smaller, has run into the dataset's end.
         state["ended"] = progress.fetcher.ended
     if progress.dataset_iterator is not None:
         state["iterator_state"] = state_of(progress.dataset_iterator, progress.batches > 0)
@@ -229,7 +233,7 @@ def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
             )
     read = position.iterable and state["begun"] and state["batches"]
     if state["workers"] or read or state.get("read_again"):
-        # Each worker has its part of the data.
+        # These must be the same, because each worker has its part of the data.
         for name in ("num_workers", "batch_size"):
             if state[name] != getattr(loader, name):
                 automatic = name == "num_workers" and isinstance(loader.num_workers, AutoWorkers)
@@ -242,7 +246,7 @@ def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
 
 
 def carried(position: Position) -> dict[str, Any]:
-    """What a copy of the loader begins with: its next epoch, and the state that was loaded."""
+    """What a copy of the loader takes over: the next epoch, and the state that was loaded."""
     names = ("epoch", "announces", "run_seed", "asked", "read_here", "saved")
     return {name: getattr(position, name) for name in names}
 

@@ -1,4 +1,4 @@
-"""Samplers, datasets and their iterators that save and restore themselves, as torchdata has it."""
+"""Samplers, datasets and their iterators that save and restore themselves, by torchdata's protocol."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 def is_stateful(thing: Any) -> bool:
-    """Whether it has ``state_dict()`` and ``load_state_dict(state)``. Methods of these names that want
-    other arguments are something else."""
+    """Whether ``thing`` has ``state_dict()`` and ``load_state_dict(state)``. Methods of these names that
+    need other arguments are something else."""
     save, load = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
     return callable(save) and callable(load) and _takes(save) and _takes(load, {})
 
@@ -18,7 +18,7 @@ def is_stateful(thing: Any) -> bool:
 def _takes(method: Callable[..., Any], *arguments: Any) -> bool:
     try:
         signature = inspect.signature(method)
-    except (TypeError, ValueError):  # of native code, which does not tell
+    except (TypeError, ValueError):  # native code may not tell its signature
         return True
     try:
         signature.bind(*arguments)
@@ -28,9 +28,9 @@ def _takes(method: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def state_of(thing: Any, was_read: bool) -> Any:
-    """Its state as of now, whatever it goes on to change. None stands for its beginning: many make their
-    fields when they are first read, and cannot say before that where they are. So an AttributeError
-    says, but only of a field of theirs, or of something stateful that they consist of."""
+    """A copy of the state that ``thing`` has now; None stands for its beginning. Many things make their
+    fields when they are first read, and raise AttributeError before that. Such an error means the
+    beginning only if it is of a field of ``thing``, or of something stateful of which it consists."""
     try:
         state = thing.state_dict()
     except AttributeError as error:

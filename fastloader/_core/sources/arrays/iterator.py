@@ -174,7 +174,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         first = self._flight[0]
         if isinstance(first, PendingGather) and first.job is not None:
             first.job.wait()
-        # Only a note, so that Ctrl-C leaves the batch where it is.
+        # Ctrl-C leaves the batch where it is, because it stays in `_flight` until `_settle`.
         self._finishing = True
         self._top_up()
         try:
