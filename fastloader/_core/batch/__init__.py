@@ -1,1 +1,1 @@
-"""What a batch is made of; erasing and mixing."""
+"""The parts of a batch, and erasing and mixing."""

@@ -1,7 +1,7 @@
-"""Containers of a batch, of any nesting, opened and rebuilt around other values.
+"""The containers of a batch, of any nesting, opened and rebuilt around other values.
 
-Opened are mappings, namedtuples, tuples, lists (and what derives from them), and dataclasses. This is
-done several times for each batch, so what a type is opened as is found out once.
+Mappings, namedtuples, tuples, lists (and what derives from them) and dataclasses are opened. This
+happens several times for each batch, so how a type is opened is found out once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Key = int | str | None
 
 @dataclasses.dataclass(frozen=True)
 class LeafSlot:
-    """Stands where leaf number ``index`` stood."""
+    """Stands in the place of leaf number ``index``."""
 
     index: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Movable:
-    """An object with a ``to`` of its own: a tensor subclass, a sparse tensor, a PackedSequence."""
+    """An object with its own ``to``: a tensor subclass, a sparse tensor, a PackedSequence."""
 
     value: Any
 
@@ -35,20 +35,20 @@ class Movable:
 class _Opened(enum.Enum):
     """How a value is opened, by its type."""
 
-    NOT = enum.auto()  # it is visited
-    PLAIN = enum.auto()  # nor visited: nothing is in it
+    NOT = enum.auto()  # not opened but visited
+    PLAIN = enum.auto()  # neither opened nor visited, because nothing is in it
     DICT = enum.auto()
     LIST = enum.auto()
     TUPLE = enum.auto()
     NAMED_TUPLE = enum.auto()
     MAPPING = enum.auto()
     CHAIN_MAP = enum.auto()
-    MAPPING_WITH_TO = enum.auto()  # if there is nothing to move beside its items
+    MAPPING_WITH_TO = enum.auto()  # opened if only its items have to be moved
     SEQUENCE = enum.auto()
     DATACLASS = enum.auto()
 
 
-# Looking up a member of an enum costs as much as the rest of what is done for a tensor.
+# Names of the frequent members, because a look-up in an enum costs as much as all the rest for a tensor.
 _NOT, _PLAIN, _DICT, _LIST, _TUPLE = list(_Opened)[:5]
 
 _PLAIN_TYPES = frozenset([type(None), str, bytes, int, float, bool, complex])
@@ -58,7 +58,7 @@ _opened: dict[type, _Opened] = {
     **dict.fromkeys(_PLAIN_TYPES, _PLAIN),
     **{dict: _DICT, list: _LIST, tuple: _TUPLE},
 }
-# Types that are kept in it. A program that makes more of them has each looked at anew.
+# How many types are kept. In a program that makes more, the others are looked at each time.
 _MOST_TYPES = 1024
 
 
@@ -67,10 +67,11 @@ def _find_out(kind: type) -> _Opened:
         return _Opened.PLAIN
     moves = callable(getattr(kind, "to", None))
     if issubclass(kind, (dict, collections.UserDict)):
-        # These take anything for an item, and BatchEncoding's own `to` moves nothing but its items.
+        # Opened even with a `to`: these take anything as an item, and BatchEncoding's own `to` moves
+        # nothing but its items.
         return _Opened.MAPPING_WITH_TO if moves else _Opened.MAPPING
-    # Before the other containers: a PackedSequence is a namedtuple, a TensorDict a mapping of nothing
-    # but tensors, and both know better than we how to move.
+    # Asked before the other containers: a PackedSequence is a namedtuple, a TensorDict is a mapping of
+    # tensors only, and both know better than we how to move.
     if moves:
         return _Opened.NOT
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
@@ -85,8 +86,8 @@ def _find_out(kind: type) -> _Opened:
 
 
 def rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key = None) -> Any:
-    """A copy of the containers with ``visit(value, outermost key)`` for what is none. Strings and
-    numbers are not visited."""
+    """Copies the containers, with ``visit(value, outermost key)`` in the place of each value that is no
+    container. Strings and numbers are not visited."""
     kind = type(value)
     opened = _opened.get(kind)
     if opened is None:
@@ -117,7 +118,7 @@ def rebuild(value: Any, visit: Callable[[Any, Key], Any], key: Key = None) -> An
         return filled
     if opened is _Opened.CHAIN_MAP:
         clone = copy.copy(value)
-        # One by one: whatever is set through the chain goes to its first map.
+        # Each map is rebuilt apart, because what is set through the chain goes to its first map.
         maps = [rebuild(each, visit, key) for each in value.maps]
         vars(clone).update(vars(value), maps=maps)
         return clone
@@ -147,7 +148,7 @@ def moves_itself(value: Any) -> bool:
 
 
 def _holds_more(value: Any) -> bool:
-    """Whether a dict or UserDict has something to move beside its items: only its own ``to`` knows."""
+    """Whether a dict or UserDict has to move more than its items, of which only its own ``to`` knows."""
     beside = dict(getattr(value, "__dict__", {}))
     if isinstance(value, collections.UserDict):
         beside.pop("data", None)
@@ -156,19 +157,19 @@ def _holds_more(value: Any) -> bool:
 
 def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
     if isinstance(value, dict) or hasattr(value, "__copy__"):
-        # Keeps what the class holds besides its items, such as defaultdict's factory.
+        # A copy keeps what the class holds besides its items, such as defaultdict's factory.
         clone = copy.copy(value)
         if getattr(value, "__dict__", None) is value:
-            clone.__dict__ = clone  # a copy gets attributes apart from its items
-        # Not update(): a Counter adds to what is there, and transformers' ModelOutput has none.
+            clone.__dict__ = clone  # because a copy gets attributes apart from its items
+        # Not by update(): a Counter adds to what is there, and transformers' ModelOutput lacks it.
         for key, item in items.items():
             clone[key] = item
         return clone
-    # A mapping of the user's own may share its items with its shallow copy, and updating that one
-    # would change the batch that the dataset may still hold.
+    # Made anew, because a user's own mapping may share its items with its shallow copy. Updating the
+    # copy would change the batch that the dataset may still hold.
     try:
         return type(value)(items)
-    except TypeError:  # no such constructor: a dict, as torch's pin_memory gives
+    except TypeError:  # no such constructor: a dict, as torch's pin_memory makes
         return items
 
 

@@ -1,4 +1,4 @@
-"""Which leaves of a batch are images, and how they lie in memory."""
+"""The image leaves of a batch, and how they lie in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastloader.transforms._normalization import Normalization
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """How an image leaf lies in memory. ``shape`` is (N, C, H, W) whatever the order of the bytes."""
+    """How an image leaf lies in memory. ``shape`` is (N, C, H, W), whatever the order of the bytes."""
 
     shape: tuple[int, int, int, int]
     nhwc: bool
@@ -20,8 +20,12 @@ class Image:
 
 
 def find_images(tree: BatchTree, normalization: Normalization) -> dict[int, Image]:
-    """The image leaves by leaf number. Raises TypeError or ValueError when there is none: silence
-    would deliver raw bytes to a model that expects normalised floats."""
+    """The image leaves by leaf number.
+
+    Raises:
+        TypeError, ValueError: if there is no image leaf. Silence would deliver raw bytes to a model that
+            expects normalised floats.
+    """
     images = {}
     for index, (leaf, key) in enumerate(zip(tree.leaves, tree.keys, strict=True)):
         if normalization.image_key is not None and key != normalization.image_key:
@@ -48,7 +52,7 @@ def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
         return Image((n, c, h, w), False, nchw)
     if nchw.is_contiguous(memory_format=torch.channels_last):
         return Image((n, c, h, w), True, nchw)
-    # Any other stride order (a crop, a flip by negative step is impossible in torch) is copied once.
+    # Any other order of strides, such as a crop's, is copied once.
     return Image((n, c, h, w), False, nchw.contiguous())
 
 

@@ -1,5 +1,5 @@
-"""Taking a batch of any nesting apart into tensors, and putting it together again. A *leaf* is a plain
-dense CPU tensor; everything else travels as it is."""
+"""A batch of any nesting, flattened into leaves and unflattened again. A *leaf* is a plain dense CPU
+tensor. Everything else travels as it is."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fastloader._core.batch.containers import Key, LeafSlot, Movable, moves_itse
 
 @dataclasses.dataclass
 class BatchTree:
-    """A batch taken apart: ``template`` is the batch with LeafSlots and Movables in it."""
+    """A flattened batch. ``template`` is the batch with LeafSlots and Movables in it."""
 
     template: Any
     leaves: list[torch.Tensor]
     keys: list[Key]  # the outermost index or key that leads to each leaf
 
 
-# The first ones, made once: a batch rarely has more leaves.
+# The first ones are made once. A batch rarely has more leaves.
 _LEAF_SLOTS = tuple(LeafSlot(index) for index in range(64))
 
 
@@ -43,7 +43,7 @@ def flatten(batch: Any) -> BatchTree:
 
 
 def unflatten(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[Any], Any]) -> Any:
-    """The batch again, with ``outputs`` for its leaves and ``move(value)`` for what moves itself."""
+    """Makes the batch again, with ``outputs`` for its leaves and ``move(value)`` for a Movable."""
 
     def fill(value: Any, _key: Key) -> Any:
         kind = type(value)
@@ -71,8 +71,8 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_dense(leaf: torch.Tensor) -> bool:
-    """Whether the elements fill their memory without gaps or overlap, in whatever order. Lets a
-    channels_last or transposed tensor arrive with the strides it left with, as ``.to()`` does."""
+    """Whether the elements fill their memory without gaps or overlap, in any order. So a channels_last
+    or transposed tensor can arrive with the strides with which it left, as with ``.to()``."""
     if leaf.is_contiguous():
         return True
     strides = leaf.stride()
@@ -81,7 +81,7 @@ def is_dense(leaf: torch.Tensor) -> bool:
 
 
 def cloned(batch: Any) -> Any:
-    """The batch with copies of its tensors; what else is in it is shared."""
+    """The batch with copies of its tensors. Everything else in it is shared."""
 
     def visit(value: Any, _key: Key) -> Any:
         return value.clone() if isinstance(value, torch.Tensor) else value

@@ -1,1 +1,1 @@
-"""The native module, devices, processors, memory, this process."""
+"""The machine: the native module, devices, processors, memory, this process."""

@@ -1,4 +1,4 @@
-"""``fastloader.build_info()``: what is compiled in, what was found, why not."""
+"""``fastloader.build_info()``: what is compiled in, what was found, and what is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastloader._core.machine import extension
 
 
 def build_info() -> dict[str, Any]:
-    """What this installation consists of, as a JSON-able dict; needs neither torch nor a GPU.
+    """What this installation consists of, as a dict that JSON can hold. Needs neither torch nor a GPU.
 
     Keys: ``version``; ``python``; ``native`` (``loaded``: bool, ``why_not``: words, empty when
     loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``;

@@ -1,4 +1,4 @@
-"""Who called: for what only the calling framework knows, and passes to nobody."""
+"""The callers of a function, for what only the calling framework knows and does not pass on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def callers() -> Iterator[FrameType]:
-    """The frame that iterates over this first, then its callers, outwards."""
+    """Gives the frame that iterates over this first, then its callers, outwards."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         yield frame
@@ -16,7 +16,7 @@ def callers() -> Iterator[FrameType]:
 
 
 def callers_in(modules: tuple[str, ...]) -> Iterator[FrameType]:
-    """Those whose code is of one of ``modules``. Costs nothing where none of them was imported."""
+    """Gives the callers whose code is of one of ``modules``. Costs nothing if none was imported."""
     if any(name in sys.modules for name in modules):
         for frame in callers():
             if frame.f_globals.get("__name__") in modules:

@@ -1,7 +1,7 @@
-"""``torch.set_default_device``: what is drawn for a loader is drawn on the CPU all the same.
+"""Draws for a loader on the CPU, whatever ``torch.set_default_device`` says.
 
-With another default device torch's own draws go there, "meta" has no values to give, and RandomSampler
-asks for a permutation by a generator of the CPU, which is refused. Code of the user's keeps the device
+With another default device torch's own draws would go there. But "meta" has no values to give, and torch
+refuses the permutation that RandomSampler asks of a CPU generator. The user's own code keeps the device
 that the user has set.
 """
 
@@ -18,19 +18,20 @@ from fastloader._core.machine import devices
 
 
 def of(generator: torch.Generator | None) -> torch.device:
-    """Where numbers are drawn from ``generator``, which refuses any other device."""
+    """The device on which ``generator`` draws. It refuses any other."""
     return torch.device("cpu") if generator is None else generator.device
 
 
 def drawn_seed(generator: torch.Generator | None) -> int:
-    """As torch's iterators draw the seed of their workers."""
+    """Draws a seed as torch's iterators draw the seed of their workers."""
     drawn = torch.empty((), dtype=torch.int64, device=of(generator))
     return int(drawn.random_(generator=generator).item())
 
 
 @contextlib.contextmanager
 def for_draws(generator: torch.Generator | None) -> Iterator[None]:
-    """Around torch code that draws from ``generator``, or from the global one, without saying where."""
+    """Sets the device around torch code that draws from ``generator`` or the global one without naming
+    a device."""
     if of(generator) == devices.default_device():
         yield
     else:
@@ -39,7 +40,7 @@ def for_draws(generator: torch.Generator | None) -> Iterator[None]:
 
 
 class UsersOwn:
-    """An iterable whose ``iter()`` runs under the default device of the moment when this was made, also
+    """An iterable whose ``iter()`` runs under the default device that was set when this was made, even
     inside `for_draws`."""
 
     def __init__(self, source: Any) -> None:
@@ -52,7 +53,8 @@ class UsersOwn:
 
 
 def drawn(sampler: Any, keys: Iterator[Any]) -> Iterator[Any]:
-    """``keys`` from an iterator over torch's ``sampler``, or over batches of what it gives."""
+    """``keys`` of an iterator over torch's ``sampler``, or over batches of it, drawn on the right
+    device."""
     if type(sampler) is not RandomSampler or devices.default_device().type == "cpu":
         return keys
     return _drawn(keys, of(sampler.generator))

@@ -1,4 +1,4 @@
-"""Everything that touches torch's devices: which there are, their streams, whose memory is whose.
+"""Everything that touches torch's devices: which exist, their streams, which stream owns which memory.
 No other file mentions ``torch.cuda``."""
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def accelerator_type() -> str | None:
 
 
 def can_pin() -> bool:
-    """Whether there is an accelerator that torch's pin_memory pins memory for."""
+    """Whether there is an accelerator for which torch's pin_memory pins memory."""
     return accelerator_type() not in (None, "mps")
 
 
 def default_device() -> torch.device:
-    """Where torch makes a tensor of which nobody says where."""
-    # torch.get_default_device of torch 2.4 raises AttributeError once a default was taken back, and does
-    # not see `with torch.device(...)`.
+    """The device on which torch makes a tensor if no device is named."""
+    # An empty tensor tells it: torch.get_default_device of torch 2.4 raises AttributeError once a
+    # default was taken back, and does not see `with torch.device(...)`.
     return torch.empty(0).device
 
 
@@ -41,8 +41,8 @@ def _module(kind: str) -> Any:
 
 
 def _device_count(kind: str, initialise: bool = True) -> int:
-    """Where ``initialise`` is False, without starting CUDA in this process, after which its forked
-    children could not use it: torch then asks NVML, where there is one."""
+    """How many devices of a kind there are. With ``initialise=False`` this does not start CUDA, which
+    forked children could not use after that: torch asks NVML instead, if it is there."""
     module = _module(kind)
     if kind == "cuda" and not initialise:
         return int(module.device_count())
@@ -52,15 +52,19 @@ def _device_count(kind: str, initialise: bool = True) -> int:
 
 
 def check_device(device: str | int | torch.device | None) -> torch.device | None:
-    """What can be said of `resolve_device` without starting CUDA: its errors, and the device, without a
-    number where none was given. None for None and for "auto"."""
+    """Does what `resolve_device` can do without starting CUDA: raises its errors, and returns the
+    device, without a number if none was given. None for None and for "auto"."""
     return None if device is None or device == "auto" else _existing(device, initialise=False)
 
 
 def resolve_device(device: str | int | torch.device | None) -> torch.device | None:
-    """``None`` stays None; ``"auto"`` is the accelerator if there is one, else the CPU; a type
-    without a number gets the current device of that type. Raises TypeError for what names no device
-    and ValueError for a device that does not exist here, before anything is started."""
+    """The device that an argument ``device`` means. ``None`` stays None. ``"auto"`` is the accelerator
+    if there is one, else the CPU. A type without a number gets the current device of that type.
+
+    Raises:
+        TypeError: for what names no device, before anything is started.
+        ValueError: for a device that does not exist here, before anything is started.
+    """
     if device is None:
         return None
     made = _existing(accelerator_type() or "cpu" if device == "auto" else device)
@@ -98,8 +102,8 @@ def _existing(device: str | int | torch.device, initialise: bool = True) -> torc
 
 
 def forced_backend() -> str:
-    """``FASTLOADER_BACKEND``: "" (choose), "host" (deliver to the CPU through the host twin) or
-    "torch" (streams of torch only, no native prefetch thread)."""
+    """The value of ``FASTLOADER_BACKEND``: "" (fastloader chooses), "host" (deliver to the CPU through
+    the host twin) or "torch" (only torch's streams, without the native prefetch thread)."""
     value = os.environ.get("FASTLOADER_BACKEND", "")
     if value not in ("", "host", "torch"):
         raise ValueError(
@@ -120,13 +124,13 @@ def native_cuda_problem() -> str:
 
 
 def cuda_name() -> str | None:
-    """What the current CUDA device is called; None without one."""
+    """The name of the current CUDA device; None without one."""
     return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
 
 
 def consumer_stream(device: torch.device) -> int:
-    """Handle of the stream that the calling thread computes on. 0 is the legacy default stream, and
-    on the CPU the calling thread itself."""
+    """The handle of the stream on which the calling thread computes. 0 is the legacy default stream and,
+    on the CPU, the calling thread itself."""
     if device.type != "cuda":
         return 0
     return int(torch.cuda.current_stream(device).cuda_stream)
@@ -138,8 +142,8 @@ def is_capturing(device: torch.device) -> bool:
 
 
 def forbid_capture(device: torch.device) -> None:
-    """Raises RuntimeError when the current stream is being captured into a CUDA graph: a replay
-    would read the same, long recycled, batch again."""
+    """Raises RuntimeError if the current stream is being captured into a CUDA graph. A replay would read
+    the same batch again, whose memory was recycled long ago."""
     if is_capturing(device):
         raise RuntimeError(
             "next() was called while a CUDA graph is being captured. Take the batch before the "
@@ -148,13 +152,13 @@ def forbid_capture(device: torch.device) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    # torch.OutOfMemoryError from torch 2.5 on; the older name stays.
+    # The older name, which stays: torch.OutOfMemoryError is there from torch 2.5 on.
     return isinstance(error, torch.cuda.OutOfMemoryError)
 
 
 def ordinary_tensors() -> contextlib.AbstractContextManager[Any]:
-    """For memory made ahead of its batch: the tensors made inside are no inference tensors, whatever
-    mode the caller is in at the moment, and no operation on them is recorded."""
+    """Makes the tensors that are made inside no inference tensors, whatever mode the caller is in now,
+    and records no operation on them. For memory that is made ahead of its batch."""
     return _outside_inference_mode() if torch.is_inference_mode_enabled() else _NOTHING
 
 
@@ -168,9 +172,9 @@ _NOTHING = contextlib.nullcontext()
 
 
 class StreamSide:
-    """The side stream of one accelerator, through torch's own device module. Where torch has no
-    streams for the device (MPS), everything happens on the one queue there is. torch.cpu has the same
-    names, doing nothing, which is how this path is rehearsed without an accelerator."""
+    """The side stream of one accelerator, through torch's own device module. If torch does not have
+    streams for the device (MPS), everything happens on the device's only queue. torch.cpu has the same
+    names, which do nothing: so tests run this path without an accelerator."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -182,44 +186,44 @@ class StreamSide:
             self._side = self._module.Stream(device=device)
 
     def consumer(self) -> Any:
-        """The consumer's current stream; compare with ``==``."""
+        """The training loop's current stream; compare with ``==``."""
         return None if self._side is None else self._module.current_stream(self.device)
 
     def begin(self) -> contextlib.AbstractContextManager[Any]:
-        """Work inside runs on the side stream, after everything the consumer has queued so far: its
-        memory that the allocator has just recycled is safe to write."""
+        """Runs the work inside on the side stream, after everything that the training loop has queued so
+        far. So the loop's memory that the allocator has just recycled is safe to write."""
         if self._side is None:
             return contextlib.nullcontext()
         self._side.wait_stream(self.consumer())
         return self._module.stream(self._side)
 
     def hand_over(self, to: Any) -> None:
-        """Stream ``to`` waits for everything on the side stream."""
+        """Makes stream ``to`` wait for everything on the side stream."""
         if self._side is not None:
             to.wait_stream(self._side)
 
     @property
     def can_tell(self) -> bool:
-        """Whether the device says when a copy is done. Where it does not (MPS), whoever copies has to
-        wait for it, or the source may be gone by then."""
+        """Whether the device says when a copy is done. If it does not (MPS), the caller of a copy has to
+        wait for it, or the memory that is copied from may be gone by then."""
         return self._side is not None and hasattr(self._module, "Event")
 
     def mark(self) -> Any:
-        """An event behind everything on the side stream, with ``query`` and ``synchronize``."""
+        """An event after everything on the side stream, with ``query`` and ``synchronize``."""
         event = self._module.Event()
         event.record(self._side)
         return event
 
 
 def move(value: Any, device: torch.device, non_blocking: bool = True) -> Any:
-    """``value`` on ``device`` by its own ``to``, on the current stream."""
+    """Moves ``value`` to ``device`` by its own ``to``, on the current stream."""
     if isinstance(value, torch.Tensor):
         return value.to(device, non_blocking=non_blocking)
     return value.to(device)
 
 
 def record_stream(tensors: list[torch.Tensor], device: torch.device) -> None:
-    """Tells the allocator that the current stream reads ``tensors``, made on another one."""
+    """Tells the allocator that the current stream reads ``tensors``, which another stream made."""
     if device.type != "cuda":
         return
     stream = torch.cuda.current_stream(device)
@@ -227,7 +231,7 @@ def record_stream(tensors: list[torch.Tensor], device: torch.device) -> None:
         tensor.record_stream(stream)
 
 
-# Set by Nsight Systems and Nsight Compute in what they start; without a tool NVTX has no listener.
+# Nsight Systems and Nsight Compute set it in what they start. Without such a tool nothing listens.
 _NVTX_LISTENS = "NVTX_INJECTION64_PATH" in os.environ
 
 
@@ -245,8 +249,8 @@ def is_profiling() -> bool:
 
 
 def open_range(name: str) -> Any | None:
-    """A range on the calling thread, to be ended by its ``__exit__``, if torch's profiler (emit_nvtx
-    too) or an NVTX tool listens. Otherwise None, for the price of two look-ups."""
+    """Opens a range on the calling thread, which its ``__exit__`` ends, if torch's profiler (emit_nvtx
+    too) or an NVTX tool listens. Otherwise returns None, for the price of two look-ups."""
     if is_profiling():
         opened = torch.profiler.record_function(name)
         opened.__enter__()
@@ -257,15 +261,15 @@ def open_range(name: str) -> Any | None:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes free on ``device``; None where it is the machine's memory, or nobody can tell."""
+    """The free bytes on ``device``; None if its memory is the machine's, or the number is unknown."""
     if device.type != "cuda":
         return None
     return int(torch.cuda.mem_get_info(device)[0])
 
 
 def synchronize(device: torch.device | None) -> bool:
-    """Waits for what was queued on ``device``, or, for None and the CPU, on the GPU that the process
-    uses all the same. Returns whether there was anything to wait for."""
+    """Waits for what was queued on ``device`` or, for None and the CPU, on a GPU that the process uses
+    all the same. Returns whether there was a device to wait for."""
     if device is None or device.type == "cpu":
         if not torch.cuda.is_initialized():
             return False

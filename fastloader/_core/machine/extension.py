@@ -1,6 +1,6 @@
-"""Finding and loading ``fastloader._native``, and saying why when it cannot be loaded.
+"""The native module ``fastloader._native``: how it is loaded, and why it cannot be.
 
-Standard library only: this runs at ``import fastloader``.
+This imports the standard library only, because it runs at ``import fastloader``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from fastloader._core.machine import process
 
 _PACKAGE = Path(fastloader.__path__[0])
 
-# In the checkout, by its path: the package's name on an index is not this project's, and whoever takes
-# it would be run by those who are told to install it from there.
+# In the checkout and by its path. The package's name on an index is not this project's: users who were
+# told to install it from there would run the code of anyone who takes that name.
 REBUILD = "in a checkout of fastloader's source, run `pip install --force-reinstall --no-deps .`"
 
 _native: ModuleType | None = None
@@ -28,8 +28,8 @@ _tried = False
 
 
 def load() -> ModuleType | None:
-    """The native module, or None where it is switched off (``FASTLOADER_NATIVE=0``), was left out
-    at install time, or cannot be loaded (then `problem` says why)."""
+    """The native module, or None if it is switched off (``FASTLOADER_NATIVE=0``), was left out at
+    install time, or cannot be loaded (`problem` says why)."""
     global _native, _error, _tried
     if switched_off():
         return None
@@ -37,14 +37,14 @@ def load() -> ModuleType | None:
         _tried = True
         try:
             _native = importlib.import_module("fastloader._native")
-        except Exception as error:  # whatever a damaged module does, importing fastloader works
+        except Exception as error:  # importing fastloader works, whatever a damaged module does
             _error = error
     return _native
 
 
 def switched_off() -> bool:
-    """Whether ``FASTLOADER_NATIVE=0`` asks for pure Python. Read at every call, so that a test or a
-    notebook can switch."""
+    """Whether ``FASTLOADER_NATIVE=0`` asks for pure Python. The variable is read at every call, so that
+    a test or a notebook can switch."""
     value = os.environ.get("FASTLOADER_NATIVE", "1")
     if value not in ("0", "1", ""):
         raise ValueError(f"FASTLOADER_NATIVE={value!r}: use 0 (pure Python) or 1 (native)")
@@ -57,8 +57,8 @@ def left_out() -> bool:
 
 
 def problem() -> str:
-    """Why the native module is missing though it was wanted, with numbered likely causes; empty
-    when it is loaded, switched off or left out on purpose."""
+    """Why the native module is missing although it was wanted, with numbered likely causes. Empty if it
+    is loaded, switched off, or left out on purpose."""
     if load() is not None or switched_off() or left_out() or _error is None:
         return ""
     causes = _likely_causes()
@@ -105,7 +105,7 @@ def _likely_causes() -> list[str]:
 
 
 def load_or_warn() -> None:
-    """Called once by ``import fastloader``."""
+    """Loads the native module, or warns. ``import fastloader`` calls this once."""
     load()
     text = problem()
     if text:
@@ -115,5 +115,6 @@ def load_or_warn() -> None:
 
 
 def _leak_devices_at_exit(native: ModuleType) -> None:
-    # The CUDA driver may unload before the last object dies; from then on native destructors leak.
+    # Native destructors leak from here on, because the CUDA driver may unload before the last object
+    # dies.
     process.at_exit(native.set_process_exiting)

@@ -1,5 +1,5 @@
-"""What this process may use of the machine: its affinity, and the limits that a Linux control group (a
-container, a batch system) sets."""
+"""The limits of this process on the machine: its affinity, and what a Linux control group (a container,
+a batch system) allows."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _NO_LIMIT = 1 << 60
 
 
 def available_threads(root: Path = Path("/")) -> int:
-    """How many threads can be at work at a time: of the affinity and the quota the smaller, rounded
-    down, but at least 1."""
+    """How many threads can work at a time: the smaller of affinity and quota, rounded down, at least
+    1."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = cpu_quota(root)
     return max(1, min(count or 1, int(quota) if quota is not None else count or 1))
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """How many CPUs' worth of time this process may use; None: no quota, or none to be read."""
+    """How many CPUs' worth of time this process may use; None without a quota that can be read."""
     quotas = []
     for folder in _folders(root, "cpu"):
         quota_and_period = _numbers(folder / "cpu.max")
@@ -34,13 +34,13 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Bytes this process and its children may use; None: no limit, or none to be read."""
+    """The bytes that this process and its children may use; None without a limit that can be read."""
     return min((limit for _, limit in _memory_limits(root)), default=None)
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that can be had without swapping, of the machine and of every group that has a limit; 1 GiB
-    if nothing can be read."""
+    """The bytes that can be had without swapping, from the machine and from every group that has a
+    limit. 1 GiB if nothing can be read."""
     rooms = [max(0, limit - _held(folder)) for folder, limit in _memory_limits(root)]
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():
@@ -60,14 +60,14 @@ def _memory_limits(root: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _held(folder: Path) -> int:
-    """Bytes that a group uses, but for files in the page cache, which go when others need the room."""
+    """The bytes that a group uses, except files in the page cache, which go if others need the room."""
     used = _numbers(folder / "memory.current") + _numbers(folder / "memory.usage_in_bytes")
     try:
         lines = (folder / "memory.stat").read_text().splitlines()
     except OSError:
         lines = []
     stat = dict(line.split()[:2] for line in lines if len(line.split()) == 2)
-    # Version 1 has the groups below in the totals; shared memory is in neither list of files.
+    # The totals first, in which version 1 has the groups below. No list of files has shared memory.
     files = 0
     for name in ("active_file", "inactive_file"):
         words = stat.get(f"total_{name}", stat.get(name, "0"))
@@ -76,9 +76,9 @@ def _held(folder: Path) -> int:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """Where the limits of ``controller`` may be written, from this process's group up to the root:
-    every one of them binds. In a container the path that /proc names may not be visible; the mount
-    point itself then is the container's own group."""
+    """The folders where limits of ``controller`` may be written, from this process's group up to the
+    root. Every limit among them binds. In a container the path that /proc names may be invisible, and
+    then the mount point itself is the container's own group."""
     mounts = root / "sys/fs/cgroup"
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -89,7 +89,8 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
         names, _, path = rest.partition(":")
         if names and controller not in names.split(","):
             continue
-        # Version 1 mounts each set of controllers on its own; a mount may carry only its first name.
+        # Two names, because version 1 mounts each set of controllers apart, and a mount may carry only
+        # the first name.
         for mount in [mounts / names, mounts / controller] if names else [mounts]:
             parts = [part for part in path.split("/") if part not in ("", "..")]
             for depth in range(len(parts), -1, -1):

@@ -1,4 +1,4 @@
-"""Locks of this process's own, and what ends when it does."""
+"""This process: its own locks, what ends with it, and what belongs to it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 
 class ProcessLock:
-    """Where a reentrant lock is kept. In a forked child there is another one: a thread of the parent's,
-    which is not there to let it go, may have held the first. Always ``with kept.lock:``, so that who
-    holds a lock while it forks lets that one go."""
+    """Keeps a reentrant lock, which is replaced in a forked child. A thread of the parent may have held
+    the first lock, and does not exist in the child to release it. Always write ``with kept.lock:``, so
+    that a thread that forks while it holds a lock releases that same lock."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -23,7 +23,7 @@ _all: weakref.WeakSet[ProcessLock] = weakref.WeakSet()
 
 
 def _renew() -> None:
-    """In the child, while it has one thread."""
+    """Replaces all locks in a forked child, while that has only one thread."""
     for each in list(_all):
         each.lock = threading.RLock()
 
@@ -36,18 +36,20 @@ _at_exit: set[Callable[[], None]] = set()
 
 
 def at_exit(end: Callable[[], None]) -> None:
-    """Once for each ``end``, however often it is given. It is called when the interpreter has waited for
-    the threads that it waits for, any of which may still be in an epoch, and before it takes itself
-    apart, when daemons of ours could not go on: one that comes back from native code after that would
-    crash. What was given last is called first."""
+    """Calls ``end`` once at interpreter exit, however often it is given. What was given last is called
+    first.
+
+    The call comes after the interpreter has waited for non-daemon threads, any of which may still be in
+    an epoch. It comes before the interpreter takes itself apart, when daemon threads of ours cannot go
+    on: one that comes back from native code after that would crash."""
     if end not in _at_exit:
         _at_exit.add(end)
         atexit.register(end)
 
 
 class HomeProcess:
-    """The process that something was made in. A forked child has no thread of its parent's, and leaves
-    alone what those own."""
+    """The process in which something was made. A forked child does not have its parent's threads, and
+    leaves alone what those own."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -57,7 +59,7 @@ class HomeProcess:
         return self.pid == os.getpid()
 
     def check(self) -> None:
-        """For an iterator: raises RuntimeError in another process."""
+        """Raises RuntimeError in another process. For iterators."""
         if self.pid != os.getpid():
             raise RuntimeError(
                 f"this iterator belongs to process {self.pid}, this is {os.getpid()}: call iter() on "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-_ranks_here: int | None = None  # as counted in the last agreement
+_ranks_here: int | None = None  # the number that the last agreement counted
 
 
 def note_ranks_here(count: int) -> None:
-    """The ranks have counted themselves."""
+    """Notes how many ranks the last agreement counted."""
     global _ranks_here
     _ranks_here = count
 

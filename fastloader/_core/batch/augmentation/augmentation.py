@@ -1,9 +1,8 @@
 """Random erasing, Mixup and CutMix on whole batches, with timm 1.0.31's distributions.
 
-What becomes of each image is drawn here, for a whole batch at a time, by numpy's counter-based
-generator; `Records` is the result. The kernel applies it while it normalises
-(csrc/image/normalize/augment.h is the definition); `augmentation/in_torch.py` does the same in torch
-operations.
+numpy's counter-based generator draws here what becomes of each image, for a whole batch at a time, and
+`Records` is the result. The kernel applies it while it normalises (csrc/image/normalize/augment.h is the
+definition). `augmentation/in_torch.py` does the same in torch operations.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from fastloader.transforms._normalization import Normalization, make_spec
 Key = int | str
 
 
-# csrc/image/normalize/augment.h: MixRecord, EraseBox, and the operations that random bits are drawn for.
+# MixRecord of csrc/image/normalize/augment.h.
 _MIX = np.dtype(
     [
         ("own", np.uint32),
@@ -43,8 +42,8 @@ _HEADER = 16
 class Records:
     """What becomes of each image of one batch.
 
-    ``mix`` and ``boxes`` are arrays of ``_MIX`` (n,) and int32 (n, max_boxes, 4), ``weights`` float32
-    (n, 2): of each target and of its partner's.
+    ``mix`` and ``boxes`` are arrays of ``_MIX`` (n,) and int32 (n, max_boxes, 4). ``weights`` is float32
+    (n, 2): the weight of each target and that of its partner.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Records:
         return len(self.mix)
 
     def packed(self) -> torch.Tensor:
-        """The bytes that cross the bus."""
+        """The records as the bytes that go to the device."""
         whole = np.empty(self.augmentation.record_bytes(self.in_batch), dtype=np.uint8)
         whole[:_HEADER].view(np.uint64)[:] = (self.key, 0)
         middle = _HEADER + self.mix.nbytes
@@ -83,10 +82,9 @@ class Records:
 
 
 class Augmentation:
-    """What to do with the batches of a loader; `Delivery.augment` takes it.
+    """What is erased and mixed in the batches of a loader, for `Delivery.augment`.
 
-    The leaf under ``target_key`` (an outermost index or key) becomes float targets if there is
-    ``mixing``.
+    With ``mixing``, the leaf under ``target_key`` (an outermost index or key) becomes float targets.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class Augmentation:
 
     @property
     def blends_bytes(self) -> bool:
-        # Without a blend the order makes no difference, and this is the cheaper one.
+        # True without mixing too: the order makes no difference then, and this one is cheaper.
         return self.mixing is None or self.mixing.before_normalize
 
     def out_batch(self, in_batch: int) -> int:
@@ -117,8 +115,11 @@ class Augmentation:
         return in_batch // 2 if half else in_batch
 
     def leaves(self, tree: BatchTree, images: dict[int, Image]) -> tuple[int, int | None]:
-        """(the image leaf, the target leaf if there is mixing). Raises ValueError where a batch has
-        none of them or several."""
+        """Returns (the image leaf, the target leaf or None without mixing).
+
+        Raises:
+            ValueError: if a batch has none of them or several.
+        """
         if len(images) != 1:
             raise ValueError(
                 f"a batch with {len(images)} image leaves cannot be erased or mixed; name the one "
@@ -147,14 +148,16 @@ class Augmentation:
         return _HEADER + self.out_batch(in_batch) * (_MIX.itemsize + self.max_boxes * 16)
 
     def extra_leaves(self, in_batch: int) -> list[int]:
-        """Bytes of the leaves that travel with a batch: the targets' weights, then the records."""
+        """The bytes of the leaves that travel with a batch: the targets' weights, then the records."""
         weights = [] if self.mixing is None else [self.out_batch(in_batch) * 8]
         return [*weights, self.record_bytes(in_batch)]
 
     def begin(self, saved: Mapping[str, Any] | None = None) -> EpochDraws:
-        """The draws of one epoch, or of the rest of the one that `state` told of. The seed is read off
-        the state of torch's global generator, which stays as it is: to draw from it would change the
-        order of samples that DataLoader gives. So the number of the epoch joins the key."""
+        """Begins the draws of one epoch, or of the rest of the epoch from which ``saved`` is.
+
+        The seed comes from the state of torch's global generator, which stays as it is: a draw from it
+        would change the order of samples that DataLoader gives. Several epochs may therefore have the
+        same seed, and so the number of the epoch joins the key."""
         if saved is not None:
             self._epochs = saved["epoch"]
             if saved["seed"] is not None:
@@ -168,38 +171,42 @@ class Augmentation:
         return EpochDraws(self, seed, self._epochs)
 
     def state(self) -> dict[str, Any]:
-        """For `begin` of the next epoch."""
+        """The state for `begin` of the next epoch."""
         return {"epoch": self._epochs, "seed": None, "batch": 0}
 
 
 class EpochDraws:
-    """Batch number i is a function of (seed, epoch, i)."""
+    """The draws of one epoch. Those of batch number i are a function of (seed, epoch, i)."""
 
     def __init__(self, augmentation: Augmentation, seed: int, epoch: int, batch: int = 0) -> None:
         self.augmentation = augmentation
         self.seed = seed
         self.epoch = epoch
         self._key = np.array([seed, epoch], dtype=np.uint64)
-        self.batch = batch  # of the next one; set back by who draws once more for the same batch
-        # Of the one that the loop gets next, which may be behind: set on the loop's thread by who
-        # delivers, before the batch, or what is raised in its place, is counted as received.
+        self.batch = batch  # the number of the next draws; set back to draw them again
+        # The number of the draws that the loop gets next, which may be smaller. The delivery sets it on
+        # the loop's thread, before the batch, or what is raised in its place, counts as received.
         self.delivered = batch
 
     def state(self, batch: int) -> dict[str, Any]:
-        """For `Augmentation.begin` of the rest of the epoch, from number ``batch`` on."""
+        """The state for `Augmentation.begin` of the rest of the epoch, from number ``batch`` on."""
         return {"epoch": self.epoch, "seed": self.seed, "batch": batch}
 
     def state_of_any(self) -> dict[str, Any]:
-        """The same without what is this process's own: the rest of the epoch gets another seed."""
+        """The state without what belongs to this process: the rest of the epoch gets another seed."""
         return {"epoch": self.epoch - 1, "seed": None, "batch": 0}
 
     def next(self, image: Image) -> Records:
-        """The records of the next batch. Raises ValueError for an odd one where images are mixed."""
+        """Draws the records of the next batch.
+
+        Raises:
+            ValueError: if images are mixed and their number is odd.
+        """
         batch, _, height, width = image.shape
         return self.records(batch, height, width)
 
     def records(self, batch: int, height: int, width: int) -> Records:
-        """The same for ``batch`` images of that size."""
+        """Draws the records of the next batch, for ``batch`` images of that size."""
         augmentation = self.augmentation
         mixing, erasing = augmentation.mixing, augmentation.erasing
         if mixing is not None and batch % 2 != 0:
@@ -226,7 +233,7 @@ class EpochDraws:
         return Records(augmentation, key, mix, boxes, weights, batch)
 
 
-# What says with which draws an epoch's erasing and mixing begins.
+# Gives the draws with which an epoch's erasing and mixing begins.
 BeginDraws = Callable[[Augmentation], EpochDraws]
 
 

@@ -1,4 +1,4 @@
-"""Random erasing: its arguments, and which boxes are erased, with timm 1.0.31's distributions."""
+"""Random erasing: its arguments, and the boxes that are erased, with timm 1.0.31's distributions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ _ATTEMPTS = 10
 
 @dataclasses.dataclass(frozen=True)
 class RandomErasing:
-    """timm's RandomErasing: same names, defaults and meaning.
+    """timm's RandomErasing, with the same names, defaults and meaning.
 
-    ``probability`` that an image is erased at all; then ``min_count`` to ``max_count`` boxes, each
-    of ``min_area`` to ``max_area`` of the image divided by their number, of log-uniform aspect ratio;
-    a box that does not fit is drawn again, ten times at most. ``mode``: "const" (0, the mean), "rand"
-    (one normal deviate for each box and channel) or "pixel" (one for each value). With ``num_splits``
-    above 1 the first ``batch // num_splits`` images stay as they are.
+    An image is erased at all with ``probability``. It then gets ``min_count`` to ``max_count`` boxes.
+    Each has ``min_area`` to ``max_area`` of the image divided by their number, and a log-uniform aspect
+    ratio. A box that does not fit is drawn again, ten times at most. ``mode`` fills with "const" (0,
+    the mean), "rand" (one normal deviate for each box and channel) or "pixel" (one for each value).
+    With ``num_splits`` above 1 the first ``batch // num_splits`` images stay as they are.
 
-    Raises ValueError for what cannot be drawn.
+    Raises:
+        ValueError: for what cannot be drawn.
     """
 
     probability: float = 0.5
@@ -72,8 +73,8 @@ def draw_boxes(
     height: int,
     width: int,
 ) -> npt.NDArray[np.uint32]:
-    """timm's RandomErasing._erase for all images at once. Returns how many boxes each has; one that
-    never fitted stays empty."""
+    """Draws as timm's RandomErasing._erase, for all images at once. Returns how many boxes each image
+    has. A box that never fitted stays empty."""
     n, most = len(boxes), erasing.most
     chosen = random.random(n) <= erasing.probability
     chosen[: n // erasing.num_splits if erasing.num_splits > 1 else 0] = False

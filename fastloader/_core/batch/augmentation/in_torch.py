@@ -1,6 +1,6 @@
-"""What the augmentation kernel does to a batch, in torch operations: equal to the bit.
+"""What the augmentation kernel does to a batch, in torch operations and equal to the bit.
 
-csrc/image/normalize/augment.h is the definition, `Records` says what is to be done.
+csrc/image/normalize/augment.h is the definition. `Records` says what is to be done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastloader._core.batch.augmentation.augmentation import Records
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._philox import MASK, philox
 
-# Operations of the counter-based generator: a deviate for each box, or for each element of it.
+# Operations of the counter-based generator: one deviate for each box, or for each element of a box.
 _PER_BOX, _PER_ELEMENT = 16, 17
 _TABLE = 2048  # deviates
 
@@ -26,21 +26,22 @@ _TABLE = 2048  # deviates
 def apply(
     normalization: Normalization, pixels: torch.Tensor, records: Records, out: torch.Tensor
 ) -> torch.Tensor:
-    """uint8 (B, C, H, W) of any strides into ``out``, (len(records), C, H, W), on their device."""
+    """Normalises and augments uint8 ``pixels`` (B, C, H, W) of any strides into ``out``, (len(records),
+    C, H, W), on their device."""
     augmentation = records.augmentation
     if augmentation.blends_bytes:
         if augmentation.mixing is not None:
             pixels = augment_bytes(pixels, records)
         return out.copy_(erase(normalization.apply(pixels, out), records))
-    # Blended before anything is rounded to the output's type.
+    # In float32, so that images are blended before anything is rounded to the output's type.
     exact = dataclasses.replace(normalization, dtype=torch.float32)
     x = exact.apply(pixels, exact.output(pixels.shape, pixels.device))
     return out.copy_(augment_floats(x, records))
 
 
 def augment_bytes(pixels: torch.Tensor, records: Records) -> torch.Tensor:
-    """Blends a uint8 batch (B, C, H, W), on its device; what is not mixed is not changed. A new
-    tensor of len(records) images."""
+    """Blends a uint8 batch (B, C, H, W) on its device, and returns a new tensor of len(records) images.
+    An image that is not mixed does not change."""
     n = len(records)
     own, partner = pixels[:n], pixels.flip(0)[:n]
     own_weight, partner_weight = _weights(records, pixels.device)
@@ -50,8 +51,8 @@ def augment_bytes(pixels: torch.Tensor, records: Records) -> torch.Tensor:
 
 
 def augment_floats(x: torch.Tensor, records: Records) -> torch.Tensor:
-    """Erases, and unless bytes were blended blends, a normalised batch (N, C, H, W), on its device
-    and in its dtype. Gives a new tensor."""
+    """Erases and, unless bytes were blended, blends a normalised batch (N, C, H, W), on its device and
+    in its dtype. Returns a new tensor."""
     x = erase(x, records)
     if not records.augmentation.blends_bytes:
         own_weight, partner_weight = (each.to(x.dtype) for each in _weights(records, x.device))
@@ -90,7 +91,7 @@ def _weights(records: Records, device: torch.device) -> tuple[torch.Tensor, torc
 
 
 def _inside(boxes: npt.NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
-    """bool (N, 1, H, W): where each image's box is."""
+    """Where each image's box is, as bool (N, 1, H, W)."""
     edges = torch.from_numpy(np.ascontiguousarray(boxes)).to(like.device)
     top, bottom, left, right = edges.view(-1, 4, 1, 1, 1).unbind(1)
     y = torch.arange(like.shape[2], device=like.device).view(1, 1, -1, 1)
@@ -119,8 +120,8 @@ def _deviates(
 
 @functools.lru_cache(maxsize=1)
 def _normal_table() -> npt.NDArray[np.float32]:
-    """csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides what mathematical libraries
-    differ in; a test holds the two against each other."""
+    """The table of csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides the differences
+    between mathematical libraries. A test compares the two tables."""
     normal = statistics.NormalDist()
     entries = [round(normal.inv_cdf(0.5 + (i + 0.5) / (2 * _TABLE)) * 2**16) for i in range(_TABLE)]
     return np.array(entries, dtype=np.float32) * np.float32(2.0**-16)

@@ -1,5 +1,5 @@
-"""Mixup and CutMix: their arguments, how much of each image is its partner's, with timm 1.0.31's
-distributions, and the targets."""
+"""Mixup and CutMix, with timm 1.0.31's distributions: their arguments, the partner's share of each
+image, and the targets."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ _MODES = ("batch", "pair", "elem", "half")
 
 @dataclasses.dataclass
 class Mixing:
-    """timm's Mixup, or with ``before_normalize`` its FastCollateMixup, which blends bytes: same names,
-    defaults and meaning. ``mode`` "half" is FastCollateMixup's alone and delivers half the batch.
-    ``enabled=False`` (timm's ``mixup_enabled``) leaves images alone and still makes float targets; it
-    acts on batches that are not drawn yet, so set it between epochs.
+    """timm's Mixup or, with ``before_normalize``, its FastCollateMixup, which blends bytes. Names,
+    defaults and meaning are timm's.
 
-    Raises ValueError for what cannot be drawn.
+    Only FastCollateMixup has ``mode="half"``, which delivers half the batch. ``enabled=False`` (timm's
+    ``mixup_enabled``) leaves images alone and still makes float targets. It acts on batches that are not
+    drawn yet, so set it between epochs.
+
+    Raises:
+        ValueError: for what cannot be drawn.
     """
 
     mixup_alpha: float = 1.0
@@ -58,9 +61,9 @@ class Mixing:
             )
 
     def target(self, target: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """timm's mixup_target: float32 (n, num_classes) of the labels (B,), or dense targets (B,
-        num_classes) with ``multi_label``. ``weights`` is float32 (n, 2), n <= B: of each image and
-        of its partner."""
+        """timm's mixup_target: float32 (n, num_classes) from the labels (B,) or, with ``multi_label``,
+        from dense targets (B, num_classes). ``weights`` is float32 (n, 2), n <= B: the weight of each
+        image and that of its partner."""
         if self.multi_label:
             if target.dim() != 2 or target.shape[1] != self.num_classes:
                 raise ValueError(
@@ -85,8 +88,8 @@ def draw_mixing(
     height: int,
     width: int,
 ) -> None:
-    """timm's _params_per_batch and _params_per_elem, cutmix_bbox_and_lam, and what the modes do with
-    them."""
+    """Draws as timm's _params_per_batch, _params_per_elem and cutmix_bbox_and_lam, and does what the
+    modes do with them."""
     n = len(mix)
     per_batch = mixing.mode == "batch"
     count = 1 if per_batch else n // 2 if mixing.mode == "pair" else n
@@ -99,7 +102,7 @@ def draw_mixing(
     applied = random.random(count) < mixing.prob
     lam = np.where(applied, random.beta(alphas, alphas), 1.0)
     if not per_batch:
-        lam = lam.astype(np.float32).astype(np.float64)  # as timm keeps them
+        lam = lam.astype(np.float32).astype(np.float64)  # rounded as in timm
     cuts &= lam != 1.0
     boxes = _cut_boxes(mixing, random, lam, height, width)
     if mixing.correct_lam or mixing.cutmix_minmax is not None:
@@ -107,7 +110,7 @@ def draw_mixing(
         lam = np.where(cuts, 1.0 - area / float(height * width), lam)
     pairs = np.empty((count, 2), dtype=np.float32)
     pairs[:, 0] = lam
-    # A whole batch's weight is a Python float in timm, that of an image a float32.
+    # In timm the weight of a whole batch is a Python float, and the weight of an image a float32.
     pairs[:, 1] = 1.0 - (lam if per_batch else pairs[:, 0])
     pixels = np.where(cuts[:, None], np.array([1.0, 0.0], dtype=np.float32), pairs)
     boxes = np.where(cuts[:, None], boxes, 0)
@@ -126,7 +129,7 @@ def draw_mixing(
 def _cut_boxes(
     mixing: Mixing, random: np.random.Generator, lam: Floats, height: int, width: int
 ) -> npt.NDArray[np.int64]:
-    """timm's rand_bbox and rand_bbox_minmax: (count, 4), top, bottom, left, right."""
+    """Draws as timm's rand_bbox and rand_bbox_minmax: (count, 4), top, bottom, left, right."""
     count = len(lam)
     if mixing.cutmix_minmax is not None:
         sides = []
