@@ -1,1 +1,1 @@
-"""What is counted, and what follows from it."""
+"""What is counted, and what follows from the counts."""

@@ -1,4 +1,4 @@
-"""What ``next()`` says when its loader is closed under it."""
+"""The error of a ``next()`` during which the loader is closed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLOSED = (
 
 
 def closed_meanwhile() -> Error:
-    """For a ``next()`` that was under way. One that comes later gets StopIteration."""
+    """The error of a ``next()`` that was under way. A later call raises StopIteration."""
     return Error(_CLOSED)
 
 

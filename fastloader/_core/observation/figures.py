@@ -1,5 +1,5 @@
-"""What a loader has to show: the stages that its batches passed, and a picture of all of it in plain
-values."""
+"""The figures of a loader, in plain values: the stages that its batches passed, and all that is known of
+the loader."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ LOOP = "the training loop's thread"
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """``seconds`` of thread time, summed over ``threads`` (0: the device), for ``count`` pictures or
-    batches, as ``unit`` says. ``where`` says who works."""
+    """One stage of the way of a batch. It took ``seconds`` of thread time, summed over ``threads`` (0:
+    the device), for ``count`` pictures or batches, as ``unit`` says. ``where`` names the threads that
+    work."""
 
     name: str
     seconds: float
@@ -38,10 +39,10 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What one source, or one delivery, has to show since the loader was made.
+    """The figures of one source, or of one delivery, since the loader was made.
 
-    ``threads``: its own threads that make batches. ``depth``: batches that it makes ahead at most.
-    ``packed``: whether its pictures lie in one file. ``ring``: the native ring's counters, as
+    ``threads``: how many own threads make batches. ``depth``: how many batches are made ahead at most.
+    ``packed``: whether the pictures lie in one file. ``ring``: the native ring's counters, as
     ``stats()["ring"]`` has them."""
 
     stages: tuple[Stage, ...] = ()
@@ -53,7 +54,8 @@ class Figures:
     ring: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def joined(self, other: Figures) -> Figures:
-        """Of both, where a batch passes this one first. What both say, this one says."""
+        """The figures of both, if a batch passes this one first. What both know is taken from this
+        one."""
         return Figures(
             stages=(*self.stages, *other.stages),
             threads=other.threads if self.threads is None else self.threads,
@@ -67,9 +69,9 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class AutoChoice:
-    """What "auto" has come to, and why."""
+    """What "auto" has chosen, and why."""
 
-    chosen: int | None  # None: there is nothing to choose
+    chosen: int | None  # None if there is nothing to choose
     why: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,13 +80,13 @@ class AutoChoice:
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """One loader as `judge` and `make_report` see it: plain values, no loader.
+    """One loader as `judge` and `make_report` see it, in plain values and without the loader.
 
-    ``figures``: of its source and its delivery, joined; the stages in the order of a sample's way.
-    ``workers``: the argument ``num_workers``. ``ahead``: whether batches are made before the loop asks
-    for them. ``path``: as ``stats()["path"]`` has it. ``normalizes``: whether the loader normalises
-    images. ``auto``: by the name of the argument that was "auto". ``describe``: the loader's ``plan()``,
-    which is asked only if the advice needs it."""
+    ``figures``: those of its source and its delivery, joined, with the stages in the order of a sample's
+    way. ``workers``: the argument ``num_workers``. ``ahead``: whether batches are made before the loop
+    asks for them. ``path``: as ``stats()["path"]`` has it. ``normalizes``: whether the loader normalises
+    images. ``auto``: the choices, by the name of the argument that was "auto". ``describe``: gives the
+    loader's ``plan()``, and is called only if the advice needs it."""
 
     statistics: Statistics
     figures: Figures
@@ -104,7 +106,7 @@ class Observation:
 
     @property
     def depth(self) -> int | None:
-        """Batches that are made ahead at most; None where none are."""
+        """How many batches are made ahead at most; None if none are."""
         ring = self.figures.ring
         return int(ring["depth"]) if ring else self.figures.depth
 
@@ -115,18 +117,18 @@ class Observation:
 
     @property
     def looped_s(self) -> float:
-        """Seconds of the loop's steps and of its waiting between them."""
+        """The seconds of the loop's steps and of its waiting between them."""
         statistics = self.statistics
         return statistics.wait_s - statistics.edge_wait_s + statistics.step_s
 
     @property
     def seconds(self) -> float:
-        """That the loader was asked for batches in, with the first waits and the last."""
+        """The seconds in which the loop took batches, with the first and the last waits of epochs."""
         return self.looped_s + self.statistics.edge_wait_s
 
     @property
     def wait_share(self) -> float | None:
-        """Of the loop's time that it waited; None when nothing was measured."""
+        """The share of the loop's time that it waited; None if nothing was measured."""
         statistics = self.statistics
         if self.looped_s <= 0 or statistics.batches <= 1:
             return None

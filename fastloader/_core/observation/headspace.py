@@ -15,20 +15,21 @@ from fastloader._core.machine import devices
 
 @dataclasses.dataclass
 class Measured:
-    """Of the loop alone: what the loader keeps of a Headspace, which holds the loader."""
+    """What was measured of the loop alone. The loader keeps this, because a `Headspace` holds the
+    loader."""
 
     steps: int = 0
     seconds: float = 0.0
 
     @property
     def steps_per_s(self) -> float | None:
-        """None before anything was measured."""
+        """The loop's steps per second; None before anything was measured."""
         return self.steps / self.seconds if self.steps and self.seconds > 0 else None
 
 
 class Headspace(Iterable[Any]):
-    """One batch of ``loader``, given ``batches`` times. ``measured`` has ``steps``, ``seconds`` and
-    ``steps_per_s`` once the loop over it has ended, by a ``break`` too."""
+    """Gives one batch of ``loader``, ``batches`` times. ``measured`` has ``steps``, ``seconds`` and
+    ``steps_per_s`` once the loop over it has ended, even by a ``break``."""
 
     def __init__(self, loader: Iterable[Any], batches: int, device: torch.device | None) -> None:
         if isinstance(batches, bool) or not isinstance(batches, int):
@@ -59,12 +60,12 @@ class Headspace(Iterable[Any]):
                 batch = cloned(kept)
                 copying = time.perf_counter() - begun
                 yield batch
-                del batch  # or the loop would not be the only one to hold it
+                del batch  # so that only the loop holds it
                 steps += 1
                 ended = time.perf_counter()
                 if number >= warm_up and on_cpu:
                     left_out += copying
-        finally:  # of a break, too, and then the step that broke off does not count
+        finally:  # also runs at a break; the step that broke off does not count then
             if steps > warm_up:
                 if devices.synchronize(self._device):
                     ended = time.perf_counter()

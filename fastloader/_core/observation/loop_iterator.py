@@ -11,14 +11,15 @@ from fastloader._core.order.progress import Progress
 
 
 class LoopIterator(Iterator[Any]):
-    """Its class makes a batch in `_next`. What is the same for all of them stands here: the process that
-    it belongs to, the loop's clock, what `close` means, and the progress that `state_dict` reads.
+    """The base of our iterators, of which each makes a batch in its `_next`. This class does what is the
+    same for all: the process to which an iterator belongs, the loop's clock, what `close` means, and the
+    progress that `state_dict` reads.
 
-    ``statistics`` None: another iterator takes the batches further, and counts."""
+    ``statistics`` is None if another iterator takes the batches further and counts them."""
 
     progress: Progress | None = None  # set by the loader on the iterator that it hands out
-    _closed = False  # by close(), on any thread
-    _took = True  # whether what next() raised last has taken a batch's place
+    _closed = False  # set by close(), on any thread
+    _took = True  # whether what next() raised last took a batch's place
 
     def __init__(self, statistics: Statistics | None) -> None:
         self._home = HomeProcess()
@@ -41,16 +42,20 @@ class LoopIterator(Iterator[Any]):
             return batch
 
     def _check(self) -> None:
-        """What `next` is refused for without anything being counted, or lost."""
+        """Raises what refuses ``next()``, before anything is counted or lost."""
         self._home.check()
 
     def _next(self) -> Any:
-        """The next batch. Raises LeftOut in the place of one of which every sample was skipped."""
+        """Makes the next batch.
+
+        Raises:
+            LeftOut: in the place of a batch of which every sample was skipped.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Ends the epoch early, from any thread; further calls of next() raise StopIteration, and one
-        that is under way raises Error."""
+        """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a
+        call that is under way raises Error."""
         self._closed = True
 
     def __reduce__(self) -> Any:

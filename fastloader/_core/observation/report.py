@@ -11,19 +11,21 @@ from fastloader._core.observation.verdict import judge
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Since the loader was made. ``print`` it for a table that ends in the verdict.
+    """What bounded the loop since the loader was made. ``print`` it for a table that ends in the
+    verdict.
 
-    ``bound``: "storage", "decode", "copy", "Python", "GPU", "training step" or "unknown"; ``verdict``
-    and ``advice``: the same in words. ``stages``: each has ``name``, ``seconds`` of thread time,
-    ``count`` of pictures or batches (``unit``), ``each_ms``, ``threads``, ``where``.
-    ``wait_share``: the part of the loop's time that it waited for data, None before it was
-    measured; the first wait of each epoch (``edge_wait_s``) and that at its end are left out of it.
-    ``ready``: batches that lay ready when the loop came for one, in the mean, of ``depth``; None
-    where nothing runs ahead. ``threads``: that make batches, processes too. ``bytes``: encoded
-    pictures read, and ``copied_bytes`` through the ring. ``steps_per_s``: of the loop with this
-    loader; ``headspace_steps_per_s``: if data were free, None unless ``loader.headspace()`` was
-    run. ``auto``: for ``num_workers`` and ``depth``, where they are "auto", what was ``chosen`` and
-    ``why``."""
+    ``bound`` is "storage", "decode", "copy", "Python", "GPU", "training step" or "unknown". ``verdict``
+    and ``advice`` say the same in words. Each of the ``stages`` has ``name``, ``seconds`` of thread
+    time, ``count`` of pictures or batches (``unit``), ``each_ms``, ``threads`` and ``where``.
+
+    ``wait_share`` is the part of the loop's time that it waited for data; None before it was measured.
+    It leaves out the first wait of each epoch and the wait at its end, which are in ``edge_wait_s``.
+    ``ready`` is how many batches, of ``depth``, were ready in the mean when the loop asked for one;
+    None if nothing runs ahead. ``threads`` counts the threads or processes that make batches. ``bytes``
+    were read of encoded pictures, and ``copied_bytes`` were copied through the ring. ``steps_per_s`` is
+    the speed of the loop with this loader, and ``headspace_steps_per_s`` its speed if data were free;
+    None unless ``loader.headspace()`` was run. ``auto`` says what was ``chosen`` and ``why``, for
+    ``num_workers`` and ``depth`` if they are "auto"."""
 
     verdict: str
     advice: str
@@ -48,7 +50,7 @@ class Report:
     auto: dict[str, AutoChoice]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings and dicts."""
+        """The report as plain numbers, strings and dicts."""
         flat = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         flat["stages"] = {name: stage.as_dict() for name, stage in self.stages.items()}
         flat["auto"] = {name: choice.as_dict() for name, choice in self.auto.items()}

@@ -16,53 +16,53 @@ from fastloader._core.observation.closing import closed_meanwhile, is_closed_mea
 if TYPE_CHECKING:
     from fastloader._core.order.progress import Progress
 
-# Off only to measure what it costs: benchmarks/observation.py. The native module reads it, too.
+# Off only to measure the cost of it, in benchmarks/observation.py. The native module reads it, too.
 TIMED = os.environ.get("FASTLOADER_STAGE_TIMES") != "0"
 
 
 class LeftOut(Exception):
-    """In the place of a batch of which every sample was skipped. The iterator that the user has counts
-    it and goes on with the next one."""
+    """Raised in the place of a batch of which every sample was skipped. The iterator that the loop holds
+    counts it and goes on with the next batch."""
 
 
 @dataclasses.dataclass
 class Statistics:
-    """Written by the consumer's thread only, so that plain numbers do; ``spent`` has an entry for each
-    thread that adds to it."""
+    """The counters of one loader. Plain numbers are enough, because only the training loop's thread
+    writes them. ``spent`` has an entry for each thread that adds to it."""
 
     batches: int = 0
     errors: int = 0
     wait_s: float = 0.0
-    edge_wait_s: float = 0.0  # of wait_s: for the first batch of each epoch, and its end
-    step_s: float = 0.0  # between one batch and the call for the next one
-    steps: int = 0  # how many those were
-    asked: int = 0  # times that the consumer came for a batch,
-    found: int = 0  # and how many were ready then, in all
+    edge_wait_s: float = 0.0  # the part of wait_s for each epoch's first batch and its end
+    step_s: float = 0.0  # the seconds between a batch and the call for the next one
+    steps: int = 0  # how many steps those were
+    asked: int = 0  # how often the loop asked for a batch
+    found: int = 0  # how many batches were ready then, in all
     spent: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
-    _left: float = 0.0  # when the consumer got its last batch; 0 outside of an epoch
-    _of: object = None  # whose epoch that was; held, or another object might get its address
+    _left: float = 0.0  # when the loop got its last batch; 0 outside of an epoch
+    _of: object = None  # that epoch's object; held so that no other object gets its address
 
     def waiting(self, iterator: Waiter) -> Waiting:
         return Waiting(self, iterator)
 
     def add_time(self, stage: str, seconds: float) -> None:
-        """``stage`` has taken the calling thread so long, for one batch."""
+        """Notes that ``stage`` took the calling thread so many ``seconds`` for one batch."""
         key = stage, threading.get_ident()
         before, count = self.spent.get(key, (0.0, 0))
         self.spent[key] = before + seconds, count + 1
 
     def total(self, stage: str) -> tuple[float, int]:
-        """(seconds, batches) over all threads."""
+        """Returns (seconds, batches) of a stage over all threads."""
         each = [spent for (name, _), spent in list(self.spent.items()) if name == stage]
         return sum(seconds for seconds, _ in each), sum(count for _, count in each)
 
     def note_ready(self, ready: int) -> None:
-        """The consumer wants a batch, and ``ready`` of them are."""
+        """Notes that the loop asks for a batch, and that ``ready`` batches are ready."""
         self.asked += 1
         self.found += ready
 
     def begin_wait(self, now: float, epoch: object) -> bool:
-        """Returns whether it is the first call of its epoch."""
+        """Begins to count a wait, and returns whether it is the first call of its epoch."""
         first = not self._left or self._of is not epoch
         if not first:
             self.step_s += now - self._left
@@ -80,20 +80,20 @@ class Statistics:
 class Waiter(Protocol):
     """An iterator as `Waiting` sees it."""
 
-    progress: Progress | None  # of the iterator that the user has; None for all others
-    _closed: bool  # by close(), on any thread
-    _took: bool  # whether what next() raised last has taken a batch's place
+    progress: Progress | None  # None unless the loop holds this iterator
+    _closed: bool  # set by close(), on any thread
+    _took: bool  # whether what next() raised last took a batch's place
 
 
 class Waiting:
-    """``with statistics.waiting(iterator):`` around what the iterator does in ``next()``. It counts the
-    seconds inside as time that the training loop waited, and an exception other than the end of the
-    epoch as an error, and tells the iterator's progress what became of the batch.
+    """Goes around what an iterator does in ``next()``: ``with statistics.waiting(iterator):``. It counts
+    the seconds inside as time that the training loop waited, and an exception other than the end of the
+    epoch as an error. It tells the iterator's progress what became of the batch.
 
-    It also holds to what `close` means for every iterator that a user has: a ``next()`` afterwards
-    raises StopIteration, and one that is under way raises one Error, whatever it ran into.
+    It also makes `close` mean the same for every iterator that a loop holds: a later ``next()`` raises
+    StopIteration, and one that is under way raises one Error, whatever it ran into.
 
-    A class, because contextlib's generator would turn a StopIteration into a RuntimeError."""
+    This is a class, because contextlib's generator would turn a StopIteration into a RuntimeError."""
 
     def __init__(self, statistics: Statistics, iterator: Waiter) -> None:
         self._statistics = statistics
@@ -105,7 +105,7 @@ class Waiting:
 
     def __enter__(self) -> None:
         if self._progress is not None:
-            self._progress.check()  # one that another epoch has ended says so
+            self._progress.check()  # raises if another epoch has ended this one
         if self._iterator._closed:
             raise StopIteration
         self._range = devices.open_range("fastloader.wait")
@@ -129,7 +129,7 @@ class Waiting:
         if closed or (kind is not None and not ended and kind is not LeftOut):
             self._statistics.errors += 1
         if closed and not is_closed_meanwhile(error):
-            # A StopIteration is how the thread that waited was woken.
+            # A StopIteration is no cause to show: it is how the thread that waited was woken.
             raise closed_meanwhile() from None if ended else error
         if self._progress is not None:
             if kind is None or (issubclass(kind, Exception) and not ended):

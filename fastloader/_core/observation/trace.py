@@ -1,4 +1,4 @@
-"""``loader.trace()``: what each thread was at, as a timeline for Perfetto or chrome://tracing."""
+"""``loader.trace()``: what each thread did, as a timeline for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 from fastloader._core.machine import extension
 from fastloader.errors import Error
 
-# Of each thread, so that a trace that was left on for a day fills no memory: 1.5 MB natively.
+# Limited, so that a trace that is left on for a day does not fill memory: 1.5 MB for a native thread.
 EVENTS_PER_THREAD = 1 << 16
 
 
 class Trace:
-    """``with loader.trace("out.json"):`` records what this process's loaders are at inside, and writes
-    it when the block ends, by an exception too. One at a time in a process."""
+    """Records what this process's loaders do inside ``with loader.trace("out.json"):``, and writes it
+    when the block ends, even by an exception. A process takes one trace at a time."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self._pid = os.getpid()
-        # By thread: (its name, events). A thread appends only to its own.
+        # (name, events) by thread. A thread appends only to its own events.
         self._threads: dict[int, tuple[str, list[tuple[str, int, int]]]] = {}
         self._dropped = 0
 
     def __enter__(self) -> Trace:
         global _active
-        if not self._path.absolute().parent.is_dir():  # told now, not after the epoch
+        if not self._path.absolute().parent.is_dir():  # raised now and not after the epoch
             raise FileNotFoundError(f"{self._path}: there is no such folder to write a trace to")
         with _lock:
             native = extension.load()
@@ -47,7 +47,7 @@ class Trace:
         traceback: TracebackType | None,
     ) -> None:
         global _active
-        if self._pid != os.getpid():  # a forked child inside the block: the file is its parent's
+        if self._pid != os.getpid():  # a child forked inside the block: the parent writes the file
             return
         with _lock:
             _active = None
@@ -86,7 +86,7 @@ class Trace:
                 {"ph": "M", "name": "thread_name", "pid": self._pid, "tid": thread,
                  "args": {"name": names[thread]}}
             )  # fmt: skip
-            # Outer ones first: they end last.
+            # Outer events first, which are those that end last.
             for name, begin, end in sorted(happened, key=lambda event: (event[1], -event[2])):
                 written.append(
                     {"ph": "X", "cat": "fastloader", "name": name, "pid": self._pid, "tid": thread,
@@ -97,7 +97,7 @@ class Trace:
             "displayTimeUnit": "ms",
             "otherData": {"events_without_room": dropped},
         }
-        # Whole or not at all: a viewer refuses half a file.
+        # Renamed when it is whole, because a viewer refuses half a file.
         partial = self._path.with_name(self._path.name + ".partial")
         partial.write_text(json.dumps(whole))
         partial.replace(self._path)
@@ -108,7 +108,8 @@ _active: Trace | None = None
 
 
 def add(name: str, begin: float, end: float) -> None:
-    """An event of the calling thread, in seconds of ``time.perf_counter()``, if anybody listens."""
+    """Adds an event of the calling thread, in seconds of ``time.perf_counter()``, if a trace is
+    taken."""
     trace = _active
     if trace is not None and trace._pid == os.getpid():
         trace._add(name, int(begin * 1e9), int(end * 1e9))

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.observation.figures import Observation, Stage
 
-# Who waits less has next to nothing to win.
+# A loop that waits less than this share of its time has next to nothing to win.
 WAITS = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """``bound``: "storage", "decode", "copy", "Python", "GPU", "training step", or "unknown"."""
+    """What bounds a loop. ``bound`` is "storage", "decode", "copy", "Python", "GPU", "training step" or
+    "unknown"."""
 
     bound: str
     text: str
@@ -48,7 +49,7 @@ def judge(seen: Observation) -> Verdict:
     device_wait = seen.figures.ring.get("device_wait_s", 0.0) / seconds
     busiest = max(resources, key=lambda each: each.busy, default=None)
     if seen.on_accelerator and device_wait > max(0.5, busiest.busy if busiest else 0.0):
-        # The host runs ahead of the device, so that it is in next() that it waits for its own work.
+        # The host runs ahead of the device, and therefore waits in next() for its own work there.
         return Verdict(
             "GPU",
             f"GPU-bound: batches wait for the training step {_percent(device_wait)} of the time",
@@ -64,7 +65,7 @@ def judge(seen: Observation) -> Verdict:
         )
     waits = f"the loop waits for data {_percent(share)} of its time"
     if busiest is None or (busiest.busy < share / 2 and _from_python(stages)):
-        # Workers whose time nobody tells us (no ring), or who are slow to hand over what they made.
+        # Either nothing tells the workers' time (no ring), or they are slow to hand their batches over.
         return Verdict(
             "Python",
             f"Python-bound: {waits}, and nothing but Python can be what it waits for",
@@ -197,7 +198,7 @@ def _copy_advice(seen: Observation, resource: _Resource) -> str:
 
 
 def _wanted(resource: _Resource, seen: Observation, processors: int) -> int:
-    """Threads that would keep up with the training step, as far as there are processors."""
+    """How many threads would keep up with the training step, at most one for each processor."""
     step = seen.statistics.step_s
     enough = math.ceil(resource.seconds / step) if step > 0 else processors
     return min(processors, max(resource.threads + 1, enough))

@@ -1,1 +1,1 @@
-"""From encoded bytes to pixels."""
+"""Pictures, from encoded bytes to pixels."""

@@ -1,4 +1,4 @@
-"""What a loader does about samples that nobody can read, and how many it bears."""
+"""What a loader does about samples that cannot be read, and how many it allows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fastloader.errors import Error
 
 @dataclasses.dataclass
 class ErrorPolicy:
-    """What becomes of samples that can neither be decoded natively nor by Pillow.
+    """What becomes of samples that neither the native decoder nor Pillow can decode.
 
-    ``on_error``: "raise", "skip" or "replace". ``max_errors``: how many may be skipped or replaced in
-    the loader's life, as a count (int) or as a share of the samples seen (float); None is no limit.
+    ``on_error``: "raise", "skip" or "replace". ``max_errors``: how many samples may be skipped or
+    replaced in the loader's life, as a count (int) or as a share of the samples seen (float); None for
+    no limit.
     """
 
     on_error: str
@@ -25,17 +26,17 @@ class ErrorPolicy:
     )
 
     def count(self, what: str, error: BaseException) -> None:
-        """One more bad sample."""
+        """Counts one more bad sample."""
         self.bad += 1
         self.last.append(f"{what}: {type(error).__name__}: {error}")
 
     def check(self, what: str, error: BaseException) -> None:
-        """Raises when there are too many by now, of which this is the last."""
+        """Raises Error if too many samples are bad by now, of which this is the last."""
         if self.max_errors is None or self.on_error == "raise":
             return
         allowed: float = self.max_errors
         if isinstance(self.max_errors, float):
-            # A rate says nothing about the first few samples.
+            # The first thousand samples count as a whole, because a rate says nothing about a few.
             allowed = self.max_errors * max(self.seen, 1000)
         if self.bad > allowed:
             raise Error(
@@ -45,7 +46,7 @@ class ErrorPolicy:
 
 
 def make_policy(on_error: str, max_errors: int | float | None) -> ErrorPolicy:
-    """Checks the arguments."""
+    """Checks the arguments and makes the policy."""
     if on_error not in ("raise", "skip", "replace"):
         raise ValueError(f"on_error={on_error!r}: use 'raise', 'skip' or 'replace'")
     if max_errors is not None:

@@ -9,26 +9,26 @@ from fastloader._core.order.states.generators import splitmix64
 
 
 class CropSeeds:
-    """Crops are drawn from (base seed of the epoch, sample index); where the sampler may visit an index
-    twice (``repeats``), the position in the epoch joins the key, which is ``position`` for the first
-    sample."""
+    """Gives the seeds of an epoch's crops. A crop is drawn from (base seed of the epoch, sample index).
+    If the sampler may visit an index twice (``repeats``), the position in the epoch joins the key. It
+    is ``position`` for the first sample."""
 
     def __init__(self, base_seed: int, repeats: bool, position: int) -> None:
         self.base_seed = base_seed
         self._repeats = repeats
         self._position = position
-        # sample index -> seed, of the batches submitted last: what replay() is asked for
+        # Seeds by sample index, of the batches submitted last, for replay().
         self._last: collections.OrderedDict[int, int] = collections.OrderedDict()
 
     def of_next(self, count: int) -> list[int]:
-        """Of so many samples, the next ones: one for each, or one for all."""
+        """The seeds of the next ``count`` samples: one for each, or one for all."""
         if self._repeats:
             start = self._position
             return [splitmix64(self.base_seed, start + i) for i in range(count)]
         return [self.base_seed]
 
     def submitted(self, keys: Sequence[int], seeds: Sequence[int]) -> None:
-        """A batch of these samples, with these seeds."""
+        """Notes that a batch of these samples was submitted with these seeds."""
         self._position += len(keys)
         for i, key in enumerate(keys):
             self._last[key] = seeds[0] if len(seeds) == 1 else seeds[i]
@@ -37,7 +37,7 @@ class CropSeeds:
             self._last.popitem(last=False)
 
     def of(self, index: int) -> int:
-        """Of a sample that was submitted in this epoch."""
+        """The seed of a sample that was submitted in this epoch."""
         if index not in self._last:
             raise ValueError(
                 f"sample {index} was not among the last {len(self._last)} of the epoch"

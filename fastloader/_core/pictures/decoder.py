@@ -1,4 +1,4 @@
-"""What decodes the pictures of one loader: its native job, its share of the pool, its memory."""
+"""The decoder of one loader's pictures: its native job, its share of the pool, its memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fastloader.transforms._pillow import pixel_limits
 
 
 class Decoder:
-    """What a loader keeps over its epochs: the file list, the transform, its share of the pool and the
-    recycled memory, as long as it `serves`."""
+    """Decodes the pictures of one loader. The loader keeps it over its epochs as long as it `serves`,
+    with the file list, the transform, the share of the pool and the recycled memory."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Decoder:
         before: Decoder | None = None,
     ) -> None:
         self.policy = policy
-        # What the loader's threads did for decoders that served it before.
+        # What the loader's threads did for the decoders before this one.
         self._done_before = {} if before is None else before.times()
         self.options = options
         self._home = HomeProcess()
@@ -38,7 +38,7 @@ class Decoder:
         self.images = images
         self.memory = native.BufferPool()
         self.quota = native.DecodeQuota(options.threads)
-        self.threads = options.threads  # of the quota, which takes a lock to be asked
+        self.threads = options.threads  # the quota's number, which takes a lock to read there
         if options.tuner is not None:
             native.lower_decode_priority()
         transform = images.chain.native(native)
@@ -60,12 +60,12 @@ class Decoder:
         )
 
     def serves(self, images: NativeImages, options: DecodeOptions) -> bool:
-        """Whether this is what those ask for. A forked child makes its own: another thread may have
-        held the memory's lock when it was forked."""
+        """Whether this decoder does for ``images`` and ``options``. A forked child makes its own,
+        because another thread may have held the memory's lock when it was forked."""
         return (
             self._home.here
             and self.options == options
-            and self._pixel_limits == pixel_limits()  # anybody may set Image.MAX_IMAGE_PIXELS
+            and self._pixel_limits == pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
             and self.images.chain == images.chain
             and self.images.attempts == images.attempts
             and self.images.container is images.container
@@ -73,11 +73,11 @@ class Decoder:
         )
 
     def geometry(self, file: int, seed: int) -> dict[str, Any]:
-        """The box and flips that are drawn for it."""
+        """The box and flips that are drawn for a file."""
         try:
             found: dict[str, Any] = self.job.geometry(file, seed)
         except Error:
-            # Not a JPEG: Pillow knows its size.
+            # The file is no JPEG, but Pillow knows its size.
             height, width = self.store.open_rgb(file).size[::-1]
             found = self.images.chain.native(self.native).geometry(
                 height=height, width=width, index=file, seed=seed
@@ -85,7 +85,7 @@ class Decoder:
         return found
 
     def slot_bytes(self, samples: int, draws: EpochDraws | None) -> int:
-        """What a batch takes in a slot: pixels, labels and what their augmentation needs."""
+        """The bytes that a batch takes in a slot: pixels, labels and what their augmentation needs."""
         leaves = [(samples * self.job.sample_bytes, None), (samples * 8, None)]
         if draws is not None:
             leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
@@ -93,13 +93,13 @@ class Decoder:
 
     def times(self) -> dict[str, float]:
         """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
-        # In a forked child the parent's threads did it, and may be at it.
+        # Not asked in a forked child: the parent's threads did the work, and may still be at it.
         mine: dict[str, float] = self.quota.times() if self._home.here else {}
         before = self._done_before
         return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
 
     def set_threads(self, threads: int) -> None:
-        """How many decode from now on. Raises what the system gives no thread for."""
+        """Sets how many threads decode from now on. Raises the reason if the system gives no thread."""
         if threads != self.threads:
             self.quota.threads = threads
             self.threads = threads

@@ -1,4 +1,4 @@
-"""The pictures of a dataset: where they lie, their labels, and what becomes of them."""
+"""The pictures of a dataset: their store, their labels, and their transform."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from fastloader.transforms._chain import Chain
 
 @dataclasses.dataclass
 class NativeImages:
-    """A dataset in flat arrays. ``indices`` maps the dataset's indices to files, None is one to one.
+    """A dataset of pictures in flat arrays.
 
-    ``attempts``: how many files are tried for one sample, the bad one and those after it; timm's rule.
-    ``starts``: the first file of each dataset that was concatenated; "after it" stays within one.
-    ``container``: of images and labels in a batch, list or tuple.
+    ``indices`` maps the dataset's indices to files; None is one to one. ``attempts``: how many files
+    are tried for one sample, the bad one and those after it, which is timm's rule. ``starts``: the
+    first file of each dataset that was concatenated; "after it" stays within a dataset. ``container``:
+    the type that holds images and labels in a batch, list or tuple.
     """
 
     store: ImageStore
-    targets: Any  # one a file
+    targets: Any  # one for each file
     indices: Any | None
     chain: Chain
     name: str
@@ -29,7 +30,7 @@ class NativeImages:
     container: type = list
 
     def next_file(self, file: int) -> int:
-        """The one after ``file`` in its dataset; after the last, the first."""
+        """The file after ``file`` in its dataset; after the last, the first."""
         part = bisect.bisect_right(self.starts, file)
         end = self.starts[part] if part < len(self.starts) else len(self.store)
         return file + 1 if file + 1 < end else self.starts[part - 1]
@@ -38,7 +39,7 @@ class NativeImages:
         return len(self.store) if self.indices is None else len(self.indices)
 
     def same_files(self, other: NativeImages) -> bool:
-        """Whether the arrays are the same objects: `recognize_images` gives them again while nothing
+        """Whether the arrays are the same objects, which `recognize_images` gives again while nothing
         changes."""
         return (
             self.store.same(other.store)

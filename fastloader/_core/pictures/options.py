@@ -1,4 +1,4 @@
-"""What a loader asks of its pictures."""
+"""The options with which a loader's pictures are decoded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastloader.transforms._normalization import Normalization
 
 @dataclasses.dataclass(frozen=True)
 class DecodeOptions:
-    """What a loader asks of its pictures, besides the data set's own."""
+    """What a loader asks of its pictures, besides what the data set itself asks."""
 
     threads: int
     normalization: Normalization | None

@@ -1,4 +1,4 @@
-"""A batch of pictures in the decode pool, or what has taken its place."""
+"""A batch of pictures in the decode pool, or what takes its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fastloader._core.pictures.decoder import Decoder
 
 
 class PendingBatch:
-    """One batch in the pool, in the slot of ``reservation`` or else in recycled memory."""
+    """One batch in the decode pool, in the slot of ``reservation`` or, without one, in recycled
+    memory."""
 
     def __init__(
         self, decoder: Decoder, keys: list[int], seeds: list[int], reservation: Any | None
@@ -23,7 +24,7 @@ class PendingBatch:
         if decoder.images.indices is not None:
             self.files = decoder.images.indices[keys].tolist()
         self.seeds = seeds
-        self.pixels: torch.Tensor | None = None  # the batch gives them once
+        self.pixels: torch.Tensor | None = None  # kept here, because the batch gives them once
         begun = time.perf_counter()
         decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
@@ -38,7 +39,7 @@ class PendingBatch:
 
 @dataclasses.dataclass
 class PendingError:
-    """What the sampler raised, in its batch's place."""
+    """What the sampler raised, in the place of a batch."""
 
     error: BaseException
     reservation: Any | None

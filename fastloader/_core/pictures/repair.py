@@ -1,5 +1,4 @@
-"""Samples that the native decoder could not finish: Pillow's turn, and what becomes of those that nobody
-can read."""
+"""The repair of samples that the native decoder could not finish: by Pillow, or as the policy says."""
 
 from __future__ import annotations
 
@@ -23,42 +22,48 @@ _TURN = 0.1  # seconds between two looks for Ctrl-C, which may come when a wait 
 
 
 class Repair:
-    """Of the batches of one epoch, one at a time, on threads of its own, as many as decode. Whoever
-    wants the batch waits in `done`. Ctrl-C ends the waiting and not the work: the next call waits on.
+    """Repairs the batches of one epoch, one at a time, on as many own threads as decode. The thread
+    that wants the batch waits in `done`. Ctrl-C ends the waiting but not the work, and the next call
+    waits on.
 
-    Nobody can stop Pillow, so it is left behind when the epoch is ended (`stop`). A thread that is with
-    Pillow holds no batch, whose slot in the ring the next epoch needs; nor, being a daemon, does it hold
-    up the end of the process.
+    Pillow cannot be stopped, so a thread that is in Pillow is left behind when the epoch ends (`stop`).
+    It holds no batch, because the next epoch needs the batch's slot in the ring. It is a daemon, and
+    does not hold up the end of the process.
     """
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        # Guards everything below. Reentrant: a finalizer may call `stop` in the middle of an allocation.
+        # Guards everything below. Reentrant, because a finalizer may call `stop` during any allocation.
         self._changed = threading.Condition()
         self._stopped = False
-        # What is worked on; nothing once that was stopped.
+        # The batch under repair; None once that was stopped.
         self._pending: PendingBatch | None = None
-        # Its failures, until a thread has taken them up. Ctrl-C, in the middle of starting a thread, may
-        # have two started.
+        # The batch's failures, until a thread has taken them. Two threads may be started for them, if
+        # Ctrl-C comes while a thread is started.
         self._failures: Sequence[tuple[int, str, Any]] | None = None
-        # (positions to keep or None for all, what was raised instead), once it is known
+        # (positions to keep or None for all, what was raised instead), once it is known.
         self._outcome: tuple[list[int] | None, BaseException | None] | None = None
 
     def stop(self) -> None:
-        """From any thread: `done` raises StoppedError at once, now or when it is called."""
+        """Makes `done` raise StoppedError at once, now or when it is called. May be called on any
+        thread."""
         with self._changed:
             self._stopped = True
             pending, self._pending = self._pending, None
             self._changed.notify_all()
         if pending is not None:
-            pending.batch.stop()  # what is being decoded in the place of a bad sample
+            pending.batch.stop()  # stops decoding in the place of a bad sample
 
     def done(
         self, pending: PendingBatch, failures: Sequence[tuple[int, str, Any]]
     ) -> list[int] | None:
-        """What the native decoder cannot do, Pillow may; if it cannot either, its exception says why,
-        and the policy what to do. Returns the positions to keep, None for all. The same again for the
-        same batch, until it is given to `forget`."""
+        """Repairs a batch, and returns the positions to keep, None for all. Pillow tries what the
+        native decoder cannot do. If it fails too, its exception says why, and the policy says what to
+        do. Another call for the same batch does the same, until `forget` is called.
+
+        Raises:
+            StoppedError: if the epoch was ended meanwhile.
+        """
         with self._changed:
             if self._pending is not pending and not self._stopped:
                 self._failures, self._outcome = failures, None
@@ -75,19 +80,24 @@ class Repair:
             try:
                 raise error
             finally:
-                del error  # or this frame and the error would hold each other
+                del error  # breaks the cycle of this frame and the error
         return kept
 
     def forget(self) -> None:
-        """The outcome was taken: nothing of the batch is kept, nor of its error, whose traceback leads
-        back here."""
+        """Drops the batch, and its error, whose traceback leads back here. To be called once the outcome
+        was taken."""
         with self._changed:
             self._pending = self._failures = self._outcome = None
 
     # --- on the threads ---------------------------------------------------------------------------
 
     def _wanted(self) -> PendingBatch:
-        """The batch; to be asked for anew behind everything that may take long, and not to be kept."""
+        """The batch under repair. To be asked for anew after everything that may take long, and not to
+        be kept.
+
+        Raises:
+            StoppedError: if the batch is not wanted any more.
+        """
         pending = self._pending
         if pending is None:
             raise StoppedError("the batch is not wanted any more")
@@ -121,7 +131,7 @@ class Repair:
             elif kind is kinds.LARGE:
                 try:
                     warn_of_size(reason)
-                except Warning as made_an_error:  # by a filter of the user's
+                except Warning as made_an_error:  # by the user's filter of warnings
                     bad[position] = made_an_error
             else:
                 positions.append(position)
@@ -134,7 +144,7 @@ class Repair:
             for position, error in bad.items():
                 self._try_next(position, error)
             return None
-        # All of them are counted before one is raised.
+        # All bad samples are counted before an error is raised.
         for position, error in bad.items():
             policy.count(self._named(position), error)
         for position, error in bad.items():
@@ -152,8 +162,12 @@ class Repair:
     def _together(
         self, positions: Iterable[int], task: Callable[[int], None]
     ) -> dict[int, BaseException]:
-        """What the task raised for each position, on this thread and others, of which none is at a task
-        any more. Raises StoppedError."""
+        """Does the task for each position, on this thread and others, and returns what it raised for
+        each. No thread is at a task any more then.
+
+        Raises:
+            StoppedError: if the batch is not wanted any more.
+        """
         raised: dict[int, BaseException] = {}
         waiting = collections.deque(positions)
         left = len(waiting)
@@ -178,7 +192,7 @@ class Repair:
         for _ in range(min(self._decoder.threads, left) - 1):
             try:
                 threading.Thread(target=work, name="fastloader-repair", daemon=True).start()
-            except (RuntimeError, MemoryError):  # the system gives none: this one does it all
+            except (RuntimeError, MemoryError):  # the system gives no thread: this one does it all
                 break
         work()
         with self._changed:
@@ -192,7 +206,8 @@ class Repair:
         return f"sample {pending.keys[position]}, {path}"
 
     def _redo(self, position: int, other: int | None = None) -> None:
-        """By Pillow; ``other``: that file in the place of its own, with the geometry drawn for it."""
+        """Decodes a sample by Pillow. ``other``: another file for it, with the geometry drawn for
+        that."""
         file = self._wanted().files[position] if other is None else other
         picture = self._decoder.store.open_rgb(file)
         pixels = np.ascontiguousarray(np.asarray(picture))
@@ -202,8 +217,8 @@ class Repair:
         )
 
     def _try_next(self, position: int, error: BaseException) -> None:
-        """What timm's ImageDataset does: a file that cannot be read is skipped with a warning, and
-        the next one of its dataset takes its place."""
+        """Does as timm's ImageDataset: skips a file that cannot be read, with a warning, and takes the
+        next file of its dataset in its place."""
         images, policy = self._decoder.images, self._decoder.policy
         for attempt in range(images.attempts):
             what = self._named(position)
@@ -226,7 +241,8 @@ class Repair:
         raise RuntimeError(f"Failed to load {images.attempts} consecutive samples") from error
 
     def _replace(self, position: int, error: BaseException) -> None:
-        """Puts another sample, a function of the seed and the bad one's index, in its place."""
+        """Puts another sample in the place of a bad one: a function of the seed and the bad one's
+        index."""
         images = self._decoder.images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
@@ -250,5 +266,5 @@ class Repair:
     def _put(self, position: int, file: int, seed: int) -> None:
         try:
             self._wanted().batch.decode_other(position, index=file, seed=seed)
-        except Error:  # also of a picture that was refused, unless Pillow has a name for that
+        except Error:  # also for a picture that was refused, unless Pillow has an error for that
             self._redo(position, file)

@@ -1,4 +1,4 @@
-"""Where encoded pictures lie, as the decode pool sees it."""
+"""A store of encoded pictures, as the decode pool sees it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ class ImageStore(Protocol):
     def __len__(self) -> int: ...
 
     def same(self, other: Any) -> bool:
-        """Whether they are the same files, so that what was built on those can be kept."""
+        """Whether ``other`` has the same files, so that what was built on them can be kept."""
         ...
 
     def opened(self, native: Any) -> Any:
-        """These files with a native ``source`` of their own: what one loader looks up in it is nothing
-        to another that recognised the same files."""
+        """These files with their own native ``source``. What one loader looks up in it must not reach
+        another loader that recognised the same files."""
         ...
 
     def prepare(self, indices: list[int]) -> None:
-        """Before a batch of these is submitted to the source."""
+        """Prepares these files, before a batch of them is submitted to the source."""
         ...
 
     def name(self, index: int) -> str: ...
 
     def open_rgb(self, index: int) -> Any:
-        """Through Pillow."""
+        """Opens a picture through Pillow."""
         ...

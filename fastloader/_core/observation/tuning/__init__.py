@@ -1,1 +1,1 @@
-"""``num_workers="auto"``, ``depth="auto"``."""
+"""The rules of ``num_workers="auto"`` and ``depth="auto"``."""

@@ -1,4 +1,4 @@
-"""The priority of workers, lower than the training loop's."""
+"""The priority of workers, which is lower than the training loop's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _log = logging.getLogger("fastloader")
 
 
 class LowPriorityWorker:
-    """A worker_init_fn: the worker yields to the thread that launches the training step, then does what
-    the user's does."""
+    """A worker_init_fn that makes the worker yield to the thread that launches the training step, and
+    then calls the user's."""
 
     def __init__(self, given: Callable[[int], None] | None) -> None:
         self._given = given
@@ -25,8 +25,8 @@ class LowPriorityWorker:
 
 
 def lower_own_priority() -> None:
-    """Of the calling thread, as the native threads do. On Linux a thread has a priority of its own;
-    elsewhere its number might be another process's."""
+    """Lowers the priority of the calling thread, as native threads do. Only on Linux does a thread have
+    its own priority. Elsewhere its number might be that of another process."""
     if sys.platform != "linux":
         return
     thread = threading.get_native_id()
@@ -34,5 +34,5 @@ def lower_own_priority() -> None:
         before = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, min(before + 5, 19))
     except OSError as error:
-        # A sandbox may forbid even this. A worker that yields to nobody works all the same.
+        # A sandbox may forbid even this. A worker without lower priority works all the same.
         _log.info("fastloader: a worker keeps its priority: %s", error)

@@ -1,4 +1,4 @@
-"""The rule of ``num_workers="auto"``, which is given numbers and looks at no clock."""
+"""The rule of ``num_workers="auto"``, which gets numbers and looks at no clock."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import statistics
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """What happened in some seconds of a training loop, the beginnings and ends of epochs left out."""
+    """What happened in some seconds of a training loop, without the beginnings and ends of epochs."""
 
     seconds: float
-    waited: float  # of the loop, for data
+    waited: float  # the seconds that the loop waited for data
     pictures: int
-    busy: float  # seconds that decode threads were at it, all together,
-    cpu: float  # and of these on a processor
+    busy: float  # the seconds that all decode threads worked
+    cpu: float  # the part of busy that they were on a processor
 
     @property
     def wait_share(self) -> float:
@@ -27,36 +27,38 @@ class Interval:
 
 
 class ThreadRule:
-    """How many threads decode: ``share``, a thread for each processor, at first. As few as keep the
-    loop from waiting, which leaves processors to the thread that launches the training step; all while
-    it waits; more than there are processors while threads wait for storage instead of decoding and
-    more of them are faster.
+    """Decides how many threads decode. At first it is ``share``, a thread for each processor.
 
-    It goes by the middle one of three looks, so that a pause in the training loop, or of the machine,
-    decides nothing. Only what is plain is decided at the first."""
+    While the loop does not wait, as few threads decode as keep it from waiting, which leaves processors
+    to the thread that launches the training step. While the loop waits, all of them decode. If
+    threads wait for storage instead of decoding, and more of them are faster, more threads decode than
+    there are processors.
+
+    The rule goes by the middle one of three looks, so that a pause in the training loop, or of the
+    machine, decides nothing. Only what is plain is decided at the first look."""
 
     LOOKS = 3
-    HUNGRY = 0.02  # of the time waited for data, from which the loop counts as waiting,
-    SATED = 0.01  # and below which it has threads to spare
-    SPARE = 1.3  # threads to keep, of those at work: pictures are not all alike
-    GAIN = 1.05  # of an attempt with more threads, below which it is given up,
-    PLAIN = 1.25  # and from which one look is enough
+    HUNGRY = 0.02  # the share of its time from which a loop counts as waiting
+    SATED = 0.01  # the share below which it has threads to spare
+    SPARE = 1.3  # threads to keep for each at work, because pictures are not all alike
+    GAIN = 1.05  # the gain below which an attempt with more threads is given up
+    PLAIN = 1.25  # the gain from which one look is enough
 
     def __init__(self, share: int) -> None:
         self.share = self.threads = share
         self.why = _of_share("the loop has not been watched for long enough")
-        self._looks: list[Interval] = []  # the last ones with so many threads
+        self._looks: list[Interval] = []  # the last looks with this number of threads
         self._before: tuple[int, float] | None = None  # threads and pictures/s before an attempt
-        # Speeds that the loop has had, of which what was found out is true: a loop has to be slower or
-        # faster than ever for it to be found out anew. One with two speeds in turn would otherwise
-        # be found out about for ever.
+        # The range of the loop's speeds for which the limits that were found are true. Limits are looked
+        # for anew only if the loop is far slower or faster than ever: otherwise a loop that alternates
+        # between two speeds would be examined for ever.
         self._slowest, self._fastest = math.inf, 0.0
-        self._known = False  # whether the speed is, that it has had since a limit was found
+        self._known = False  # whether the speed that it has had since a limit was found is known
         self._forget()
 
     def _forget(self) -> None:
         self._most, self._least = 8 * self.share, 1
-        self._plenty = self.share  # were enough for the loop, or are all there is
+        self._plenty = self.share  # threads that were enough for the loop, or are all there are
         self._known = False
 
     def _know(self, rate: float) -> None:
@@ -64,12 +66,13 @@ class ThreadRule:
 
     @property
     def saves(self) -> bool:
-        """Whether there are fewer than there might be, so that a loop that waits is to be told of."""
+        """Whether fewer threads decode than might, so that the rule has to know when the loop waits."""
         return self.threads < self._plenty
 
     def observe(self, seen: Interval) -> int:
         if self.saves and seen.wait_share >= self.HUNGRY:
-            # It had been enough for a while. Not to be tried again: each time costs.
+            # So few threads were enough only for a while. They are not tried again, because each time
+            # costs.
             self._least = self._plenty
             self._known = False
             self._choose(self._plenty)
@@ -97,7 +100,7 @@ class ThreadRule:
         if enough_looks and (self._least > 1 or self._most < 8 * self.share):
             rate = self._middle("rate")
             if self._known and not 0.5 * self._slowest < rate < 2 * self._fastest:
-                # Another loop, another storage: what was found out is no longer so.
+                # The loop or the storage has changed, so the limits that were found are no longer true.
                 self._forget()
             else:
                 self._known = True
@@ -121,7 +124,7 @@ class ThreadRule:
         busy = statistics.median(look.busy / look.seconds for look in self._looks)
         cpu = statistics.median(look.cpu / look.seconds for look in self._looks)
         if busy < 0.6 * self.threads:
-            # For the device, for Python, or in bursts only, which is for the depth to mend.
+            # The loop waits for the device, for Python, or only in bursts, for which the depth is there.
             self.why = f"{waiting}, but not for threads, which are idle then"
         elif cpu > 0.95 * busy or cpu > 0.95 * self.share:
             self.why = f"{waiting}, and all of them are decoding"
@@ -133,7 +136,7 @@ class ThreadRule:
     def _save(self) -> None:
         busy = max(look.busy / look.seconds for look in self._looks)
         enough = max(self._least, math.ceil(self.SPARE * busy))
-        if enough > 0.9 * self.threads:  # it would go on for ever, by one at a time
+        if enough > 0.9 * self.threads:  # or it would go on for ever, by one thread at a time
             return
         self._plenty = max(self.share, self.threads)
         self._know(self._middle("rate"))
@@ -143,7 +146,7 @@ class ThreadRule:
         )
 
     def refused(self, threads: int) -> None:
-        """The system gave no more than ``threads``."""
+        """Notes that the system gives no more than ``threads``."""
         self._before = None
         self._most = self._plenty = threads
         self._least = min(self._least, threads)

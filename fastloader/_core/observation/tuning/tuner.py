@@ -1,4 +1,4 @@
-"""What watches the training loop with ``num_workers="auto"``, and applies the rule."""
+"""The tuner of ``num_workers="auto"``, which watches the training loop and applies the rule."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _log = logging.getLogger("fastloader")
 
 
 class ThreadTuner:
-    """Applies a `ThreadRule` to the quota of a loader in the decode pool. Called with every batch, looks
-    every half second at most, or at once when it had taken threads away and the loop waits."""
+    """Applies a `ThreadRule` to the quota of a loader in the decode pool. It is called with every
+    batch. It looks every half second at most, but at once if it had taken threads away and the loop
+    waits."""
 
-    SECONDS, STEPS = 0.5, 8  # of the loop, at least
-    WAITED = 0.25  # seconds, that are too long with threads taken away
+    SECONDS, STEPS = 0.5, 8  # the least of the loop between two looks
+    WAITED = 0.25  # seconds of waiting that are too long after threads were taken away
 
     def __init__(self, share: int) -> None:
         self.rule = ThreadRule(share)
@@ -27,33 +28,34 @@ class ThreadTuner:
 
     def _begin_here(self) -> None:
         self._home = HomeProcess()
-        # Guards all but the rule's `threads` and `why`: with zip(loader, loader) there are two callers.
+        # Guards all but the rule's `threads` and `why`, because zip(loader, loader) has two callers.
         self._lock = threading.Lock()
-        self._seen = LoopSample()  # when it last looked, or the epoch had got under way
-        self._gathered = LoopSample()  # between looks, in epochs before this one
+        self._seen = LoopSample()  # at the last look, or when the epoch had got under way
+        self._gathered = LoopSample()  # since the last look, in epochs before this one
         self._under_way = False
 
     def filling(self, share: int, counted: Statistics, decoder: Any) -> None:
-        """An epoch begins: nothing is ready, and the loop waits for its first batch. ``share``: of the
-        processors, which may have become another."""
+        """Notes that an epoch begins: nothing is ready, and the loop waits for its first batch.
+        ``share`` is this rank's part of the processors, which may have changed."""
         if not self._home.here:
-            # Forked off: other threads, and maybe a lock whose holder is not here.
+            # This is a forked child: the threads are others, and the lock's holder may not exist here.
             self._begin_here()
-        self.ended(counted, decoder)  # where it was left early
+        self.ended(counted, decoder)  # because the last epoch may have been left early
         with self._lock:
             if share != self.rule.share:
                 self.rule = ThreadRule(share)
         decoder.set_threads(max(share, self.rule.threads))
 
     def ended(self, counted: Statistics, decoder: Any) -> None:
-        """The epoch is. What decode threads do until the next one is not of this loop: validation's."""
+        """Notes that the epoch has ended. What decode threads do until the next one, for a validation
+        say, is not counted for this loop."""
         with self._lock:
             if self._under_way:
                 self._gathered += LoopSample.of(counted, decoder) - self._seen
                 self._under_way = False
 
     def taken(self, counted: Statistics, decoder: Any) -> None:
-        """One more batch was, and enough of them are ready or begun for the rule to decide."""
+        """Notes that the loop took a batch, when enough batches are ready or begun for the rule."""
         if not TIMED:
             return
         if self._under_way:
@@ -74,7 +76,8 @@ class ThreadTuner:
             if self._under_way:
                 self._look(self._gathered + (now - self._seen), decoder)
                 self._gathered = LoopSample()
-            # What was decoded while the epoch got under way was for no time of the loop.
+            # Counted from here on: what was decoded while the epoch began belongs to no time of the
+            # loop.
             self._seen, self._under_way = now, True
         finally:
             self._lock.release()
@@ -84,7 +87,7 @@ class ThreadTuner:
             return
         threads = self.rule.threads
         chosen = self.rule.observe(
-            # A loader that decodes at the same time is in the processors' time.
+            # At most `busy`, because a loader that decodes at the same time is in the processors' time.
             Interval(seen.seconds, seen.waited, seen.pictures, seen.busy, min(seen.cpu, seen.busy))
         )
         self._apply(decoder)
@@ -95,14 +98,14 @@ class ThreadTuner:
         try:
             decoder.set_threads(self.rule.threads)
         except Exception as error:
-            # The batch has been taken; to lose it for a thread that is not to be had would be wrong.
+            # Only logged, because the batch has been taken, and must not be lost for want of a thread.
             _log.warning("fastloader: %d decode threads: %s", self.rule.threads, error)
             self.rule.refused(decoder.threads)
 
 
 @dataclasses.dataclass
 class LoopSample:
-    """What was counted until now, or in a while."""
+    """The loop's counters until now, or their differences over a while."""
 
     seconds: float = 0.0
     waited: float = 0.0
