@@ -1,26 +1,26 @@
-"""The exceptions that are fastloader's own. What the user passed wrongly is a ValueError or
-TypeError; what a dataset raises arrives as it was raised."""
+"""fastloader's own exceptions. A wrong argument raises a ValueError or TypeError instead, and what a
+dataset raises arrives as it was raised."""
 
 from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """Root of fastloader's own exceptions."""
+    """The root of fastloader's own exceptions."""
 
 
 class BackendError(Error):
-    """A device, its driver or its memory failed. The loader must be closed and made anew."""
+    """A device, its driver or its memory failed. Close the loader and make it anew."""
 
 
 class StoppedError(Exception):
-    """Work for an epoch that has ended was given up. No Error: it is nothing that the work ran into, and
-    no user sees it."""
+    """Work for an epoch that has ended was given up. It does not derive from `Error`, because nothing
+    failed and no user sees it."""
 
 
 class PythonPathWarning(UserWarning):
-    """Pictures that could be read natively are not, for the reason that is named. It comes once for each
-    loader and reason. What is native: docs/native.md."""
+    """Pictures that could be read natively take the Python path, for the reason that the warning names.
+    It comes once for each loader and reason. docs/native.md says what is native."""
 
 
 class NotNative(Exception):
-    """Why a dataset takes the Python path."""
+    """The reason why a dataset takes the Python path."""

@@ -1,4 +1,4 @@
-"""``DevicePrefetcher``: delivery for any iterable of batches."""
+"""``DevicePrefetcher``: the delivery for any iterable of batches."""
 
 from __future__ import annotations
 
@@ -18,30 +18,34 @@ T_co = TypeVar("T_co", covariant=True)
 class DevicePrefetcher(Generic[T_co]):
     """Delivers the batches of any iterable to a device, normalised on the way.
 
-    What `FastLoader` does with its own batches, for a loader that you already have::
+    It does for a loader that you already have what `FastLoader` does with its own batches::
 
         for images, labels in DevicePrefetcher(loader, "cuda", mean=MEAN, std=STD):
             ...
 
     Args:
-        iterable: yields batches of any nesting (tensors, tuples, lists, mappings, namedtuples,
-            dataclasses). Where it has ``num_workers > 0`` (a DataLoader), it is advanced ahead, to CUDA
-            on a thread; otherwise on the consumer's own thread, batch by batch.
-        device: as in `FastLoader`; ``"auto"`` takes the accelerator if there is one.
-        mean, std: per channel, in 0..1. Image leaves (uint8, 4 dimensions, ``len(mean)`` channels,
-            NCHW or NHWC, values 0..255) arrive as ``(x/255 - mean)/std`` of shape (N, C, H, W).
-        dtype: of the normalised images: float32 (default), float16 or bfloat16. Given alone, images
-            arrive in 0..1.
-        channels_last: memory format of the normalised images.
-        image_key: index or key of the image in the batch; None finds it.
-        depth: batches in the ring and under way on the device; None chooses, "auto" as in `FastLoader`.
+        iterable: Gives batches of any nesting (tensors, tuples, lists, mappings, namedtuples,
+            dataclasses). If it has ``num_workers > 0``, as a DataLoader may, batches are taken ahead of
+            the training loop, for CUDA on a thread. Otherwise they are taken on the loop's own thread,
+            batch by batch.
+        device: The device, as in `FastLoader`. ``"auto"`` (default) takes the accelerator if there is
+            one.
+        mean, std: One number per channel, in 0..1; None (default) for none. Image leaves (uint8, 4
+            dimensions, ``len(mean)`` channels, NCHW or NHWC, values 0..255) arrive as
+            ``(x/255 - mean)/std`` of shape (N, C, H, W).
+        dtype: The type of the normalised images: float32 (default), float16 or bfloat16. If only this is
+            given, images arrive in 0..1.
+        channels_last: Whether normalised images lie channels_last in memory; default False.
+        image_key: The index or key of the image in the batch; None (default) finds it.
+        depth: How many batches are in the ring and under way on the device. None (default) leaves the
+            choice to fastloader, and "auto" does as in `FastLoader`.
 
     Iterating again calls ``iter(iterable)`` again. ``len()`` is the iterable's.
 
     Raises:
-        TypeError, ValueError: for an argument that cannot work, at once; for a batch without image
-            leaf, from ``next()``, in its place.
-        BackendError: from ``next()`` when the device failed.
+        TypeError, ValueError: for an argument that cannot work, at once; for a batch without an image
+            leaf, from ``next()`` and in the batch's place.
+        BackendError: from ``next()``, if the device failed.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class DevicePrefetcher(Generic[T_co]):
 
     @property
     def device(self) -> torch.device | None:
-        """Where batches arrive; None if they stay as the iterable made them."""
+        """The device where batches arrive; None if they stay as the iterable made them."""
         return self._delivery.device
 
     def __iter__(self) -> Iterator[T_co]:
@@ -74,12 +78,12 @@ class DevicePrefetcher(Generic[T_co]):
         return len(self.iterable)  # type: ignore[arg-type]
 
     def stats(self) -> dict[str, Any]:
-        """Counters since construction; see `FastLoader.stats`."""
+        """Counters since the prefetcher was made; see `FastLoader.stats`."""
         return self._delivery.stats()
 
     def close(self) -> None:
-        """Ends live iterators and threads and frees pinned memory. Idempotent; iterating afterwards
-        starts anew. Batches already delivered stay valid."""
+        """Ends live iterators and threads, and frees pinned memory. Idempotent. Iterating afterwards
+        starts anew. Batches that were delivered stay valid."""
         self._delivery.close()
 
     def __enter__(self) -> DevicePrefetcher[T_co]:

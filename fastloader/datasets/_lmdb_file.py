@@ -5,17 +5,17 @@ An LMDB environment with these keys:
 - ``__fastloader__``: JSON. ``format`` ("fastloader-lmdb"), ``version`` (1), ``count`` of records,
   ``complete`` (false while packing goes on or was interrupted), ``classes`` (names, or null),
   ``source`` and ``options`` (what it was packed from and how; a resumed packing must agree).
-- ``__targets__``: the labels of all records, little-endian int64. Only once complete.
+- ``__targets__``: the labels of all records, little-endian int64, once the file is complete.
 - ``__extents__``: where each record lies in the file, as pairs (offset, bytes) of little-endian uint64.
-  A hint for reading ahead on which nothing depends: missing, or stale in a file that was compacted, it
-  only costs time.
+  This is a hint for reading ahead, and nothing depends on it: if it is missing, or stale in a file that
+  was compacted, that only costs time.
 - ``r`` + index as 8 bytes, big-endian: record ``index``, counted from 0 without gaps.
 
-A record is a header of 24 bytes (little-endian: CRC-32 of everything behind it, uint32; bytes of the
-name, uint32; label, int64; bytes of the image, uint64), the image as an encoded file (JPEG, PNG, ...),
-and its name in UTF-8 (a path relative to the source). -1 is the label of a sample without one.
+A record is a header of 24 bytes, the image as an encoded file (JPEG, PNG, ...), and its name in UTF-8
+(a path relative to the source). The header is little-endian: CRC-32 of everything after it, uint32;
+bytes of the name, uint32; label, int64; bytes of the image, uint64. A sample without a label has -1.
 
-Nothing is pickled. Fields may be added to the JSON; anything else that changes gets a new version.
+Nothing is pickled. Fields may be added to the JSON. Any other change gets a new version.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HEADER_BYTES = _HEADER.size
 
 
 def lmdb_module() -> Any:
-    """The ``lmdb`` package. Raises ImportError that says how to get it."""
+    """The ``lmdb`` package. Raises ImportError, which says how to get it, if it is missing."""
     try:
         import lmdb
     except ImportError as error:
@@ -64,7 +64,7 @@ def encode_record(image: bytes, label: int, name: str) -> bytes:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """``image`` and ``data`` are views of the mapped file where the record was read from there."""
+    """One record. ``image`` is a view of the mapped file if the record was read from there."""
 
     label: int
     image: memoryview
@@ -76,7 +76,11 @@ class DamagedError(ValueError):
 
 
 def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
-    """With ``check``, also the checksum. Raises DamagedError that names the key."""
+    """Decodes a record, and with ``check`` checks its checksum.
+
+    Raises:
+        DamagedError: which names the key, if the record is damaged.
+    """
     view = memoryview(data)
     if len(view) < HEADER_BYTES:
         raise DamagedError(f"record {key!r} is damaged: {len(view)} bytes are no header")
@@ -94,12 +98,13 @@ def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
 
 
 def data_file(path: str) -> str:
-    """The file that holds the data: an environment is a file, or a folder with data.mdb in it."""
+    """The file that holds the data of an environment, which is a file or a folder with data.mdb in
+    it."""
     return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 
 def check_size(environment: Any, path: str) -> None:
-    """Raises DamagedError for an lmdb environment whose file was cut off: reading behind the end of a
+    """Raises DamagedError for an lmdb environment whose file was cut off. Reading after the end of a
     mapped file would kill the process with SIGBUS."""
     wanted = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     there = os.path.getsize(data_file(path))
@@ -110,11 +115,11 @@ def check_size(environment: Any, path: str) -> None:
 
 
 class Environment:
-    """An LMDB file opened for reading, once per process however many datasets read it, since LMDB
-    allows no more. Use `open_environment`.
+    """An LMDB file opened for reading. A process opens a file once, however many datasets read it,
+    because LMDB does not allow more: use `open_environment`.
 
-    Values are views of the mapping, and stay valid as long as this object. A forked child reads
-    through the mapping that it inherited: there are no locks to confuse.
+    Values are views of the mapping, and stay valid as long as this object. A forked child reads through
+    the mapping that it inherited, which is safe because there are no locks.
     """
 
     def __init__(self, path: str) -> None:
@@ -126,8 +131,8 @@ class Environment:
         self._descriptor = guard
         self._extents: Any = None  # read when first wanted
         try:
-            # No lock file: packing excludes readers by the guard, and a finished file never changes,
-            # so that it may lie in a folder that nobody can write to.
+            # Without a lock file, so that the file may lie in a read-only folder: the guard keeps
+            # readers out while the file is packed, and a finished file never changes.
             self._environment = lmdb.open(
                 path, subdir=os.path.isdir(path), readonly=True, lock=False, readahead=False
             )
@@ -142,18 +147,19 @@ class Environment:
             raise
 
     def will_need(self, indices: list[int], count: int) -> None:
-        """Has the system read these of ``count`` records from the disk, each at once and all at the same
-        time; waits for nothing. Without it a cold record comes page by page: readahead is off, since it
-        knows nothing of records, and the lmdb package touches each page of what it returns."""
+        """Has the system read these of ``count`` records from the disk, each as a whole and all at the
+        same time. Waits for nothing. Without this a cold record would come page by page: readahead is
+        off, because it knows nothing of records, and the lmdb package touches each page of what it
+        returns."""
         if self._extents is None:
             self._extents = self._read_extents()
         if len(self._extents) == count:
-            with contextlib.suppress(OSError):  # a file system that takes no advice
+            with contextlib.suppress(OSError):  # some file systems take no advice
                 for offset, size in self._extents[indices].tolist():
                     os.posix_fadvise(self._descriptor, offset, size, os.POSIX_FADV_WILLNEED)
 
     def _read_extents(self) -> Any:
-        """Shape (count, 2); (0, 2) where they cannot be had."""
+        """The extents, of shape (count, 2), or (0, 2) without any that can be used."""
         stored = self.get(EXTENTS) or b""
         if len(stored) % 16 or not hasattr(os, "posix_fadvise"):
             return np.zeros((0, 2), np.int64)
@@ -162,12 +168,12 @@ class Environment:
         return extents.astype(np.int64) if inside else np.zeros((0, 2), np.int64)
 
     def entries(self) -> int:
-        """How many there are, as the file says, and no more than it has room for."""
+        """How many entries the file says it has, but no more than it has room for."""
         said = self._environment.stat()["entries"]
         return int(min(said, os.fstat(self._descriptor).st_size // 8))
 
     def get(self, key: bytes) -> memoryview | None:
-        """Zero-copy."""
+        """The value of a key without a copy; None if it is missing."""
         found: memoryview | None = self._transaction.get(key)
         return found
 
@@ -176,12 +182,17 @@ class Environment:
         self._letting_go()
 
 
-# By (device, inode) of the data file.
+# Open environments by (device, inode) of the data file.
 _opened: weakref.WeakValueDictionary[tuple[int, int], Environment] = weakref.WeakValueDictionary()
 
 
 def open_environment(path: str) -> Environment:
-    """Raises FileNotFoundError, DamagedError for what is no (whole) LMDB file, and PermissionError."""
+    """Opens an LMDB file, or returns the environment that this process has opened already.
+
+    Raises:
+        FileNotFoundError, PermissionError: if the file is missing or may not be read.
+        DamagedError: if it is no LMDB file, or not a whole one.
+    """
     try:
         status = os.stat(data_file(path))
     except FileNotFoundError:
@@ -197,7 +208,7 @@ def open_environment(path: str) -> Environment:
 
 
 def read_meta(environment: Environment) -> dict[str, Any] | None:
-    """None for a file that is not ours. Raises DamagedError for one of another version."""
+    """The JSON of a file; None if the file is not ours. Raises DamagedError for another version."""
     data = environment.get(META)
     return None if data is None else parse_meta(bytes(data), environment.path)
 
@@ -218,7 +229,7 @@ def parse_meta(data: bytes, path: str) -> dict[str, Any]:
     return dict(meta)
 
 
-# --- who may open the file: readers together, or one that packs ------------------------------------
+# --- the guard: many may read the file at a time, or one may pack it --------------------------------
 
 
 def _shared_guard(file: str) -> int:
@@ -233,7 +244,8 @@ def _shared_guard(file: str) -> int:
 
 
 def exclusive_guard(file: str) -> int:
-    """The descriptor to close when packing is over. Raises BlockingIOError while others read or pack."""
+    """Guards a file while it is packed, and returns the descriptor to close at the end. Raises
+    BlockingIOError while another process reads or packs it."""
     guard = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     if not _lock(guard, fcntl.LOCK_EX):
         os.close(guard)
@@ -242,14 +254,14 @@ def exclusive_guard(file: str) -> int:
 
 
 def _lock(descriptor: int, kind: int) -> bool:
-    """flock, not fcntl's record locks: those go away when the process closes any descriptor of the
-    file, which LMDB does."""
+    """Locks a file, and returns False if another process holds it. This uses flock and not fcntl's
+    record locks, which go away when the process closes any descriptor of the file, as LMDB does."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass  # a file system without locks: nothing can be told about other processes
+        pass  # a file system without locks, where nothing is known about other processes
     return True
 
 

@@ -1,4 +1,4 @@
-"""Files of the well-known recipe: every value a pickle."""
+"""LMDB files of the well-known recipe, in which every value is a pickle."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from fastloader.datasets._lmdb_file import Environment
 from fastloader.transforms._pillow import decoded_rgb, image_module
 
-# Not numpy's own constructors: their __setstate__ believes what a pickle says about the layout of
-# memory, so that a crafted dtype turns bytes into pointers. These take numbers and text only.
+# These classes take numbers and text only. numpy's own constructors are not used: their __setstate__
+# believes what a pickle says about the layout of memory, so a crafted dtype turns bytes into pointers.
 
 
 class _Dtype:
@@ -50,19 +50,20 @@ class _Array(np.ndarray[Any, Any]):
 
 
 class _Constructors:
-    """Bound methods, since a pickle may set attributes of what it names: functions have some. One for
-    each pickle of ``size`` bytes: a value that is remembered in it can be made into others any number of
-    times, at a few bytes each."""
+    """The constructors for one pickle of ``size`` bytes. They are bound methods, because a pickle may
+    set attributes of what it names, and functions have some. Each pickle has its own, which limit what
+    is made: a pickle can make other values of a remembered one any number of times, at a few bytes
+    each."""
 
     __slots__ = ("_left", "_size")
 
     def __init__(self, size: int) -> None:
         self._size = size
-        # Text becomes bytes, and those a number or an array; each of them once.
+        # Four times the size is enough: text becomes bytes, and bytes become a number or an array, once.
         self._left = 4 * size
 
     def charge(self, data: Any) -> Any:
-        """``data``, of which something is made."""
+        """Counts ``data``, of which a value is made, and returns it."""
         if not isinstance(data, str | bytes | bytearray):
             raise pickle.UnpicklingError(f"a {type(data).__name__} in the place of text or bytes")
         self._left -= len(data)
@@ -91,13 +92,12 @@ class _Constructors:
         return made.reshape(shape, order=order)
 
     def encode(self, text: str, _encoding: Any) -> bytes:
-        return self.charge(text).encode("latin-1")  # how protocols up to 2 write bytes
+        return self.charge(text).encode("latin-1")  # because protocols up to 2 write bytes as text
 
 
-# What pickled arrays and numpy numbers are made of, under numpy 1's names and numpy 2's, and which of
-# the constructors makes it.
+# The names in pickled arrays and numpy numbers, of numpy 1 and numpy 2, with the constructor for each.
 _ALLOWED: dict[tuple[str, str], str] = {
-    ("numpy", "ndarray"): "",  # only ever an argument
+    ("numpy", "ndarray"): "",  # which is only an argument
     ("numpy", "dtype"): "dtype",
     ("_codecs", "encode"): "encode",
 }
@@ -107,9 +107,9 @@ for _core in ("core", "_core"):
     _ALLOWED[f"numpy.{_core}.numeric", "_frombuffer"] = "from_buffer"
 
 
-# A few bytes may stand for a list within lists that nobody ever comes to the end of, or for a tuple that
-# takes hours to hash. So this is the unpickler in Python. The one in C makes room for any number of
-# remembered values and hashes whatever is a key, and neither can be forbidden there.
+# The unpickler in Python, because a few bytes may stand for endless lists within lists, or for a tuple
+# that takes hours to hash. The one in C makes room for any number of remembered values and hashes
+# whatever is a key, and neither can be forbidden there.
 _Python: Any = pickle._Unpickler
 
 _KEYS = (str, bytes, int, float, bool, type(None))
@@ -141,7 +141,7 @@ class _Unpickler(_Python):
     def load_build(self) -> None:
         state, inst = self.stack[-1], self.stack[-2]
         if isinstance(inst, _Array) and isinstance(state, tuple) and isinstance(state[-1], bytes):
-            self._constructors.charge(state[-1])  # numpy copies what is of another byte order
+            self._constructors.charge(state[-1])  # because numpy copies data of another byte order
         _Python.load_build(self)
 
     def load_dict(self) -> None:
@@ -156,7 +156,7 @@ class _Unpickler(_Python):
         self._check_keys(self.stack[::2])
         _Python.load_setitems(self)
 
-    def load_bytearray8(self) -> None:  # how protocol 5 writes an array; not before they are there
+    def load_bytearray8(self) -> None:  # of protocol 5; no room before the bytes are there
         self.append(bytearray(self.read(int.from_bytes(self.read(8), "little"))))
 
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
@@ -167,8 +167,8 @@ class _Unpickler(_Python):
 
 
 class _Plain:
-    """Calling it gives a value with ordinary arrays in the place of `_Array`. A value that is
-    remembered in a pickle counts each time that it is used: ``most`` values in all."""
+    """Gives a value with ordinary arrays in the place of `_Array`, when it is called. It makes ``most``
+    values in all, and counts a value that the pickle remembers each time that it is used."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
@@ -197,7 +197,7 @@ def _unpickled(environment: Environment, key: bytes) -> Any:
 
 
 def read_keys(environment: Environment) -> list[bytes]:
-    """The samples' keys, from ``__keys__``, or counted up to ``__len__``."""
+    """The keys of the samples, from ``__keys__`` or counted up to ``__len__``."""
     if environment.get(b"__keys__") is not None:
         keys = _unpickled(environment, b"__keys__")
         if not isinstance(keys, list | tuple):
@@ -215,7 +215,7 @@ def read_keys(environment: Environment) -> list[bytes]:
         count = count.item()
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise ValueError(f"{environment.path}: __len__ is {count!r}, not a number of samples")
-    # What stands in the file may claim any number. Its records have keys, of which the last is there.
+    # Checked against the file, which may claim any number: the key of the last record must be there.
     if count > environment.entries() or (
         count and environment.get(str(count - 1).encode()) is None
     ):
@@ -235,7 +235,7 @@ def _as_bytes(environment: Environment, key: Any) -> bytes:
 
 
 def read_sample(environment: Environment, key: bytes) -> tuple[Any, Any]:
-    """(Pillow image in RGB, label); -1 where there is no label."""
+    """Returns (Pillow image in RGB, label). A sample without a label has -1."""
     value = _unpickled(environment, key)
     image, label = (value[0], value[1]) if isinstance(value, list | tuple) else (value, -1)
     if isinstance(label, np.generic | np.ndarray) and label.size == 1:
@@ -248,7 +248,7 @@ def read_sample(environment: Environment, key: bytes) -> tuple[Any, Any]:
 
 def _decoded(image: Any) -> Any:
     if isinstance(image, np.ndarray) and image.ndim == 1 and image.dtype == np.uint8:
-        image = image.tobytes()  # an encoded file, read as an array
+        image = image.tobytes()  # an encoded file as an array of bytes
     if isinstance(image, bytes | bytearray):
         return decoded_rgb(io.BytesIO(image))
     if isinstance(image, np.ndarray):

@@ -20,28 +20,31 @@ IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 class ImageFolder(Dataset[Any]):
     """Pictures in ``root/class/...``, with torchvision's semantics.
 
-    The class folders are sorted by name; within a class, files are found at any depth, folders and
-    names sorted. What a loader needs lies in three flat arrays: twelve bytes a picture beside its path,
-    and no Python object per sample.
+    Class folders are sorted by name. Within a class, files are found at any depth, with folders and
+    names sorted. What a loader needs lies in three flat arrays, which take twelve bytes a picture
+    besides its path. There is no Python object per sample.
 
     Args:
-        root: the folder of class folders.
-        transform: what becomes of a picture: `fastloader.transforms` (done natively by FastLoader),
-            torchvision's, or any function of a Pillow image. None: samples are (Pillow image, class).
-        target_transform: a function of the class number.
-        is_valid_file: which paths to take; None takes the extensions of ``IMG_EXTENSIONS``.
-        allow_empty: accept classes without a picture.
+        root: The folder of class folders.
+        transform: What becomes of a picture: `fastloader.transforms` (which FastLoader does natively),
+            torchvision's, or any function of a Pillow image. With None (default), samples are (Pillow
+            image, class).
+        target_transform: A function of the class number; None (default) leaves the number.
+        is_valid_file: Tells whether to take a path; None (default) takes the extensions of
+            ``IMG_EXTENSIONS``.
+        allow_empty: Whether to accept classes without a picture; default False.
 
     Attributes:
         classes: names, sorted. class_to_idx: name to number. samples (imgs): sequence of
             (path, class number). targets: class numbers, an int32 array. extensions: those that were
             taken, None with ``is_valid_file``.
 
-    A chain of `fastloader.transforms` that does not end in a tensor gets PILToTensor at its end: a
+    A chain of `fastloader.transforms` that does not end in a tensor gets PILToTensor at its end. A
     sample is then (uint8 tensor of shape (3, height, width), class).
 
     Raises:
-        FileNotFoundError: no class folder, or (unless ``allow_empty``) a class without picture.
+        FileNotFoundError: if there is no class folder or, unless ``allow_empty``, a class without
+            picture.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class ImageFolder(Dataset[Any]):
         root: str | os.PathLike[str],
         transform: Callable[[Any], Any] | None = None,
         target_transform: Callable[[int], Any] | None = None,
-        *,  # torchvision's fourth is ``loader``, which there is none of here
+        *,  # torchvision's fourth is ``loader``, which does not exist here
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
     ) -> None:
@@ -93,7 +96,7 @@ class ImageFolder(Dataset[Any]):
         return Samples(self)
 
     def path(self, index: int) -> str:
-        """Where sample ``index`` lies."""
+        """The path of sample ``index``."""
         begin = int(self.ends[index - 1]) if index else 0
         return os.fsdecode(self.paths[begin : int(self.ends[index])].tobytes())
 
@@ -110,7 +113,7 @@ class ImageFolder(Dataset[Any]):
 
 
 class Samples(Sequence[tuple[str, int]]):
-    """(path, class number) of each sample, made when asked for."""
+    """The (path, class number) of each sample, made when it is asked for."""
 
     def __init__(self, folder: ImageFolder) -> None:
         self._folder = folder
@@ -144,7 +147,8 @@ def _has_extension(path: str) -> bool:
 
 
 def _files(folder: str) -> Iterator[str]:
-    """As torchvision walks: folders sorted by their whole path, names sorted in each, links followed."""
+    """Gives files in torchvision's order: folders sorted by their whole path, names sorted in each,
+    links followed."""
     for parent, _folders, names in sorted(os.walk(folder, followlinks=True)):
         for name in sorted(names):
             yield os.path.join(parent, name)

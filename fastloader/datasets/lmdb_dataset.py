@@ -29,34 +29,33 @@ from fastloader.transforms._python_chain import as_tensor_chain
 class LMDBDataset(Dataset[Any]):
     """Pictures that ``fastloader pack`` put into one file.
 
-    The file is mapped into memory, read-only, and shared by all processes of the machine that read it
-    through the page cache; the native path decodes straight from the mapped pages. Opening reads the
+    The file is mapped into memory, read-only. All processes of the machine that read it share its pages
+    through the page cache, and the native path decodes straight from them. Opening the file reads the
     labels and no picture.
 
     Args:
-        path: the file (or the folder, of an environment in folder form).
-        transform: as in `ImageFolder`.
-        target_transform: a function of the label.
-        legacy: read a file of the well-known recipe: pickled ``__keys__`` and ``__len__``; values that
-            are a pickled array, or a pickled tuple of image (bytes of a file, or array) and label.
-            They are unpickled as tuples, lists, numbers, text, bytes and numpy arrays only. Such a
-            file is read through Python, not by the native path.
+        path: The file, or the folder of an environment in folder form.
+        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        target_transform: A function of the label; None (default) leaves the label.
+        legacy: Whether to read a file of the well-known recipe; default False. Such a file has pickled
+            ``__keys__`` and ``__len__``. Its values are a pickled array, or a pickled tuple of image
+            (bytes of a file, or array) and label. They are unpickled as tuples, lists, numbers, text,
+            bytes and numpy arrays only. Python reads such a file, and not the native path.
 
     Attributes:
         classes: names, or None if the file has none. class_to_idx: name to label. targets: labels, an
             int64 array (-1: none; None for a legacy file, whose labels are known sample by sample).
 
-    Samples are (picture, label), as of `ImageFolder`. May be pickled and used after a fork or in a
-    spawned process.
+    Samples are (picture, label), as with `ImageFolder`. A dataset may be pickled, and used after a fork
+    or in a spawned process. A packing that was interrupted can be read as far as it got, with a
+    warning.
 
     Raises:
-        ImportError: without the lmdb package.
-        FileNotFoundError, PermissionError, BlockingIOError: it is not there, may not be read, is being
-            packed.
-        ValueError: it is no LMDB file, cut off, of another version; a legacy file without
-            ``legacy=True``. From indexing: a damaged record, named by its key.
-
-    A packing that was interrupted can be read as far as it got, with a warning.
+        ImportError: if the lmdb package is missing.
+        FileNotFoundError, PermissionError, BlockingIOError: if the file is missing, may not be read,
+            or is being packed.
+        ValueError: if the file is no LMDB file, is cut off or of another version, or is a legacy file
+            without ``legacy=True``. From indexing, if a record is damaged; the error names its key.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class LMDBDataset(Dataset[Any]):
         self.classes: list[str] | None = None
         self.class_to_idx: dict[str, int] | None = None
         self.targets: Any = None
-        self._keys: Any = None  # of a legacy file
+        self._keys: Any = None  # the keys of a legacy file
         self._environment: Environment | None = open_environment(self.path)
         if legacy:
             from fastloader.datasets import _lmdb_legacy
@@ -115,15 +114,17 @@ class LMDBDataset(Dataset[Any]):
 
     @property
     def environment(self) -> Environment:
-        """The open file; opened anew in a process that got this object by pickle."""
+        """The open file. A process that got this object by pickle opens it anew."""
         if self._environment is None:
             self._environment = open_environment(self.path)
         return self._environment
 
     def record(self, index: int) -> Record:
-        """Label, picture (a view of the mapping, for as long as `environment` lives) and name.
+        """The label, picture and name of a sample. The picture is a view of the mapping, and valid as
+        long as `environment` lives.
 
-        Raises DamagedError (a ValueError) if the record is missing or damaged.
+        Raises:
+            DamagedError: a ValueError, if the record is missing or damaged.
         """
         key = key_of(index)
         data = self.environment.get(key)
@@ -132,11 +133,11 @@ class LMDBDataset(Dataset[Any]):
         return decode_record(data, key)
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these records ahead, all at the same time; waits for nothing."""
+        """Has the system read these records ahead, all at the same time. Waits for nothing."""
         self.environment.will_need(indices, self._count)
 
     def name(self, index: int) -> str:
-        """What sample ``index`` was called where it came from: a path relative to the packed folder."""
+        """The name of sample ``index`` at its source: a path relative to the packed folder."""
         index = checked_index(index, len(self))
         if self.legacy:
             return repr(self._keys[index])
@@ -151,7 +152,7 @@ class LMDBDataset(Dataset[Any]):
         return bytes(self.record(index).image)
 
     def open_rgb(self, index: int) -> Any:
-        """The picture through Pillow, in RGB."""
+        """Opens a picture through Pillow, in RGB."""
         self.will_need([index])
         record = self.record(index)
         return decoded_rgb(io.BytesIO(record.image), f"{record.name} in {self.path}")

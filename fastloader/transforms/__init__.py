@@ -1,8 +1,8 @@
-"""The geometric transforms of torchvision that the native image path knows, under their names.
+"""The transforms of torchvision that the native image path knows, under torchvision's names.
 
-They describe what to do: a loader reads them off and does it in C++. Called on a Pillow image they do
-the same with Pillow, which is how they work in a plain DataLoader. The distribution is torchvision's;
-the draws are not: one number from torch's default generator seeds a counter-based generator.
+They describe what to do: a loader reads them and does it in C++. Called on a Pillow image, they do the
+same with Pillow, and so they work in a plain DataLoader. The distribution is torchvision's, but the
+draws are not: one number from torch's default generator seeds a counter-based generator.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Transform:
         return self.apply(image, _geometry.fresh_draw())
 
     def apply(self, image: Any, draw: _geometry.Draw) -> Any:
-        """``draw(operation)`` gives the random numbers of that operation."""
+        """Does the transform. ``draw(operation)`` gives the random numbers of that operation."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class Transform:
 
 
 class Compose(Transform):
-    """The transforms one after the other."""
+    """Does the transforms one after the other."""
 
     def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
         self.transforms = list(transforms)
@@ -59,15 +59,15 @@ class Compose(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """A random part of the image, resized to ``size``.
+    """Takes a random part of the image and resizes it to ``size``.
 
     Args:
-        size: (height, width) of the result; an int is a square.
-        scale: range of the part's share of the area.
-        ratio: range of its width / height, drawn log-uniformly.
-        interpolation: "bilinear" or "bicubic", torchvision's InterpolationMode or Pillow's constant;
-            or "random", as timm has it: one of the two for each picture.
-        antialias: images are always antialiased, as Pillow does; False raises ValueError.
+        size: The (height, width) of the result; an int is a square.
+        scale: The range of the part's share of the area; default (0.08, 1).
+        ratio: The range of the part's width / height, drawn log-uniformly; default (3/4, 4/3).
+        interpolation: "bilinear" (default) or "bicubic", also as torchvision's InterpolationMode or
+            Pillow's constant. "random" takes one of the two for each picture, as timm does.
+        antialias: Images are always antialiased, as Pillow does it. False raises ValueError.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class RandomResizedCrop(Transform):
 
 
 class Resize(Transform):
-    """Resizes to ``size``: an int (or a sequence of one) is the shorter edge, the longer one follows
-    and is at most ``max_size``; a pair is (height, width)."""
+    """Resizes the image to ``size``. An int, or a sequence of one, is the shorter edge: the longer edge
+    follows and is at most ``max_size``. A pair is (height, width)."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class Resize(Transform):
 
 
 class CenterCrop(Transform):
-    """The central (height, width) of the image; what is missing around it is black."""
+    """Takes the central (height, width) of the image. What is missing around it is black."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = _arguments.pair(size)
@@ -172,7 +172,7 @@ class RandomVerticalFlip(Transform):
 
 
 class PILToTensor(Transform):
-    """uint8 of shape (channels, height, width), 0..255."""
+    """Makes a uint8 tensor of shape (channels, height, width), 0..255."""
 
     def apply(self, image: Any, draw: _geometry.Draw) -> torch.Tensor:
         import numpy
@@ -186,8 +186,8 @@ class PILToTensor(Transform):
 
 
 class ToTensor(Transform):
-    """float32 of shape (channels, height, width), 0..1. What is not of bytes, such as images of modes I
-    and F, keeps its values, as with torchvision."""
+    """Makes a float32 tensor of shape (channels, height, width), 0..1. Images that do not hold bytes,
+    such as those of modes I and F, keep their values, as with torchvision."""
 
     def apply(self, image: Any, draw: _geometry.Draw) -> torch.Tensor:
         pixels = PILToTensor().apply(image, draw)
@@ -199,7 +199,7 @@ class ToTensor(Transform):
 
 
 class Normalize(Transform):
-    """(x - mean) / std per channel, of what ToTensor gives; mean and std are in 0..1."""
+    """Makes (x - mean) / std per channel of what ToTensor gives. mean and std are in 0..1."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         self.mean = mean

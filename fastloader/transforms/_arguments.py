@@ -1,4 +1,4 @@
-"""Arguments of transforms, checked: sizes, ranges, probabilities, interpolations."""
+"""The checks of transforms' arguments: sizes, ranges, probabilities, interpolations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ _INTERPOLATIONS = {"bilinear": "bilinear", "bicubic": "bicubic", "2": "bilinear"
 
 
 def interpolation_name(interpolation: Any) -> str:
-    """ "bilinear" or "bicubic", whatever of torchvision, Pillow or str it is given as."""
+    """The name "bilinear" or "bicubic" of an interpolation, given as torchvision's, Pillow's or a
+    str."""
     value = getattr(interpolation, "value", interpolation)
     name = _INTERPOLATIONS.get(str(value).lower())
     if name is None:

@@ -1,4 +1,4 @@
-"""A chain of transforms, read: what is done to each picture."""
+"""A chain of transforms as it was read: what is done to each picture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastloader.transforms._pillow import pass_order
 
 @dataclasses.dataclass
 class Chain:
-    """A chain of transforms in the one order that is native: see csrc/image/image_transform.h."""
+    """A chain of transforms in the only native order; see csrc/image/image_transform.h."""
 
     random_crop: tuple[float, float, float, float] | None = None
     shorter: int | None = None
@@ -26,8 +26,8 @@ class Chain:
     horizontal_flip: float = 0.0
     vertical_flip: float = 0.0
     filter: str = "bilinear"  # or "bicubic", or "random": one of them for each sample
-    tensor: bool = False  # ends in a tensor
-    floating: bool = False  # ... of floats in 0..1, normalised if mean is set
+    tensor: bool = False  # whether it ends in a tensor
+    floating: bool = False  # whether that is of floats in 0..1, normalised if mean is set
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
 
@@ -38,7 +38,7 @@ class Chain:
 
     @property
     def normalization(self) -> Normalization:
-        """Of a chain that ends in floats."""
+        """The normalisation of a chain that ends in floats."""
         return Normalization(self.mean, self.std, torch.float32, False, None)
 
     def native(self, module: Any) -> Any:
@@ -58,7 +58,7 @@ class Chain:
         )
 
     def __str__(self) -> str:
-        """What is done, in words, sizes as height x width."""
+        """What is done in words, with sizes as height x width."""
         words = []
         if self.random_crop is not None:
             low, high, thin, wide = self.random_crop

@@ -1,7 +1,8 @@
-"""Reading chains of transforms: torchvision's (v1 and v2), timm's and ours.
+"""The reader of chains of transforms: torchvision's (v1 and v2), timm's and ours.
 
-Exact types only: a subclass may do anything. Nothing of torchvision or timm is imported; a class is
-known by its module and name. When a step is not known, or not in its place, `NotNative` names it.
+Only exact types are known, because a subclass may do anything. A class is known by its module and name,
+so that nothing of torchvision or timm is imported. If a step is not known, or not in its place,
+`NotNative` names it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from fastloader.transforms._normalization import Normalization
 T = TypeVar("T")
 
 
-# The modules of the steps that are read, and what stands before their names here: timm has classes
-# that do something else than torchvision's of the same name.
+# The modules whose steps are read, with the prefix that their names get here, because some classes of
+# timm do something else than torchvision's of the same name.
 _HOMES = {
     "fastloader.transforms": "",
     "torchvision.transforms.transforms": "",
@@ -46,8 +47,11 @@ _GEOMETRIC = (
 
 
 def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
-    """Reads the steps off a transform. Raises NotNative naming the first that is not known, or not
-    known in its place."""
+    """Reads the steps of a transform into a chain.
+
+    Raises:
+        NotNative: which names the first step that is not known, or not known in its place.
+    """
     if transform is None:
         raise NotNative("the dataset has no transform: its samples are Pillow images")
     chain = Chain()
@@ -63,7 +67,7 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
 
 
 def steps_of(transform: Any) -> Iterable[Any]:
-    """The steps of a transform, those of chains within chains too."""
+    """The steps of a transform, with those of chains within chains."""
     if _kind(transform) != "Compose":
         return [transform]
     return [step for each in transform.transforms for step in steps_of(each)]
@@ -85,9 +89,9 @@ def _read_step(chain: Chain, step: Any) -> None:
     if "forward" in getattr(step, "__dict__", ()):
         raise NotNative(f"{_shown(step)} has a forward() of its own")
     if kind in ("RandomHorizontalFlip", "RandomVerticalFlip"):
-        _read_flip(chain, step, kind)  # the same before and behind the conversion to a tensor
+        _read_flip(chain, step, kind)  # which does the same before and after the conversion
     elif kind == "RGB":
-        pass  # every picture is, from the start
+        pass  # every picture is RGB from the start
     elif chain.tensor:
         _read_behind_tensor(chain, step, kind)
     elif kind in _GEOMETRIC and (chain.horizontal_flip or chain.vertical_flip):
@@ -119,7 +123,7 @@ def _read_flip(chain: Chain, step: Any, kind: str) -> None:
 
 
 def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
-    """``step``'s arguments are checked by our own transform of the same meaning."""
+    """Reads a step that crops or resizes. Our own transform of the same meaning checks its arguments."""
     if kind == "CenterCrop":
         chain.center_crop = _made(step, lambda: transforms.CenterCrop(step.size)).size
     elif kind == "timm CenterCropOrPad":
@@ -146,7 +150,7 @@ def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
             raise NotNative(f"{_shown(step)} scales at random")
         if step.longest not in (0.0, 1.0):
             raise NotNative(f"{_shown(step)} lies between covering and fitting")
-        # Of ours, RandomResizedCrop checks what this one takes: a pair, and "random".
+        # Our RandomResizedCrop checks what this one takes: a pair, and "random".
         pair = _made(
             step,
             lambda: transforms.RandomResizedCrop(step.size, interpolation=_interpolation(step)),
@@ -166,7 +170,7 @@ def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
 
 def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
     if kind in ("ToImage", "ToPureTensor", "timm MaybeToTensor", "timm MaybePILToTensor"):
-        return  # of a tensor they change nothing that is collated
+        return  # because on a tensor they change nothing that is collated
     if kind in ("ToDtype", "ConvertImageDtype"):
         _read_dtype(chain, step, scale=kind == "ConvertImageDtype" or step.scale)
     elif kind in _GEOMETRIC:
@@ -195,7 +199,7 @@ def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
 
 
 def normalization_of(normalize: Any | None) -> Normalization:
-    """What the loader makes of a chain that ends in ToTensor, and in ``normalize`` if there is one."""
+    """The normalisation of a chain that ends in ToTensor and, if it is given, ``normalize``."""
     chain = Chain(tensor=True, floating=True)
     if normalize is not None:
         _read_normalize(chain, normalize)
@@ -214,7 +218,7 @@ def _read_normalize(chain: Chain, step: Any) -> None:
 
 
 def _interpolation(step: Any) -> Any:
-    """timm's "random" is a tuple of the two."""
+    """The interpolation of a step. timm's "random" is a tuple of the two."""
     if not isinstance(step.interpolation, tuple | list):
         return step.interpolation
     names = [interpolation_name(each) for each in step.interpolation]
@@ -233,5 +237,5 @@ def _unknown(step: Any) -> NotNative:
 
 
 def _shown(step: Any) -> str:
-    """A step on one line: modules of torch print on several."""
+    """A step on one line, because modules of torch print on several."""
     return textwrap.shorten(repr(step), 150, placeholder=" ...")

@@ -1,7 +1,6 @@
-"""Random geometry in pure Python: the same numbers from the same seed as the native path draws.
+"""Random geometry in pure Python, which draws the same numbers from the same seed as the native path.
 
-Mirrors csrc/image/philox.h and csrc/image/crop.h, which are the description; a test holds the two
-against each other.
+It mirrors csrc/image/philox.h and csrc/image/crop.h, which are the definition. A test compares the two.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ REPLACEMENT, INTERPOLATION = 3, 4
 
 
 class Draws:
-    """The random numbers of one operation on one sample: a function of the arguments only."""
+    """The random numbers of one operation on one sample, which are a function of the arguments only."""
 
     def __init__(self, seed: int, index: int, operation: int) -> None:
         self._key = (seed & MASK, seed >> 32 & MASK)
@@ -46,11 +45,11 @@ Draw = Callable[[int], Draws]
 
 
 def fresh_draw() -> Draw:
-    """Random numbers for one picture, seeded from torch's default generator."""
+    """Makes the draws for one picture, seeded from torch's default generator."""
     seeds: list[int] = []
 
     def draw(operation: int) -> Draws:
-        if not seeds:  # a chain that draws nothing leaves torch's generator alone, as torchvision's
+        if not seeds:  # late, so that a chain without draws leaves torch's generator alone
             seeds.append(int(torch.randint(0, 2**63 - 1, (), device="cpu").item()))
         return Draws(seeds[0], 0, operation)
 
@@ -60,7 +59,7 @@ def fresh_draw() -> Draw:
 def random_resized_crop(
     height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float], draws: Draws
 ) -> tuple[int, int, int, int]:
-    """torchvision's RandomResizedCrop.get_params: (left, top, width, height)."""
+    """Draws as torchvision's RandomResizedCrop.get_params, and returns (left, top, width, height)."""
     area = float(width) * float(height)
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(10):
@@ -81,14 +80,14 @@ def random_resized_crop(
 
 
 def random_interpolation(draws: Draws) -> str:
-    """timm's "random"."""
+    """Draws the interpolation that timm calls "random"."""
     return ("bilinear", "bicubic")[draws.below(2)]
 
 
 def resized(
     height: int, width: int, size: tuple[int, ...], max_size: int | None
 ) -> tuple[int, int]:
-    """torchvision's Resize: (height, width) of the result."""
+    """The (height, width) that torchvision's Resize gives."""
     if len(size) == 2:
         return size[0], size[1]
     short, long = min(height, width), max(height, width)
@@ -105,7 +104,7 @@ def center(image: int, crop: int) -> int:
 
 
 def resample(interpolation: str, draw: Draw) -> Any:
-    """Pillow's constant for "bilinear", "bicubic" or "random"."""
+    """Pillow's constant for "bilinear", "bicubic" or a drawn "random"."""
     if interpolation == "random":
         interpolation = random_interpolation(draw(INTERPOLATION))
     return getattr(image_module().Resampling, interpolation.upper())

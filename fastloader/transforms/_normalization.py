@@ -1,4 +1,4 @@
-"""The one definition of normalise, and its pure-Python form.
+"""The only definition of normalise, and its pure-Python form.
 
 y = fma(float(x), scale[c], bias[c]) in float32, rounded once to the output dtype, with
 scale = 1/(255*std) and bias = -mean/std computed in float64 and rounded once to float32.
@@ -23,8 +23,9 @@ _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "
 class Normalization:
     """What becomes of the image leaves of a batch.
 
-    ``mean`` and ``std`` are in 0..1; both None means 0 and 1 for any number of channels, that is
-    torchvision's ToTensor. ``image_key`` names the leaf; None finds every leaf that looks like one.
+    ``mean`` and ``std`` are in 0..1. If both are None, they are 0 and 1 for any number of channels,
+    which is torchvision's ToTensor. ``image_key`` names the image leaf; None finds every leaf that
+    looks like one.
     """
 
     mean: tuple[float, ...] | None
@@ -43,7 +44,7 @@ class Normalization:
         return channels == len(self.mean)
 
     def constants(self, channels: int) -> tuple[list[float], list[float]]:
-        """(scale, bias), each ``channels`` float32 values."""
+        """Returns (scale, bias), each of ``channels`` float32 values."""
         mean = np.asarray(self.mean or (0.0,) * channels, dtype=np.float64)
         std = np.asarray(self.std or (1.0,) * channels, dtype=np.float64)
         scale = (1.0 / (255.0 * std)).astype(np.float32)
@@ -51,16 +52,17 @@ class Normalization:
         return scale.tolist(), bias.tolist()
 
     def output(self, shape: Sequence[int], device: torch.device) -> torch.Tensor:
-        """Uninitialised memory for normalised images of ``shape`` (N, C, H, W), owned by the current
-        stream of ``device``."""
+        """Makes uninitialised memory for normalised images of ``shape`` (N, C, H, W). The current
+        stream of ``device`` owns it."""
         memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
         return torch.empty(
             tuple(shape), dtype=self.dtype, device=device, memory_format=memory_format
         )
 
     def apply(self, images: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """uint8 (N, C, H, W) of any strides into ``out``, in pure torch, on their device. A table
-        lookup, because it is exact on every device and in every dtype, also without float64."""
+        """Normalises uint8 (N, C, H, W) of any strides into ``out``, in pure torch and on their device.
+        It looks values up in a table, which is exact on every device and in every dtype, even without
+        float64."""
         channels = images.shape[1]
         table = _table(self, channels, images.device)
         for c in range(channels):
@@ -71,10 +73,10 @@ class Normalization:
 
 @functools.lru_cache(maxsize=32)
 def _table(normalization: Normalization, channels: int, device: torch.device) -> torch.Tensor:
-    """All results there are: (channels, 256) of the output dtype.
+    """The table of all results: (channels, 256) of the output dtype.
 
-    Float64 holds the product exactly and the sum to 53 bits, so that rounding it to float32 gives
-    what a fused multiply-add gives.
+    Float64 holds the product exactly and the sum to 53 bits, so that rounding it to float32 gives what a
+    fused multiply-add gives.
     """
     scale, bias = (
         torch.tensor(constants, dtype=torch.float64, device="cpu")
@@ -88,8 +90,8 @@ def _table(normalization: Normalization, channels: int, device: torch.device) ->
 def make_spec(
     native: Any, shape: tuple[int, int, int, int], nhwc: bool, normalization: Normalization
 ) -> Any:
-    """What the native kernels take: ``shape`` is (N, C, H, W) whatever the order of the bytes, which
-    ``nhwc`` says."""
+    """Makes the spec that the native kernels take. ``shape`` is (N, C, H, W), whatever the order of the
+    bytes. ``nhwc`` says that order."""
     scale, bias = normalization.constants(shape[1])
     return native.NormalizeSpec(
         nchw=shape,
@@ -108,7 +110,8 @@ def make_normalization(
     channels_last: bool,
     image_key: int | str | None,
 ) -> Normalization | None:
-    """Checks the arguments; None when none of mean, std and dtype asks for normalisation."""
+    """Checks the arguments and makes the normalisation; None if none of mean, std and dtype asks for
+    it."""
     if not isinstance(channels_last, bool):
         raise TypeError(f"channels_last must be a bool, got {channels_last!r}")
     if image_key is not None and (
@@ -158,7 +161,7 @@ def make_normalization(
 
 
 def _refuse_bytes(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> None:
-    """Raises ValueError for constants of pixels in 0..255, as FFCV and DALI take them: in 0..1 no mean
+    """Raises ValueError for constants of pixels in 0..255, which FFCV and DALI take. In 0..1 no mean
     and no deviation of pixels is above 1."""
     given = {name: values for name, values in (("mean", mean), ("std", std)) if values is not None}
     if not any(value > 1.0 for values in given.values() for value in values):

@@ -1,4 +1,4 @@
-"""A chain of ours on a Pillow image, as the loader ends it."""
+"""Our chains on a Pillow image, with the end that the loader gives them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from fastloader.transforms._chain_reader import normalization_of, steps_of
 
 
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``transform``, if it is a chain of ours with the end that it has in a batch: PILToTensor behind an
-    image; ToTensor and Normalize in one step, rounded as the loader rounds."""
+    """``transform`` or, if it is a chain of ours, that chain with the end that it has in a batch: an
+    image gets PILToTensor, and ToTensor and Normalize become one step that rounds as the loader
+    does."""
     steps = list(steps_of(transform))
     if any(type(step).__module__ != transforms.__name__ for step in steps):
         return transform

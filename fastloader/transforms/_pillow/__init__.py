@@ -1,4 +1,4 @@
-"""Pillow, where it is needed."""
+"""Pillow, imported where it is needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastloader.transforms._pillow import containers, jpeg_work
 
 
 def image_module() -> Any:
-    """``PIL.Image``, of Pillow or Pillow-SIMD. Raises ImportError that names both."""
+    """``PIL.Image`` of Pillow or Pillow-SIMD. Raises ImportError, which names both, without either."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -28,17 +28,17 @@ def image_module() -> Any:
 
 
 def pass_order(version: str | None = None) -> str:
-    """The member of the native module's PassOrder for ``version`` of Pillow, that is in which order its
-    resize makes the two passes; None is the installed one. Each pass rounds, so that only Pillow's own
-    order gives its pixels. Without Pillow it is Pillow 13's order; so it is with Pillow-SIMD, which
-    resizes otherwise anyhow."""
+    """The member of the native module's PassOrder for ``version`` of Pillow; None is the installed one.
+    It says in which order Pillow's resize makes its two passes. Each pass rounds, so that only Pillow's
+    own order gives its pixels. The order is Pillow 13's without Pillow, and also with Pillow-SIMD,
+    which resizes otherwise anyhow."""
     if version is None:
         try:
             import PIL
         except ImportError:
             return "PILLOW13"
         version = str(PIL.__version__)
-    if ".post" in version:  # Pillow-SIMD: only its releases are named so
+    if ".post" in version:  # only releases of Pillow-SIMD are named so
         return "PILLOW13"
     numbers = re.findall(r"\d+", version)
     release = tuple(int(number) for number in numbers[:2])
@@ -48,8 +48,8 @@ def pass_order(version: str | None = None) -> str:
 
 
 def open_rgb(path: str) -> Any:
-    """The first frame of the picture at ``path``, decoded and converted as torchvision's default
-    loader does. Raises OSError for what is no file: a pipe named .jpg would never end."""
+    """The first frame of the picture at ``path``, decoded and converted as by torchvision's default
+    loader. Raises OSError for what is no file, because a pipe named .jpg would never end."""
     with open(path, "rb", opener=_open_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"not a regular file: {path!r}")
@@ -57,19 +57,19 @@ def open_rgb(path: str) -> Any:
 
 
 def decoded_rgb(file: Any, name: str = "") -> Any:
-    """The same of an open file; ``name``: what errors call it that has none."""
+    """The first frame of an open file, decoded. ``name`` stands in errors for a file without a name."""
     with opened(file, name) as image:
         return image.convert("RGB")
 
 
 def opened(file: Any, name: str = "") -> Any:
-    """What Pillow makes of an open file, or of the path of one, not decoded yet. Raises what `refusal`
-    gives for a picture whose decoding would take too much. A JPEG is read once, and into memory: what
-    is decoded is what was counted."""
+    """The Pillow image of an open file, or of the path of one, not decoded yet. Raises what `refusal`
+    gives if decoding the picture would take too much. A JPEG is read once and into memory, so that the
+    bytes that are decoded are those that were counted."""
     if hasattr(file, "read"):
         name = name or str(getattr(file, "name", ""))
         try:
-            file.seek(0)  # where Pillow begins, too
+            file.seek(0)  # because Pillow begins there, too
         except (AttributeError, io.UnsupportedOperation):
             file = _Bytes(file.read(), name)
         data = _bytes_of_jpeg(file)
@@ -92,13 +92,13 @@ def opened(file: Any, name: str = "") -> Any:
 
 
 def _bytes_of_jpeg(file: Any) -> bytes | None:
-    """All of them, or None if the file does not begin as what Pillow takes for a JPEG."""
+    """All bytes of a file; None if it does not begin as what Pillow takes for a JPEG."""
     begin = file.read(3)
     return bytes(begin + file.read()) if begin == b"\xff\xd8\xff" else None
 
 
 class _Bytes(io.BytesIO):
-    """Of a file, whose name is in Pillow's messages."""
+    """The bytes of a file, with its name for Pillow's messages."""
 
     def __init__(self, data: bytes, name: str) -> None:
         super().__init__(data)
@@ -109,8 +109,8 @@ class _Bytes(io.BytesIO):
 
 
 def refusal(reason: str, name: str = "") -> Exception:
-    """For a picture that no decoder is to be given: Pillow's DecompressionBombError, or without
-    Pillow an Error."""
+    """The error for a picture that no decoder may get: Pillow's DecompressionBombError or, without
+    Pillow, an Error."""
     text = f"{name}: {reason}" if name else reason
     try:
         from PIL import Image
@@ -120,9 +120,9 @@ def refusal(reason: str, name: str = "") -> Exception:
 
 
 def pixel_limits() -> tuple[int, int]:
-    """(what is worth a warning, what is refused), in pixels, as ``Image.MAX_IMAGE_PIXELS`` says now:
-    more than the first, more than the second."""
-    module = sys.modules.get("PIL.Image")  # who has not imported it has not set it
+    """The limits in pixels, as ``Image.MAX_IMAGE_PIXELS`` says now. A picture with more pixels than the
+    first is worth a warning, and one with more than the second is refused."""
+    module = sys.modules.get("PIL.Image")  # code that has not imported it cannot have set it
     limit = 89478485 if module is None else module.MAX_IMAGE_PIXELS
     if limit is None:
         return _NO_LIMIT, _NO_LIMIT
@@ -138,14 +138,14 @@ _NO_LIMIT = (1 << 64) - 1
 
 
 def _whole(limit: Any) -> int:
-    """The whole number that the same numbers of pixels are more than."""
-    if not limit < _NO_LIMIT:  # nor is anything more than what is no number
+    """The whole number that means the same limit."""
+    if not limit < _NO_LIMIT:  # also for NaN, because nothing is more than that
         return _NO_LIMIT
     return math.floor(limit) if limit > 0 else 0
 
 
 def warn_of_size(reason: str) -> None:
-    """Pillow's warning, which a filter may turn into an error."""
+    """Gives Pillow's warning, which a filter may turn into an error."""
     try:
         from PIL import Image
     except ImportError:
@@ -155,4 +155,4 @@ def warn_of_size(reason: str) -> None:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # or for who writes to the pipe
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # or a pipe waits for its writer

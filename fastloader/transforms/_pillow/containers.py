@@ -1,4 +1,4 @@
-"""Files of other kinds that Pillow opens, and that may have a JPEG inside, or worse."""
+"""Files of other kinds that Pillow opens, which may contain a JPEG, or worse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fastloader.transforms._pillow import jpeg_work
 
 _HOLDS_ANYTHING = "holds a picture that is decoded before anyone can tell how long that takes"
-# Nobody trains on these, but any file may be one of them, whatever its name says.
+# Kinds that are of no use for training. But any file may be one of them, whatever its name says.
 _REFUSED = {
     "BLP": _HOLDS_ANYTHING,
     "EPS": "is a program in PostScript, which may run for ever",
@@ -17,14 +17,14 @@ _REFUSED = {
     "MIC": _HOLDS_ANYTHING,
 }
 
-_COMPRESSION, _JPEG = 259, 7  # libtiff itself takes no more than three scans of the older kind, 6
-# Offsets and lengths of a TIFF's pieces: as strips and as tiles.
+_COMPRESSION, _JPEG = 259, 7  # of the older kind, 6, libtiff itself takes three scans at most
+# The tags with offsets and lengths of a TIFF's parts, for strips and for tiles.
 _PIECES = ((273, 279), (324, 325))
 
 
 def reason_to_refuse(image: Any, pixel_limit: int) -> str | None:
-    """In words, why a picture that Pillow has opened and not decoded yet must not be decoded; None
-    where the number of its pixels bounds what that takes."""
+    """The reason why a picture that Pillow has opened must not be decoded; None if the number of its
+    pixels bounds the work of decoding."""
     if image.format in _REFUSED:
         why = _REFUSED[image.format]
         return f"a file of the kind {image.format} {why}: write it anew, as JPEG or PNG"
@@ -40,8 +40,8 @@ def reason_to_refuse(image: Any, pixel_limit: int) -> str | None:
 def _reason_of_tiff(image: Any, pixel_limit: int) -> str | None:
     tags, file = image.tag_v2, image.fp
     size = file.seek(0, 2)
-    # libtiff reads the directory on its own. Of two entries of a kind it takes the first and Pillow the
-    # last; and what is BigTIFF to it and big-endian, Pillow takes for the usual kind.
+    # Refused, because libtiff reads the directory by itself and differently. Of two entries of a kind it
+    # takes the first, and Pillow the last. And Pillow takes a big-endian BigTIFF for the usual kind.
     if not _is_read_in_one_way(file, tags.offset, size):
         return "the TIFF's directory can be read in two ways: write it anew"
     if tags.get(_COMPRESSION) != _JPEG:
@@ -52,9 +52,9 @@ def _reason_of_tiff(image: Any, pixel_limit: int) -> str | None:
     offsets, lengths = (_numbers(tags.get(tag, ())) for tag in kinds[0])
     if len(offsets) != len(lengths):
         return "the TIFF does not say how long its parts are: write it anew"
-    # libtiff finds out itself how long one is that is said to be empty.
+    # Empty parts count as the whole file, because libtiff finds out by itself how long they are.
     lengths = tuple(length or size for length in lengths)
-    # Parts that are alike may lie in the same place, but none takes more than its pixels and a header.
+    # Equal parts may lie in the same place, but no part takes more than its pixels and a header.
     if sum(lengths) > size + 3 * image.width * image.height + 1024 * len(lengths):
         return "the TIFF's parts overlap: it could be a decompression bomb"
     for offset, length in zip(offsets, lengths):

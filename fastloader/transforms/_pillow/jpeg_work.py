@@ -1,4 +1,5 @@
-"""What decoding a JPEG takes, from its markers alone: before a decoder has it that nobody can stop."""
+"""The work of decoding a JPEG, found from its markers before a decoder that cannot be stopped gets
+it."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ from typing import Any
 
 from fastloader._core.machine import extension
 
-# As in csrc/image/jpeg/decoder.h, which says why.
+# The limits of csrc/image/jpeg/decoder.h, which gives the reasons.
 MOST_SCANS = 100
 MOST_WORK = 1 << 31  # scans times pixels
 
-# What libjpeg reads a length behind, wherever it meets it, and the picture's end. It passes over all
-# others, a scan's restarts and what it takes for damage there, or gives the picture up at them.
+# The markers after which libjpeg reads a length, wherever it meets them, and the picture's end. It
+# passes over all others (a scan's restarts, and what it takes for damage there), or gives the picture
+# up at them.
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
 _END, _SCAN = 0xD9, 0xDA
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -20,8 +22,8 @@ _SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9))
 
 
 def excess(data: Any, pixel_limit: int, whole: tuple[int, int] | None = None) -> str | None:
-    """In words, that the JPEG in these bytes has too many scans; None if it has not, or is no JPEG.
-    ``whole``: width and height of the picture that it is a part of."""
+    """The reason why the JPEG in these bytes is refused, which is too many scans; None if it is not, or
+    is no JPEG. ``whole``: width and height of the picture of which it is a part."""
     width, height, count = scans(data)
     if whole is not None:
         width, height = whole
@@ -37,15 +39,15 @@ def excess(data: Any, pixel_limit: int, whole: tuple[int, int] | None = None) ->
 
 
 def scans(data: Any) -> tuple[int, int, int]:
-    """(width, height, how many scans libjpeg would begin); zeros for what does not begin as a JPEG.
-    Never fewer than it begins, and as many if it comes to the end without an error."""
+    """Returns (width, height, how many scans libjpeg would begin), or zeros for what does not begin as a
+    JPEG. The number is never too small, and it is exact if libjpeg comes to the end without an error."""
     native = extension.load()
     found: tuple[int, int, int] = (scans_in_python if native is None else native.jpeg_scans)(data)
     return found
 
 
 def scans_in_python(data: Any) -> tuple[int, int, int]:
-    """The same, for where there is no native module."""
+    """Does as `scans` without the native module."""
     frame = components = width = height = count = 0
     at = 2
     if data[:2] != b"\xff\xd8":
@@ -56,19 +58,19 @@ def scans_in_python(data: Any) -> tuple[int, int, int]:
         if code == _END:
             if count:
                 break
-            continue  # of tables for the rest
+            continue  # this is the end of tables for the rest
         count += code == _SCAN
         head = data[at : at + 8]
         if len(head) < 2:
             break
         if code in _FRAMES and len(head) == 8:
             high, wide = int.from_bytes(head[3:5], "big"), int.from_bytes(head[5:7], "big")
-            # A second one is an error to libjpeg. Of two the larger is what the work is measured by.
+            # A second frame is an error to libjpeg. The larger of two measures the work.
             if high * wide >= width * height:
                 width, height = wide, high
             frame, components = code, head[7]
         if code == _SCAN and count == 1 and frame in _SEQUENTIAL and len(head) > 2:
             if head[2] >= components:
-                break  # everything is in this scan: libjpeg reads no further
+                break  # everything is in this scan, so libjpeg reads no further
         at += max(2, int.from_bytes(head[:2], "big"))
     return width, height, count

@@ -36,10 +36,11 @@ class ImageIterator(LoopIterator):
     may use a batch, and only before it asks for the next one.
 
     Args:
-        seeds: how crops are drawn. length: gives the number of batches. pin: whether batches are put
-        into torch's pinned memory, as DataLoader's pin_memory does. drawn_ahead: how many index batches
-        are asked of the sampler at the beginning. Another one follows
-            whenever a batch is taken, as torch does for its workers. None: as the pool needs them.
+        seeds: how crops are drawn.
+        length: gives the number of batches.
+        pin: whether batches are put into torch's pinned memory, as DataLoader's pin_memory does.
+        drawn_ahead: how many index batches are asked of the sampler at the beginning. Another one
+            follows whenever a batch is taken, as torch does for its workers. None: as the pool needs.
     """
 
     def __init__(
