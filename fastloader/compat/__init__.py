@@ -1,1 +1,1 @@
-"""Front doors: the names that people know from other loaders, over fastloader's own."""
+"""The names that users know from other loaders, over fastloader's own."""

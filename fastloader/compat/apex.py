@@ -21,12 +21,12 @@ __all__ = ["data_prefetcher"]
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-# Of loaders with persistent workers, which have one iterator for life: the prefetcher that is on it.
+# The prefetcher on each loader with persistent workers, because such a loader has one iterator for life.
 _on_persistent: weakref.WeakKeyDictionary[Any, DevicePrefetcher[Any]] = weakref.WeakKeyDictionary()
 
 
 class data_prefetcher(Iterator[tuple[Any, Any]]):
-    """Batches of ``(input, target)`` on the device, normalised, with the next one on its way::
+    """Gives ``(input, target)`` on the device, normalised, with the next batch on its way::
 
         prefetcher = data_prefetcher(train_loader)
         input, target = prefetcher.next()
@@ -34,29 +34,29 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
             ...
             input, target = prefetcher.next()
 
-    or simply ``for input, target in data_prefetcher(train_loader)``. One pass; make another one for
-    the next epoch, as with Apex's.
+    or simply ``for input, target in data_prefetcher(train_loader)``. It makes one pass. Make another one
+    for the next epoch, as with Apex's.
 
     Args:
-        loader: yields pairs. Inputs are (N, C, H, W), values 0..255, as uint8 (what Apex's
-            ``fast_collate`` gives; NHWC too) or as floats. Bytes are normalised by the native kernel
-            on their way, floats on the caller's stream when they are taken: send bytes.
-        mean, std: per channel, in 0..1; ImageNet's by default.
-        device: as in `FastLoader`. "auto" (default): the accelerator if there is one (CUDA, NPU, XPU,
-            ...), else the CPU.
+        loader: Gives pairs. Inputs are (N, C, H, W), values 0..255, as uint8 (what Apex's
+            ``fast_collate`` gives; NHWC too) or as floats. The native kernel normalises bytes on their
+            way. Floats are normalised on the caller's stream when they are taken, so send bytes.
+        mean, std: One number per channel, in 0..1; default ImageNet's.
+        device: The device, as in `FastLoader`. "auto" (default) takes the accelerator if there is one
+            (CUDA, NPU, XPU, ...), else the CPU.
 
     Inputs arrive as float32 ``(x/255 - mean)/std``, in the memory format of the first batch (contiguous
-    or channels_last), targets as they are. Both belong to the stream
-    that is current when they are taken; nobody has to wait for a stream or call ``record_stream``.
+    or channels_last). Targets arrive as they are. Both belong to the stream that is current when they
+    are taken, so you need not wait for a stream or call ``record_stream``.
 
     Attributes: ``loader``; ``mean``, ``std``: tensors (1, C, 1, 1) on the device, in 0..255;
     ``next_input``, ``next_target``: what `next` will give, None at the end (asking takes the batch from
-    the loader); ``stream``: the stream that the batches are ordered on, None on the CPU.
+    the loader); ``stream``: the stream on which the batches are ordered, None on the CPU.
 
     Raises:
-        TypeError, ValueError: for arguments that cannot work and for a loader that normalises itself,
-            at once; for a batch that is no pair or has no image, in its place.
-        Exception: what the loader raises, in its place; for its first batch at once.
+        TypeError, ValueError: for arguments that cannot work and for a loader that normalises itself, at
+            once; for a batch that is no pair or has no image, in the batch's place.
+        Exception: what the loader raises, in its place; for the loader's first batch, at once.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         source = _Source(itertools.chain(first, batches), loader)
         normalization: dict[str, Any] = {"mean": mean, "std": std, "image_key": 0}
         normalization["channels_last"] = bool(first) and _is_channels_last(first[0])
-        # Built for floats too: it checks the arguments.
-        place = devices.resolve_device(device)  # at once, as it is iterated at once
+        # Made for floats too, because it checks the arguments.
+        place = devices.resolve_device(device)  # at once, because the iteration begins at once
         self._delivery: DevicePrefetcher[Any] = DevicePrefetcher(source, place, **normalization)
         if self._floats:
             self._delivery = DevicePrefetcher(source, place)
@@ -99,10 +99,10 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         if persistent:
             _on_persistent[loader] = self._delivery
         self._batches = iter(self._delivery)
-        self._ahead: list[tuple[Any, Any]] = []  # at most one: asked for, not given yet
+        self._ahead: list[tuple[Any, Any]] = []  # at most one batch, taken and not given yet
 
     def next(self) -> tuple[Any, Any]:
-        """The next ``(input, target)``; ``(None, None)`` at the end, for ever."""
+        """The next ``(input, target)``; ``(None, None)`` for ever after the end."""
         return next(self, (None, None))
 
     def __next__(self) -> tuple[Any, Any]:
@@ -112,8 +112,8 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         return self._ahead.pop()
 
     def preload(self) -> None:
-        """Takes the batch that `next` will give, unless it was taken. The copies of later batches run
-        ahead without it."""
+        """Takes the batch that `next` will give, unless it was taken already. The copies of later
+        batches run ahead without this call."""
         if self._ahead:
             return
         batch = next(self._batches, None)
@@ -121,7 +121,7 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
             return
         images, target = batch
         if self._floats:
-            # Same steps as Apex's: subtract, divide, in float32.
+            # The steps are Apex's: subtract, then divide, in float32.
             images = images.float().sub(self.mean).div_(self.std)
         self._ahead.append((images, target))
 
@@ -143,15 +143,15 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         return len(self.loader)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
-        return True  # as Apex's, which has no length: `if prefetcher:` must not ask for one
+        return True  # because `if prefetcher:` must not ask for a length, as with Apex
 
     def close(self) -> None:
-        """Ends the pass early and frees its threads and pinned memory. Idempotent."""
+        """Ends the pass early, and frees its threads and pinned memory. Idempotent."""
         self._delivery.close()
 
 
 class _Source:
-    """One pass over pairs, advanced ahead where the loader has workers."""
+    """One pass over pairs, which runs ahead if the loader has workers."""
 
     def __init__(self, batches: Iterator[Any], loader: Any) -> None:
         self.batches = batches
@@ -184,7 +184,7 @@ def _has_floats(batch: Any) -> bool:
 
 
 def _is_channels_last(batch: Any) -> bool:
-    """As Apex's fast_collate makes them with ``memory_format=torch.channels_last``."""
+    """Whether images are channels_last, as Apex's fast_collate makes them if it is told so."""
     images = _images(batch)
     return (
         images is not None

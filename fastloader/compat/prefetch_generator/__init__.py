@@ -20,7 +20,7 @@ __all__ = ["BackgroundGenerator", "DataLoaderX", "background", "prefetch"]
 
 
 def __getattr__(name: str) -> Any:
-    # The only name here that needs torch.
+    # Imported on first use, because only this name needs torch.
     if name == "DataLoaderX":
         from fastloader.compat.prefetch_generator.data_loader_x import DataLoaderX
 

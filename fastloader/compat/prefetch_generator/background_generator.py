@@ -1,4 +1,4 @@
-"""``BackgroundGenerator``: any iterable, advanced on a thread."""
+"""``BackgroundGenerator``, which advances any iterable on a thread."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 Producing = TypeVar("Producing", bound=Callable[..., Iterable[Any]])
 
-# Seconds that close() waits for a producer that is inside the source's next().
+# Seconds that close() waits for the thread if that is in the source's next().
 _PATIENCE = 5.0
 
 
 class _Shared:
-    """What the thread and its BackgroundGenerator share. The thread holds no reference to the latter,
-    so that dropping that ends the thread.
+    """What the thread and its BackgroundGenerator share. The thread does not refer to the
+    BackgroundGenerator, so that dropping that ends the thread.
 
-    SimpleQueues, because they may be used where a finalizer interrupts them on the same thread; the
-    Condition inside queue.Queue would deadlock there.
+    The queues are SimpleQueues, because a finalizer may interrupt them on the same thread, where the
+    Condition inside queue.Queue would deadlock.
     """
 
     def __init__(self, source: Iterable[Any], room: int, function: Any) -> None:
         self.source = source
         self.function = function
-        # (True, item), or (False, what ends the iteration)
+        # (True, item), or (False, what ends the iteration).
         self.items: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-        # One token for each item that may still be put; None: any number.
+        # One token for each item that may still be put; None for any number.
         self.room: queue.SimpleQueue[None] | None = None
         if room > 0:
             self.room = queue.SimpleQueue()
             for _ in range(room):
                 self.room.put(None)
-        # Written by one side, read by the other: a plain attribute suffices under the GIL and without
-        # it, since the token that wakes the producer is put after the write.
+        # A plain attribute is enough between two threads, under the GIL and without it, because the
+        # token that wakes the thread is put after the write.
         self.closed = False
         self.pid = os.getpid()
 
     def close(self) -> None:
-        """The producer ends after the item it is at. Any thread, any number of times."""
+        """Makes the thread end after its current item. May be called on any thread, any number of
+        times."""
         if self.pid != os.getpid():
-            return  # a forked child has no such thread
+            return  # a forked child does not have this thread
         self.closed = True
         if self.room is not None:
             self.room.put(None)
@@ -69,31 +70,32 @@ def _produce(shared: _Shared) -> None:
         end = error
     if shared.closed:
         if isinstance(source, types.GeneratorType):
-            source.close()  # its finally clauses run now, on the thread that ran the rest of it
+            source.close()  # so that its finally clauses run now, on the thread that ran the rest
         return
     shared.items.put((False, end))
 
 
 class BackgroundGenerator(Generic[T]):
-    """Advances ``generator`` on a thread of its own, while the caller works with what it gave before.
+    """Advances ``generator`` on its own thread, while the caller works with the items that it gave
+    before.
 
-    As in the ``prefetch_generator`` package: the thread starts at once; order is kept; an exception
-    arrives in its place, as the same object; after the end or an exception, StopIteration for ever.
-
-    What is better here: dropping the object, ``close()``, leaving a ``with`` block or the end of the
-    process ends the thread, which lets go of generator and items, wherever it waits; KeyboardInterrupt
-    and SystemExit from the source arrive like any other exception (there: a clean end); ``len()`` and
-    unknown attributes are the generator's; in a forked child, ``next()`` says what is wrong instead of
-    waiting for ever.
+    As in the ``prefetch_generator`` package, the thread starts at once and keeps the order. An
+    exception arrives in its place, as the same object. After the end or an exception, StopIteration is
+    raised for ever. Some things are better here. The thread ends and drops generator and items,
+    wherever it waits, if the object is dropped, at ``close()``, at the end of a ``with`` block, and at
+    the end of the process. KeyboardInterrupt and SystemExit from the source arrive like any other
+    exception; there they look like a clean end. ``len()`` and unknown attributes are the generator's.
+    In a forked child ``next()`` says what is wrong, instead of waiting for ever.
 
     Args:
-        generator: any iterable. A DataLoader's iterator is typical.
-        max_prefetch: items that wait for the consumer, at most; one more may be finished and wait for
-            room, as in the original. 0 or less: any number.
-        preprocess_func: applied to every item on the thread. Deprecated by the original, too.
+        generator: Any iterable. A DataLoader's iterator is typical.
+        max_prefetch: How many items may wait for the caller; default 1. One more may be finished and
+            wait for room, as in the original. 0 or less is any number.
+        preprocess_func: Applied to every item on the thread; default None. The original deprecates it,
+            too.
 
     Attributes: ``generator``, ``max_prefetch``, ``preprocess_func``, ``queue`` (``qsize()`` and
-    ``empty()`` tell how far ahead the thread is), ``Continue`` (False once the end was reached).
+    ``empty()`` say how far ahead the thread is), ``Continue`` (False once the end was reached).
 
     Raises:
         TypeError: at once, if ``generator`` is not iterable or ``max_prefetch`` is no whole number.
@@ -117,7 +119,7 @@ class BackgroundGenerator(Generic[T]):
         self._waiting: list[None] = []  # one for each thread in next()
         self._shared = _Shared(generator, max_prefetch, preprocess_func)
         self.queue = self._shared.items
-        # A daemon: a source that waits for ever must not keep the process.
+        # The thread is a daemon, because a source that waits for ever must not keep the process.
         self._thread = threading.Thread(
             target=_produce, args=(self._shared,), name="BackgroundGenerator", daemon=True
         )
@@ -154,15 +156,16 @@ class BackgroundGenerator(Generic[T]):
         try:
             raise item
         finally:
-            del item  # or this frame and the error would hold each other
+            del item  # breaks the cycle of this frame and the error
 
     def next(self) -> T:
-        """``next(self)``, as in Python 2 and the original."""
+        """Does ``next(self)``, as in Python 2 and the original."""
         return self.__next__()
 
     def close(self) -> None:
-        """Ends the thread and lets go of the items it had made. Waits until it has left the source's
-        ``next()``, at most five seconds. Idempotent; afterwards ``next()`` raises StopIteration."""
+        """Ends the thread and drops the items that it had made. Waits five seconds at most until the
+        thread has left the source's ``next()``. Idempotent. Afterwards ``next()`` raises
+        StopIteration."""
         self.Continue = False
         self._closing()
         if self._shared.pid != os.getpid():
@@ -172,15 +175,15 @@ class BackgroundGenerator(Generic[T]):
         while not self._shared.items.empty():
             self._shared.items.get()
         if self._waiting:
-            self._shared.items.put((False, StopIteration()))  # each that it wakes comes here again
+            self._shared.items.put((False, StopIteration()))  # each thread that wakes does so again
 
     def is_alive(self) -> bool:
         """Whether the thread still runs."""
         return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits for the thread, which ends once everything was made and taken; ``timeout`` seconds at
-        most."""
+        """Waits ``timeout`` seconds at most for the thread, which ends once everything was made and
+        taken."""
         self._thread.join(timeout)
 
     def __enter__(self) -> BackgroundGenerator[T]:
@@ -198,10 +201,10 @@ class BackgroundGenerator(Generic[T]):
         return len(self.generator)  # type: ignore[arg-type]
 
     def __bool__(self) -> bool:
-        return True  # as the original, which has no length: `if batches:` must not ask for one
+        return True  # because `if batches:` must not ask for a length, which the original lacks
 
     def __getattr__(self, name: str) -> Any:
-        # Reached for unknown names only. The guard: copy and pickle ask before __init__ has run.
+        # Reached for unknown names only. The guard is for copy and pickle, which ask before __init__.
         if name.startswith("__") or "generator" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.generator, name)
@@ -217,8 +220,8 @@ def background(max_prefetch: int = 1) -> Callable[[Producing], Producing]: ...
 
 
 def background(max_prefetch: Any = 1) -> Any:
-    """Decorator: every call of the function gives a `BackgroundGenerator` over what it returns. With
-    or without parentheses::
+    """Decorates a function, so that every call gives a `BackgroundGenerator` over what the function
+    returns. It may be used with or without parentheses::
 
         @background(max_prefetch=3)
         def batches(path):

@@ -15,7 +15,7 @@ from fastloader.loader import FastLoader
 class _Counted(BackgroundGenerator[Any]):
     """Tells the loader what the training loop has received, for `FastLoader.state_dict`."""
 
-    progress: Progress | None = None  # set on the iterator that the user gets
+    progress: Progress | None = None  # set on the iterator that the loop holds
 
     def __next__(self) -> Any:
         if self.progress is None:
@@ -35,25 +35,27 @@ class _Counted(BackgroundGenerator[Any]):
 
 class DataLoaderX(FastLoader[Any]):
     """The ``DataLoaderX`` of the tutorials: a DataLoader that makes the next batches on a thread while
-    the training loop works, with every argument of `FastLoader` on top.
+    the training loop works. It also takes every argument of `FastLoader`.
 
-    ``max_prefetch`` (default 1): batches that wait, at most. It is of use where batches are made in
-    this process (``num_workers=0``): the dataset's code then runs on another thread, and draws its
-    random numbers ahead of time. The native image path needs no such thread, and has none.
+    ``max_prefetch`` (default 1) is how many batches may wait. The class is of use if batches are made
+    in this process (``num_workers=0``). The dataset's code then runs on another thread, and draws its
+    random numbers ahead of time. The native image path does not need such a thread, and does not have
+    one.
     """
 
     def __init__(self, *args: Any, max_prefetch: int = 1, **kwargs: Any) -> None:
         self.max_prefetch = max_prefetch
-        # Of the epoch begun last: how to end its thread, and the thread.
+        # What ends the thread of the epoch begun last, that thread, and its source.
         self._background: tuple[Callable[[], Any], threading.Thread, Any] | None = None
         super().__init__(*args, **kwargs)
 
     def _torch_iterator(self) -> Iterator[Any]:
         if self._background is not None and self.persistent_workers:
-            # There is one torch iterator for life: the thread of the last epoch must let go of it.
+            # The thread of the last epoch must let go of torch's iterator, which is the only one for
+            # life.
             end, thread, source = self._background
             end()
-            if isinstance(source, PolledIterator):  # not one of a subclass's own
+            if isinstance(source, PolledIterator):  # a subclass may have made another kind
                 source.leave()
             thread.join()
         source = super()._torch_iterator()

@@ -1,5 +1,5 @@
-"""timm's loader: ``create_loader`` and what belongs to it, by an import. timm itself is only needed for
-augmentations that the native path does not know.
+"""timm's loader: ``create_loader`` and what belongs to it. timm itself is needed only for augmentations
+that the native path does not know.
 
 from fastloader.compat.timm import create_loader, ImageDataset
 """

@@ -1,4 +1,5 @@
-"""``fast_collate``: samples with pictures of bytes to one batch, and what seeds its workers."""
+"""``fast_collate``, which makes one batch of samples with pictures of bytes, and the seeding of
+workers."""
 
 from __future__ import annotations
 
@@ -12,19 +13,21 @@ from torch.utils.data import default_collate, get_worker_info
 
 
 def fast_collate(batch: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """timm's: samples ``(picture, target, ...)`` to ``(pictures, targets)``.
+    """Makes ``(pictures, targets)`` of samples ``(picture, target, ...)``, as timm's.
 
     Args:
-        batch: tuples. A picture is a uint8 tensor or array (C, H, W), or a tuple of k such, as
-            augmentation splits give them; what stands behind the target is dropped.
+        batch: Tuples. A picture is a uint8 tensor or array (C, H, W), or a tuple of k such, as
+            augmentation splits give them. What follows the target is dropped.
 
     Returns:
-        uint8 (B, C, H, W) and the targets, those of one dimension as int64. Of k pictures a sample, the
-        first ones of all samples come first: (k * B, C, H, W), the targets repeated k times.
+        uint8 (B, C, H, W) and the targets; targets of one dimension become int64. With k pictures a
+        sample, the first ones of all samples come first: (k * B, C, H, W), with targets repeated k
+        times.
 
     Raises:
-        TypeError: a sample that is no tuple; pictures that are not bytes, which timm would cut to
-            bytes silently. ValueError: samples of different numbers of pictures.
+        TypeError: for a sample that is no tuple, and for pictures that are not bytes, which timm would
+            cut to bytes silently.
+        ValueError: for samples with different numbers of pictures.
     """
     if not isinstance(batch[0], tuple):
         raise TypeError(f"fast_collate takes tuples (picture, target), got {_shown(batch[0])}")
@@ -54,8 +57,9 @@ def _shown(value: Any) -> str:
 
 
 class WorkerSeeding:
-    """timm's ``worker_seeding`` as a worker_init_fn: "all" seeds NumPy from torch's seed of the worker,
-    "part" leaves NumPy alone, a function of torch's worker info gives the seed of all three."""
+    """timm's ``worker_seeding`` as a worker_init_fn. "all" seeds NumPy from torch's seed of the worker,
+    and "part" leaves NumPy alone. A function of torch's worker info gives the seed of Python, torch and
+    NumPy."""
 
     def __init__(self, seeding: str | Callable[[Any], int]) -> None:
         if not callable(seeding) and seeding not in ("all", "part"):
@@ -66,7 +70,7 @@ class WorkerSeeding:
 
     @property
     def usual(self) -> bool:
-        """Whether nothing of it is left to do where there are no worker processes."""
+        """Whether nothing is left to do without worker processes."""
         return not callable(self.seeding)
 
     def __call__(self, worker_id: int) -> None:

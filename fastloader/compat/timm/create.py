@@ -79,47 +79,48 @@ def create_loader(
 ) -> PrefetchLoader | FastLoader[Any]:
     """timm 1.0.31's ``create_loader``, with its arguments, over a FastLoader.
 
-    RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes, bilinear, bicubic and
-    "random" interpolation are native and need no timm: pictures of folder datasets are then decoded,
-    cropped, resized and normalised by C++ threads. Everything else that changes pictures (colour
-    jitter, which timm switches on by default; AutoAugment, RandAugment, AugMix; grayscale, blur, other
-    crop modes and filters, TensorFlow's preprocessing) comes from the installed timm and runs in worker
-    processes. ``loader.loader.plan()``, or ``loader.plan()`` without prefetcher, says which it is.
+    Native are RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes, and
+    bilinear, bicubic and "random" interpolation. They do not need timm: C++ threads then decode, crop,
+    resize and normalise the pictures of folder datasets. Everything else that changes pictures comes
+    from the installed timm and runs in worker processes: colour jitter (which timm switches on by
+    default), AutoAugment, RandAugment, AugMix, grayscale, blur, other crop modes and filters,
+    TensorFlow's preprocessing. ``loader.loader.plan()``, or ``loader.plan()`` without prefetcher, says
+    which it is.
 
     Args:
-        dataset: anything with a ``transform``, which is replaced: `ImageDataset`, timm's own,
+        dataset: Anything with a ``transform``, which is replaced: `ImageDataset`, timm's own,
             torchvision's or fastloader's ImageFolder.
         input_size: (channels, height, width), (height, width) or an edge.
-        is_training: random transforms, shuffled, the last, smaller batch dropped.
-        no_aug: training without randomness in the pictures.
-        re_prob, re_mode, re_count, re_split: random erasing, in training.
-        train_crop_mode: "rrc" (default); "rkrc", "rkrr" need timm.
-        scale, ratio, hflip, vflip: of the random crop, and probabilities of the flips.
-        color_jitter, color_jitter_prob, grayscale_prob, gaussian_blur_prob, auto_augment: of training.
-            color_jitter=None or 0 keeps the loader native.
-        num_aug_repeats: `RepeatAugSampler`; distributed training only.
-        num_aug_splits: for timm's AugMixDataset.
-        interpolation: "bilinear", "bicubic", or for random crops "random"; timm knows more.
-        mean, std: in 0..1, per channel.
-        num_workers: worker processes; decode threads on the native path, 0 for one per processor; or
-            "auto", as in `FastLoader`.
-        distributed: DistributedSampler in training, `OrderedDistributedSampler` else.
-        crop_pct: for evaluation, the crop's share of the resized picture's edge; 0.875 if None.
-        crop_mode: "center" (None), "squash" (resize out of shape) or "border" (fit in, mean colour
-            around).
-        crop_border_pixels: for evaluation, cut off all around first; needs timm.
-        collate_fn: takes a list of samples; `FastCollateMixup` is done in the kernel.
-        fp16, img_dtype, device: as in `PrefetchLoader`; without prefetcher not used.
-        use_prefetcher: deliver to ``device`` through a `PrefetchLoader`, also to the CPU. False: a
-            FastLoader of normalised float32 CPU batches.
-        use_multi_epochs_loader: see `MultiEpochsDataLoader`.
-        persistent_workers: with ``num_workers``.
-        worker_seeding: "all", "part", or a function of torch's worker info, which keeps to workers.
-        input_size_choices, batch_size_choices, batch_choice_*, batch_schedule_*, num_batches: sizes
-            scheduled by the batch, by timm's ScheduledBatchSampler, in training.
+        is_training: Random transforms, shuffled samples, and no last, smaller batch.
+        no_aug: Training without randomness in the pictures.
+        re_prob, re_mode, re_count, re_split: Random erasing, in training.
+        train_crop_mode: "rrc" (default); "rkrc" and "rkrr" need timm.
+        scale, ratio, hflip, vflip: The ranges of the random crop, and the probabilities of the flips.
+        color_jitter, color_jitter_prob, grayscale_prob, gaussian_blur_prob, auto_augment: The
+            augmentation in training. color_jitter=None or 0 keeps the loader native.
+        num_aug_repeats: Takes a `RepeatAugSampler`, in distributed training only.
+        num_aug_splits: The splits of timm's AugMixDataset.
+        interpolation: "bilinear", "bicubic" or, for random crops, "random"; timm knows more.
+        mean, std: One number per channel, in 0..1.
+        num_workers: The number of worker processes. On the native path it is that of decode threads, 0
+            for one per processor. "auto" does as in `FastLoader`.
+        distributed: Takes a DistributedSampler in training, and else an `OrderedDistributedSampler`.
+        crop_pct: For evaluation, the crop's share of the resized picture's edge; 0.875 if None.
+        crop_mode: "center" (None), "squash" (resize out of shape) or "border" (fit in, with the mean
+            colour around).
+        crop_border_pixels: For evaluation, how much is cut off all around first; needs timm.
+        collate_fn: Takes a list of samples. The kernel does what a `FastCollateMixup` asks.
+        fp16, img_dtype, device: As in `PrefetchLoader`; not used without prefetcher.
+        use_prefetcher: Whether a `PrefetchLoader` delivers to ``device``, also to the CPU. With False,
+            the loader is a FastLoader of normalised float32 CPU batches.
+        use_multi_epochs_loader: See `MultiEpochsDataLoader`.
+        persistent_workers: Whether workers live on over the epochs.
+        worker_seeding: "all", "part", or a function of torch's worker info, which runs only in workers.
+        input_size_choices, batch_size_choices, batch_choice_*, batch_schedule_*, num_batches: Sizes
+            that timm's ScheduledBatchSampler chooses for each batch, in training.
 
     Raises:
-        ImportError: for an argument that needs timm, naming it, where timm is not installed.
+        ImportError: for an argument that needs timm, which it names, if timm is not installed.
         TypeError, ValueError: for arguments that cannot work.
     """
     if img_dtype is None:
@@ -153,7 +154,7 @@ def create_loader(
         "use_prefetcher": use_prefetcher,
         "separate": num_aug_splits > 0,
     }
-    # Without prefetcher timm erases picture by picture at the end of its transforms. Where those are not
+    # Without prefetcher timm erases picture by picture, at the end of its transforms. If these are not
     # needed, whole batches are normalised and erased instead, unless a collate_fn looks at the pictures.
     in_batches: dict[str, Any] = {}
     if (
@@ -180,7 +181,7 @@ def create_loader(
             channels,
             transform_options,
         )
-    if hasattr(dataset, "set_loader_cfg"):  # timm's iterable datasets estimate their length by it
+    if hasattr(dataset, "set_loader_cfg"):  # timm estimates lengths by it
         dataset.set_loader_cfg(num_workers=own_threads() if num_workers == "auto" else num_workers)
 
     sampler = _sampler(dataset, is_training, distributed and not iterable, num_aug_repeats)
@@ -258,8 +259,8 @@ def _scheduled(
     channels: int,
     options: dict[str, Any],
 ) -> tuple[Any, Sequence[int]]:
-    """timm's dataset that takes (index, number of the size), and the batch sizes. Scheduling is
-    timm's; the checks come first, so that they are told without it."""
+    """Returns timm's dataset that takes (index, number of the size), and the batch sizes. timm does the
+    scheduling. The checks come first, so that they raise without timm too."""
     if not options["is_training"]:
         raise ValueError("input_size_choices is for training")
     if isinstance(dataset, IterableDataset):

@@ -1,4 +1,4 @@
-"""``ImageDataset``: timm's, with its rule for files that cannot be read."""
+"""``ImageDataset``, which is timm's, with timm's rule for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ _log = logging.getLogger("fastloader")
 
 
 class ImageDataset(Dataset[Any]):
-    """Samples ``(picture, target)``.
+    """Gives samples ``(picture, target)``.
 
     Args:
-        root: a folder of pictures; what else timm's readers take.
-        reader: None: ``root`` is a folder, see `ReaderImageFolder`. A name such as "tfds/..." is one
-            of timm's readers, which needs timm. An object: gives (file, target) for an index.
-        split, class_map: for the reader.
-        load_bytes: samples hold the file's bytes instead of a picture.
-        input_img_mode: Pillow's mode to convert to; "" or None leaves the file's.
-        transform, target_transform: functions of the picture and of the target.
-        additional_features: not None: what the reader gives behind the target stands in the sample.
-        kwargs: for the reader.
+        root: A folder of pictures, or what else timm's readers take.
+        reader: With None (default), ``root`` is a folder; see `ReaderImageFolder`. A name such as
+            "tfds/..." is one of timm's readers, which needs timm. An object gives (file, target) for an
+            index.
+        split, class_map: Passed to the reader.
+        load_bytes: Whether samples hold the file's bytes instead of a picture; default False.
+        input_img_mode: Pillow's mode of pictures; default "RGB". "" or None leaves the file's mode.
+        transform, target_transform: Functions of the picture and of the target; default None.
+        additional_features: Unless None (default), samples also hold what the reader gives after the
+            target.
+        kwargs: Passed to the reader.
 
-    A file that cannot be read (OSError) is skipped with a warning and the next one taken in its place;
-    after ``TIMM_DATASET_MAX_RETRIES`` (environment; 10) such in a row it is a RuntimeError. ``skipped``
-    counts them in this process; FastLoader's native path counts in ``stats()["images"]["bad"]``. A
-    target of None is -1.
+    A file that cannot be read (OSError) is skipped with a warning, and the next one is taken in its
+    place. After ``TIMM_DATASET_MAX_RETRIES`` (environment; default 10) such files in a row, a
+    RuntimeError is raised. ``skipped`` counts them in this process, and FastLoader's native path counts
+    them in ``stats()["images"]["bad"]``. A target of None is -1.
     """
 
     def __init__(
@@ -100,8 +102,8 @@ class ImageDataset(Dataset[Any]):
         image = opened(file)
         if not self.input_img_mode:
             if image.fp is not file and hasattr(file, "close"):
-                file.close()  # a JPEG, which is in memory
-            return image  # as in timm: undecoded, what it is decoded from open
+                file.close()  # because a JPEG is in memory
+            return image  # not decoded, and with its file open, as in timm
         with image:
             converted = image.convert(self.input_img_mode)
         if hasattr(file, "close"):  # Pillow closes only what it has opened itself

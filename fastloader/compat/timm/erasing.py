@@ -1,4 +1,5 @@
-"""What ``create_loader`` gives without prefetcher where it erases: batches, as they are normalised."""
+"""The loader that ``create_loader`` gives without prefetcher if it erases: it erases while it
+normalises."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from fastloader.loader import FastLoader
 
 
 class ErasingLoader(FastLoader[Any]):
-    """A FastLoader with one more argument, ``random_erasing``, for which mean and std, or dtype, must be
-    given. An argument, so that frameworks keep it, which make a loader again from its arguments."""
+    """A FastLoader with one more argument, ``random_erasing``, which needs mean and std, or dtype. It
+    is an argument, because frameworks make a loader again from its arguments and so keep it."""
 
     def __init__(
         self, *args: Any, random_erasing: RandomErasing | None = None, **kwargs: Any
@@ -23,7 +24,7 @@ class ErasingLoader(FastLoader[Any]):
         if random_erasing is not None:
             self._runtime.delivery.augment(Augmentation(random_erasing, None))
 
-    # Frameworks read off it which of the attributes are arguments.
+    # Frameworks read from the signature which attributes are arguments.
     __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             *inspect.signature(FastLoader.__init__).parameters.values(),
@@ -33,4 +34,4 @@ class ErasingLoader(FastLoader[Any]):
 
 
 class ErasingMultiEpochsLoader(ErasingLoader, MultiEpochsDataLoader):
-    """The same for ``use_multi_epochs_loader``."""
+    """An `ErasingLoader` for ``use_multi_epochs_loader``."""

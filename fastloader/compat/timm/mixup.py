@@ -1,4 +1,5 @@
-"""``Mixup`` and ``FastCollateMixup``: on a batch by itself, or in the kernel that normalises it."""
+"""``Mixup`` and ``FastCollateMixup``, which mix a batch by themselves or in the kernel that
+normalises."""
 
 from __future__ import annotations
 
@@ -18,18 +19,22 @@ class Mixup(Mixing):
     """timm's Mixup and CutMix: ``images, targets = mixup(images, targets)``.
 
     Args:
-        mixup_alpha, cutmix_alpha: of the beta distributions; each is used if above 0.
-        cutmix_minmax: CutMix by boxes of such shares of the edges instead.
-        prob: that a batch, or an element, is mixed; switch_prob: by CutMix where both are used.
-        mode: "batch", "pair" or "elem": what has one weight of its own; `FastCollateMixup` also "half".
-        correct_lam: CutMix's weight is that of the box inside the image.
-        label_smoothing, num_classes: of the targets; ``multi_label``: they are dense, (B, num_classes).
+        mixup_alpha, cutmix_alpha: The alphas of the beta distributions; each is used if it is above 0.
+        cutmix_minmax: Makes CutMix take boxes of such shares of the edges instead.
+        prob: The probability that a batch, or an element, is mixed; default 1.
+        switch_prob: The probability of CutMix if both are used; default 0.5.
+        mode: "batch" (default), "pair" or "elem": what has its own weight. `FastCollateMixup` also takes
+            "half".
+        correct_lam: Whether CutMix's weight is that of the box inside the image; default True.
+        label_smoothing, num_classes: The smoothing and the number of classes of the targets.
+        multi_label: Whether targets are dense, (B, num_classes); default False.
 
-    Image i is mixed with image B-1-i; B must be even. Draws are a function of torch's seed at the first
-    batch and of the batch's number. ``mixup_enabled=False`` leaves images alone from the next batch on;
-    targets are still made float and smooth.
+    Image i is mixed with image B-1-i, so B must be even. Draws are a function of torch's seed at the
+    first batch and of the batch's number. ``mixup_enabled=False`` leaves images alone from the next
+    batch on. Targets are still made float and smooth.
 
-    Raises ValueError for arguments that cannot be drawn from.
+    Raises:
+        ValueError: for arguments from which nothing can be drawn.
     """
 
     _before_normalize = False
@@ -76,15 +81,15 @@ class Mixup(Mixing):
         self.enabled = enabled
 
     def _records(self, images: torch.Tensor) -> Records:
-        """Of the next batch. A worker process draws by its own seed."""
+        """Draws the records of the next batch. A worker process draws by its own seed."""
         if self._draws is None or self._pid != os.getpid():
             self._draws, self._pid = Augmentation(None, self).begin(), os.getpid()
         batch, _channels, height, width = images.shape
         return self._draws.records(batch, height, width)
 
     def __call__(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Floats (B, C, H, W) and labels (B,) on any device to a new batch of the same type, and float
-        targets (B, num_classes)."""
+        """Mixes floats (B, C, H, W) and labels (B,) on any device. Returns a new batch of the same type,
+        and float targets (B, num_classes)."""
         if not x.is_floating_point():
             raise TypeError(
                 f"Mixup takes normalised floats, got {x.dtype}; FastCollateMixup takes bytes"
@@ -94,11 +99,12 @@ class Mixup(Mixing):
 
 
 class FastCollateMixup(Mixup):
-    """timm's `fast_collate` with Mixup and CutMix of bytes, as a collate_fn; "half" as a mode too.
+    """timm's `fast_collate` with Mixup and CutMix of bytes, as a collate_fn. It has "half" as a mode
+    too.
 
-    A `PrefetchLoader` over such a loader, and `create_loader`, mix in the kernel that normalises,
-    instead of in the workers: then this one only collates (``in_kernel``), and ``mixup_enabled`` also
-    reaches batches of workers that live on.
+    A `PrefetchLoader` over such a loader, and `create_loader`, mix in the kernel that normalises and not
+    in the workers. Then this class only collates (``in_kernel``), and ``mixup_enabled`` also reaches the
+    batches of workers that live on.
     """
 
     _before_normalize = True

@@ -1,4 +1,4 @@
-"""``MultiEpochsDataLoader``: one iterator for life."""
+"""``MultiEpochsDataLoader``, which has one iterator for life."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fastloader.loader import FastLoader
 
 
 class MultiEpochsDataLoader(FastLoader[Any]):
-    """timm's: workers, and the batches under way, live on from one epoch to the next, so that an epoch
-    begins with batches that are there. The next epoch's order is drawn before this one has ended; a
-    sampler with ``set_epoch`` is advanced by one for each, from the epoch that was set last before the
-    first."""
+    """timm's loader whose workers, and the batches under way, live on from one epoch to the next, so
+    that an epoch begins with batches that are ready. The next epoch's order is drawn before this epoch
+    has ended. A sampler with ``set_epoch`` is advanced by one for each epoch, from the number that was
+    set last before the first epoch."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.iterator: Iterator[Any] | None = None  # made late, so that set_epoch() counts
-        # torch forbids another sampler once it is initialised.
+        # Cleared for a moment, because torch forbids another sampler once it is initialised.
         self._DataLoader__initialized = False
         if self.batch_sampler is None:
             self.sampler = _Forever(self.sampler)
@@ -31,14 +31,14 @@ class MultiEpochsDataLoader(FastLoader[Any]):
 
     def __iter__(self) -> Any:
         length = len(self)
-        if length and self.iterator is None:  # of nothing there is no endless sequence
+        if length and self.iterator is None:  # without batches there is no endless sequence
             self.iterator = super().__iter__()
         for _ in range(length):
             assert self.iterator is not None
             yield next(self.iterator)
 
     def close(self) -> None:
-        """As `FastLoader.close`; the next epoch starts anew."""
+        """Does as `FastLoader.close`. The next epoch starts anew."""
         super().close()
         self.iterator = None
 

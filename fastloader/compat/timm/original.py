@@ -1,4 +1,4 @@
-"""timm itself, where it is needed."""
+"""timm itself, imported where it is needed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 
 def import_timm(argument: str, instead: str = "") -> Any:
-    """``timm.data``. Raises ImportError saying that ``argument`` needs it, and what does not."""
+    """``timm.data``. Raises ImportError without it, which says that ``argument`` needs it, and what does
+    not."""
     try:
         return importlib.import_module("timm.data")
     except Exception as error:  # a torchvision of another torch is a RuntimeError

@@ -1,4 +1,4 @@
-"""``PrefetchLoader``: batches on the device, normalised, behind timm's face."""
+"""``PrefetchLoader``: batches on the device, normalised, under timm's interface."""
 
 from __future__ import annotations
 
@@ -22,35 +22,39 @@ IMAGENET_DEFAULT_STD = (0.229, 0.224, 0.225)
 
 
 class PrefetchLoader:
-    """Yields ``(input, target)`` on the device, inputs normalised, while the next ones are on their way.
+    """Gives ``(input, target)`` on the device, with normalised inputs, while the next are on their way.
 
     Args:
-        loader: yields pairs; inputs are uint8 (N, C, H, W), as `fast_collate` makes them, or NHWC. A
-            FastLoader with device, mean, std and dtype of its own is taken as it is if they are those
-            below, and a ValueError otherwise.
-        mean, std: in 0..1, a number or one per channel; of another number of channels their average
-            is taken, with a warning.
-        channels: of the inputs, 1 to 4.
-        device: "auto" (default): an accelerator if there is one, else the CPU. Others as in FastLoader:
-            a device that is given and does not exist is a ValueError. (timm's default is "cuda".)
-        img_dtype: of the inputs: torch.float32 (None, too), float16 or bfloat16. ``fp16=True`` is
-            float16 and wins.
-        re_prob: that an input is erased in parts, after normalisation; re_mode: "const" (0, the mean),
-            "rand" (a normal deviate per channel) or "pixel" (one per value); re_count: boxes at most;
-            re_num_splits: above 1, the first ``1 / re_num_splits`` of a batch stays whole.
+        loader: Gives pairs. Inputs are uint8 (N, C, H, W), as `fast_collate` makes them, or NHWC. A
+            FastLoader with its own device, mean, std and dtype is taken as it is if they are those
+            below. Otherwise it is a ValueError.
+        mean, std: A number, or one per channel, in 0..1; default ImageNet's. With another number of
+            channels their average is taken, with a warning.
+        channels: The number of channels of the inputs, 1 to 4; default 3.
+        device: "auto" (default) takes an accelerator if there is one, else the CPU. Others are as in
+            FastLoader: a device that is given and does not exist is a ValueError. (timm's default is
+            "cuda".)
+        img_dtype: The type of the inputs: torch.float32 (default, also for None), float16 or bfloat16.
+            ``fp16=True`` is float16 and wins.
+        re_prob: The probability that parts of an input are erased, after normalisation; default 0.
+        re_mode: "const" (default: 0, the mean), "rand" (a normal deviate per channel) or "pixel" (one
+            per value).
+        re_count: The most boxes; default 1.
+        re_num_splits: If it is above 1, the first ``1 / re_num_splits`` of a batch stays whole; default
+            0.
 
-    Inputs arrive as ``(x/255 - mean)/std``, computed in float32 and rounded once; targets as they are.
-    If the loader's collate_fn is a `FastCollateMixup`, it only collates from now on, and the kernel that
-    normalises mixes too: targets arrive as float32 (B, num_classes).
-    Both belong to the stream that is current when they are taken.
+    Inputs arrive as ``(x/255 - mean)/std``, computed in float32 and rounded once. Targets arrive as
+    they are. If the loader's collate_fn is a `FastCollateMixup`, it only collates from now on, and the
+    kernel that normalises also mixes: targets then arrive as float32 (B, num_classes). Inputs and
+    targets belong to the stream that is current when they are taken.
 
     Attributes: ``loader``, ``device``, ``img_dtype``, ``random_erasing``; ``mean``, ``std``: tensors
-    (1, C, 1, 1) on the device, in 0..255; ``is_cuda``, ``is_npu``; ``stream``: that the batches are
-    ordered on, None on the CPU; ``sampler``, ``batch_sampler``, ``dataset``: the loader's.
+    (1, C, 1, 1) on the device, in 0..255; ``is_cuda``, ``is_npu``; ``stream``: the stream on which the
+    batches are ordered, None on the CPU; ``sampler``, ``batch_sampler``, ``dataset``: the loader's.
 
     Raises:
         TypeError, ValueError: for arguments that cannot work, at once; for a batch that is no pair or
-            has no image, in its place.
+            has no image, in the batch's place.
         Exception: what the loader raises, in its place.
     """
 
@@ -122,8 +126,8 @@ class PrefetchLoader:
 
     @property
     def mixup_enabled(self) -> bool:
-        """Whether a FastCollateMixup, ours or timm's, is the loader's collate_fn and mixes. Setting it
-        acts on batches that are not drawn yet; without one it does nothing, as in timm."""
+        """Whether a FastCollateMixup, ours or timm's, is the loader's collate_fn and mixes. Setting this
+        acts on batches that are not drawn yet. Without such a collate_fn it does nothing, as in timm."""
         return bool(getattr(self.loader.collate_fn, "mixup_enabled", False))
 
     @mixup_enabled.setter
@@ -133,7 +137,7 @@ class PrefetchLoader:
 
     @property
     def device(self) -> torch.device:
-        """Before the first ``iter()`` perhaps without its number."""
+        """The device that batches go to. It may lack its number before the first ``iter()``."""
         return self._delivery.device or torch.device("cpu")
 
     @property
@@ -165,7 +169,7 @@ class PrefetchLoader:
         return {**self._inside.stats()}
 
     def close(self) -> None:
-        """Ends live iterators and threads and frees pinned memory. Idempotent; iterating afterwards
+        """Ends live iterators and threads, and frees pinned memory. Idempotent. Iterating afterwards
         starts anew."""
         self._inside.close()
 
@@ -195,7 +199,7 @@ def _check_delivery(
     assert made is not None
     asked = delivery.spec.arguments[0]
     own: tuple[Any, ...] = ("cpu" if asked is None else asked, made.mean, made.std, made.dtype)
-    if own[0] != device:  # by two names, perhaps
+    if own[0] != device:  # perhaps two names of the same device
         own = (devices.resolve_device(own[0]), *own[1:])
         device = devices.resolve_device(device) or torch.device("cpu")
     if own != (device, mean, std, dtype):
@@ -208,7 +212,7 @@ def _check_delivery(
 
 
 class _Pairs:
-    """A loader whose batches are looked at before they are delivered."""
+    """A loader whose batches are checked before they are delivered."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         if not hasattr(loader, "__iter__"):

@@ -1,4 +1,4 @@
-"""Where `ImageDataset` finds its pictures: folders, and whatever timm has readers for."""
+"""The readers by which `ImageDataset` finds its pictures: for folders, and all those of timm."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from fastloader.compat.timm.original import import_timm
 
 IMG_EXTENSIONS = (".png", ".jpg", ".jpeg")
 
-# Prefixes of ``reader=`` that timm gives to other readers than the folder's.
+# The prefixes of ``reader=`` for which timm has other readers than the folder's.
 _TIMMS = ("hfds", "hfids", "tfds", "wds")
 
 
 def create_reader(name: str, root: Any, split: str = "train", **options: Any) -> Any:
-    """timm's: a folder is read here, a .tar file and named readers ("tfds/...", "wds/...") by timm.
+    """Makes a reader as timm's function does. Folders are read here; timm reads .tar files and has the
+    named readers ("tfds/...", "wds/...").
 
-    Raises ImportError, naming the argument, where timm is needed and is not installed, and
-    FileNotFoundError for a ``root`` that does not exist.
+    Raises:
+        ImportError: if timm is needed and is not installed; the error names the argument.
+        FileNotFoundError: for a ``root`` that does not exist.
     """
     prefix = name.partition("/")[0].lower() if "/" in name else ""
     if prefix in _TIMMS:
@@ -37,14 +39,15 @@ def create_reader(name: str, root: Any, split: str = "train", **options: Any) ->
 
 
 class ReaderImageFolder:
-    """Pictures in folders at any depth, as timm finds them: the class is the name of the folder that a
-    picture lies in, and names are sorted naturally, "x9" before "x10".
+    """Finds pictures in folders at any depth, as timm does. The class of a picture is the name of its
+    folder, and names are sorted naturally, "x9" before "x10".
 
     Args:
-        root: the folder.
-        class_map: class name to number: a dict, or a file of it: .txt (a name a line) or .pkl (a
-            pickled dict). Pictures of other classes are left out. "": all classes, numbered in order.
-        input_key: extensions, separated by semicolons; None takes .png, .jpg and .jpeg.
+        root: The folder.
+        class_map: The number of each class name, as a dict or as a file: .txt (a name a line) or .pkl (a
+            pickled dict). Pictures of other classes are left out. "" (default) takes all classes,
+            numbered in order.
+        input_key: Extensions, separated by semicolons; None (default) takes .png, .jpg and .jpeg.
 
     Attributes: ``samples``: list of (path, class number); ``class_to_idx``.
     """
@@ -86,7 +89,7 @@ class ReaderImageFolder:
 
 
 def _pictures(root: str, types: Sequence[str]) -> Any:
-    """(path, name of its folder); pictures in ``root`` itself have none."""
+    """Gives (path, name of the folder); pictures in ``root`` itself have the name ""."""
     for folder, _inner, names in os.walk(root, topdown=False, followlinks=True):
         label = "" if folder == root else os.path.basename(os.path.relpath(folder, root))
         for name in names:
@@ -95,12 +98,16 @@ def _pictures(root: str, types: Sequence[str]) -> Any:
 
 
 def natural_key(text: str) -> list[Any]:
-    """Sorts digits as numbers and ignores case."""
+    """The key that sorts digits as numbers and ignores case."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text.lower())]
 
 
 def load_class_map(map_or_file: Any, root: str = "") -> dict[str, int]:
-    """See `ReaderImageFolder`. Raises FileNotFoundError and ValueError."""
+    """Loads a class map; see `ReaderImageFolder`.
+
+    Raises:
+        FileNotFoundError, ValueError: if the file does not exist, or is no class map.
+    """
     if isinstance(map_or_file, dict):
         return map_or_file
     path = os.fspath(map_or_file)
@@ -122,7 +129,7 @@ def load_class_map(map_or_file: Any, root: str = "") -> dict[str, int]:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """A class map is made of built-in types, which need no import; a crafted file does."""
+    """Refuses every import: a class map is made of built-in types, and only a crafted file needs one."""
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(

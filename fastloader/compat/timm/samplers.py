@@ -1,4 +1,4 @@
-"""timm's distributed samplers: the same indices on the same rank."""
+"""timm's distributed samplers, which give the same indices on the same rank."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch.utils.data import Sampler
 
 
 class OrderedDistributedSampler(Sampler[int]):
-    """Every ``num_replicas``-th index from ``rank`` on, in order, for evaluation. The last ranks wrap
-    around to the first indices so that all have as many: leave those out of a metric with
+    """Gives every ``num_replicas``-th index from ``rank`` on, in order, for evaluation. The last ranks
+    wrap around to the first indices, so that all have the same number. Leave these out of a metric with
     ``num_valid_samples``.
 
     Args:
-        dataset: anything with a length.
-        num_replicas, rank: torch.distributed's by default, which must be initialised then.
+        dataset: Anything with a length.
+        num_replicas, rank: Numbers of the ranks. None (default) takes those of torch.distributed, which
+            must be initialised then.
     """
 
     def __init__(
@@ -37,22 +38,25 @@ class OrderedDistributedSampler(Sampler[int]):
 
     @property
     def num_valid_samples(self) -> int:
-        """How many of this rank's samples are no padding."""
+        """The number of this rank's samples that are no padding."""
         return max(0, (len(self.dataset) + self.num_replicas - 1 - self.rank) // self.num_replicas)
 
 
 class RepeatAugSampler(Sampler[int]):
-    """Each index ``num_repeats`` times in a row, dealt out to the ranks, so that every rank sees another
-    augmentation of a picture; DeiT's repeated augmentation.
+    """Gives each index ``num_repeats`` times in a row, dealt out to the ranks, so that every rank sees
+    another augmentation of a picture. This is DeiT's repeated augmentation.
 
     Args:
-        dataset: anything with a length.
-        num_replicas, rank: torch.distributed's by default, which must be initialised then.
-        shuffle: by a generator seeded with the epoch (`set_epoch`), the same on every rank.
-        num_repeats: how often each index comes; a fraction repeats some once more than others.
-        selected_round, selected_ratio: a rank's epoch has ``len(dataset) // selected_round *
-            selected_round / selected_ratio`` samples; ratio 0 is ``num_replicas``, round 0 does not
-            round.
+        dataset: Anything with a length.
+        num_replicas, rank: Numbers of the ranks. None (default) takes those of torch.distributed, which
+            must be initialised then.
+        shuffle: Whether to shuffle (default True), by a generator seeded with the epoch (`set_epoch`),
+            which is the same on every rank.
+        num_repeats: How often each index comes; default 3. A fraction repeats some indices once more
+            than others.
+        selected_round, selected_ratio: A rank's epoch has ``len(dataset) // selected_round *
+            selected_round / selected_ratio`` samples. Ratio 0 (default) is ``num_replicas``, and round 0
+            does not round (default 256).
     """
 
     def __init__(
@@ -92,7 +96,7 @@ class RepeatAugSampler(Sampler[int]):
             repeated = length * int(self.num_repeats)
         else:
             repeated = math.ceil(self.num_repeats * length)
-        # Only this rank's part of the repeated list is ever made.
+        # Only this rank's part of the repeated list is made, because the whole may be large.
         mine = range(self.rank, self.total_size, self.num_replicas)[: self.num_selected_samples]
         return iter([int(order[int(i % repeated // self.num_repeats)]) for i in mine])
 
@@ -100,7 +104,7 @@ class RepeatAugSampler(Sampler[int]):
         return self.num_selected_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """The order of the next pass."""
+        """Sets the epoch that decides the order of the next pass."""
         self.epoch = epoch
 
 

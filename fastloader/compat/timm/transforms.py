@@ -1,4 +1,5 @@
-"""timm's chains of transforms: those that the native path knows are made here, the others by timm."""
+"""timm's chains of transforms. Those that the native path knows are made here, and the others by
+timm."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ _TIMM_FILTERS = (*_NATIVE_FILTERS, "nearest", "box", "hamming", "lanczos")
 
 
 class ResizeKeepRatio(Transform):
-    """Resizes in shape: to cover ``size`` (height, width), or with ``longest=1`` to fit into it."""
+    """Resizes in shape, to cover ``size`` (height, width) or, with ``longest=1``, to fit into it."""
 
-    # timm's class of this name has more, which its reader on the native path asks for.
+    # Attributes of timm's class of this name, which the reader of chains asks for.
     random_scale_prob = random_aspect_prob = 0.0
 
     def __init__(
@@ -48,8 +49,8 @@ class ResizeKeepRatio(Transform):
 
 
 class CenterCropOrPad(Transform):
-    """The central ``size`` (height, width) of the image; what is missing around it is ``fill``, one
-    number for all channels or one for each."""
+    """Takes the central ``size`` (height, width) of the image. What is missing around it is ``fill``,
+    one number for all channels or one for each."""
 
     def __init__(self, size: int | Sequence[int], fill: tuple[int, ...]) -> None:
         self.size = CenterCrop(size).size
@@ -68,8 +69,12 @@ class CenterCropOrPad(Transform):
 
 
 def create_transform(input_size: int | Sequence[int], options: Mapping[str, Any]) -> Any:
-    """timm's ``create_transform(input_size, **options)``, which must hold all that
-    `create_loader` passes on. Raises ImportError naming the option that needs timm."""
+    """Does as timm's ``create_transform(input_size, **options)``. ``options`` must hold everything that
+    `create_loader` passes on.
+
+    Raises:
+        ImportError: if timm is needed and is not installed; the error names the option.
+    """
     _check_interpolation(options)
     needed, instead = what_needs_timm(options)
     if needed:
@@ -96,7 +101,8 @@ def _check_interpolation(options: Mapping[str, Any]) -> None:
 
 
 def what_needs_timm(options: Mapping[str, Any]) -> tuple[str, str]:
-    """The option, and what to give instead, in words; empty when the native path knows the chain."""
+    """The option that needs timm, and what to give instead, in words; both empty if the native path
+    knows the chain."""
     names: list[str] = []
     if options["tf_preprocessing"] and options["use_prefetcher"]:
         names = ["tf_preprocessing"]
@@ -122,7 +128,7 @@ def what_needs_timm(options: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _jitters(options: Mapping[str, Any]) -> bool:
-    """Whether colours are changed at all: factors of 0 change nothing."""
+    """Whether colours are changed at all. Factors of 0 change nothing."""
     factors = options["color_jitter"]
     if factors is None or options["color_jitter_prob"] == 0:
         return False
