@@ -98,8 +98,7 @@ def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
 
 
 def data_file(path: str) -> str:
-    """The file that holds the data of an environment, which is a file or a folder with data.mdb in
-    it."""
+    """The data file of an environment, which is a file or a folder with data.mdb in it."""
     return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 

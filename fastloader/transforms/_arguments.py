@@ -12,8 +12,7 @@ _INTERPOLATIONS = {"bilinear": "bilinear", "bicubic": "bicubic", "2": "bilinear"
 
 
 def interpolation_name(interpolation: Any) -> str:
-    """The name "bilinear" or "bicubic" of an interpolation, given as torchvision's, Pillow's or a
-    str."""
+    """The name "bilinear" or "bicubic" of an interpolation of torchvision or Pillow, or of a str."""
     value = getattr(interpolation, "value", interpolation)
     name = _INTERPOLATIONS.get(str(value).lower())
     if name is None:

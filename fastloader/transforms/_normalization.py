@@ -110,8 +110,7 @@ def make_normalization(
     channels_last: bool,
     image_key: int | str | None,
 ) -> Normalization | None:
-    """Checks the arguments and makes the normalisation; None if none of mean, std and dtype asks for
-    it."""
+    """Checks the arguments and makes the normalisation; None if mean, std and dtype are all None."""
     if not isinstance(channels_last, bool):
         raise TypeError(f"channels_last must be a bool, got {channels_last!r}")
     if image_key is not None and (

@@ -1,1 +1,1 @@
-"""Who brings the batches to the loop."""
+"""Delivery, which brings the batches to the loop."""

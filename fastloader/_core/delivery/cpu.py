@@ -31,8 +31,7 @@ from fastloader.transforms._normalization import Normalization, make_spec
 
 
 class CpuPath(DeliveryPath):
-    """Normalises images on the CPU, with the native module or with torch: the same tensors to the
-    bit."""
+    """Normalises images on the CPU, natively or with torch: the same tensors to the bit."""
 
     name = "cpu"
     words = "on the CPU"

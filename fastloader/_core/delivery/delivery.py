@@ -49,8 +49,7 @@ class Delivery:
 
     @property
     def path(self) -> str:
-        """The name of the delivery path; before the first ``iter()``, of the one that it would be
-        now."""
+        """The name of the path. Before the first ``iter()``, the name that it would have now."""
         return self.spec.path
 
     @property

@@ -12,8 +12,7 @@ _NO_LIMIT = 1 << 60
 
 
 def available_threads(root: Path = Path("/")) -> int:
-    """How many threads can work at a time: the smaller of affinity and quota, rounded down, at least
-    1."""
+    """How many threads can work at once: affinity or quota, the smaller, rounded down, at least 1."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = cpu_quota(root)
     return max(1, min(count or 1, int(quota) if quota is not None else count or 1))

@@ -54,8 +54,7 @@ class Figures:
     ring: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def joined(self, other: Figures) -> Figures:
-        """The figures of both, if a batch passes this one first. What both know is taken from this
-        one."""
+        """The figures of both, if a batch passes this one first. This one says what both know."""
         return Figures(
             stages=(*self.stages, *other.stages),
             threads=other.threads if self.threads is None else self.threads,

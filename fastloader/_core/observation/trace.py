@@ -108,8 +108,7 @@ _active: Trace | None = None
 
 
 def add(name: str, begin: float, end: float) -> None:
-    """Adds an event of the calling thread, in seconds of ``time.perf_counter()``, if a trace is
-    taken."""
+    """Adds an event of the calling thread, in seconds of ``time.perf_counter()``, to a running trace."""
     trace = _active
     if trace is not None and trace._pid == os.getpid():
         trace._add(name, int(begin * 1e9), int(end * 1e9))

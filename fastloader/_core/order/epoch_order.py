@@ -38,8 +38,7 @@ class EpochOrder:
         return self._position
 
     def index_batches(self, draw: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
-        """The sampler's index batches for the epoch, drawn by ``draw``. The epoch's progress notes
-        them."""
+        """The sampler's index batches for the epoch, drawn by ``draw``. The progress notes them."""
         return self._position.iterate(draw)
 
     def take_base_seed(self, drawn: int) -> int:

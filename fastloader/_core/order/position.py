@@ -177,8 +177,7 @@ class Position:
 
     @contextlib.contextmanager
     def on_users_generator(self) -> Iterator[None]:
-        """Keeps what the dataset's code, which restores the dataset inside, does to the global
-        generator."""
+        """Keeps what code that restores the dataset does inside to the global generator."""
         if self.users_generator is None:
             yield
             return
@@ -261,8 +260,7 @@ class Position:
             self.samplers.shard.epoch = epoch
 
     def supersede(self) -> None:
-        """Ends the last epoch of a loader with one iterator for life, which the next epoch takes
-        away."""
+        """Ends the last epoch, from which the next one takes the loader's only iterator for life."""
         self.end_passes(
             "iter() was called again on a loader with persistent_workers=True, whose workers serve one "
             "epoch at a time: finish an epoch before the next one, or use persistent_workers=False for "

@@ -12,8 +12,7 @@ from fastloader._core.pictures.decoder import Decoder
 
 
 class PendingBatch:
-    """One batch in the decode pool, in the slot of ``reservation`` or, without one, in recycled
-    memory."""
+    """One batch in the decode pool, in the slot of ``reservation`` or else in recycled memory."""
 
     def __init__(
         self, decoder: Decoder, keys: list[int], seeds: list[int], reservation: Any | None

@@ -45,8 +45,7 @@ class Repair:
         self._outcome: tuple[list[int] | None, BaseException | None] | None = None
 
     def stop(self) -> None:
-        """Makes `done` raise StoppedError at once, now or when it is called. May be called on any
-        thread."""
+        """Makes `done` raise StoppedError at once, now or when it is called. Any thread may call it."""
         with self._changed:
             self._stopped = True
             pending, self._pending = self._pending, None
@@ -241,8 +240,7 @@ class Repair:
         raise RuntimeError(f"Failed to load {images.attempts} consecutive samples") from error
 
     def _replace(self, position: int, error: BaseException) -> None:
-        """Puts another sample in the place of a bad one: a function of the seed and the bad one's
-        index."""
+        """Puts another sample in a bad one's place: a function of the seed and the bad one's index."""
         images = self._decoder.images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]

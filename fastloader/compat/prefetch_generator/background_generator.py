@@ -43,8 +43,7 @@ class _Shared:
         self.pid = os.getpid()
 
     def close(self) -> None:
-        """Makes the thread end after its current item. May be called on any thread, any number of
-        times."""
+        """Makes the thread end after its current item. Any thread may call this, any number of times."""
         if self.pid != os.getpid():
             return  # a forked child does not have this thread
         self.closed = True
@@ -182,8 +181,7 @@ class BackgroundGenerator(Generic[T]):
         return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits ``timeout`` seconds at most for the thread, which ends once everything was made and
-        taken."""
+        """Waits ``timeout`` seconds at most for the thread, which ends when all was made and taken."""
         self._thread.join(timeout)
 
     def __enter__(self) -> BackgroundGenerator[T]:

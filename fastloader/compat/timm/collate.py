@@ -1,5 +1,4 @@
-"""``fast_collate``, which makes one batch of samples with pictures of bytes, and the seeding of
-workers."""
+"""``fast_collate``, which makes one batch of samples with pictures of bytes, and workers' seeding."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The loader that ``create_loader`` gives without prefetcher if it erases: it erases while it
-normalises."""
+"""The loader of ``create_loader`` without prefetcher, which erases while it normalises."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""``Mixup`` and ``FastCollateMixup``, which mix a batch by themselves or in the kernel that
-normalises."""
+"""``Mixup`` and ``FastCollateMixup``, which mix by themselves or in the kernel that normalises."""
 
 from __future__ import annotations
 

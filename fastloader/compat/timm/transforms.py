@@ -1,5 +1,4 @@
-"""timm's chains of transforms. Those that the native path knows are made here, and the others by
-timm."""
+"""timm's chains of transforms. Those that the native path knows are made here, others by timm."""
 
 from __future__ import annotations
 

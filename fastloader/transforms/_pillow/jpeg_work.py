@@ -1,5 +1,4 @@
-"""The work of decoding a JPEG, found from its markers before a decoder that cannot be stopped gets
-it."""
+"""The work of decoding a JPEG, found from its markers: the decoder itself cannot be stopped."""
 
 from __future__ import annotations
 

@@ -150,7 +150,6 @@ live: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def max_slot_bytes(depth: int) -> int:
-    """The most bytes that one batch may take: the slots together may fill half of the machine's
-    memory."""
+    """The most bytes of one batch: the slots together may fill half of the machine's memory."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(total // 2 // depth)

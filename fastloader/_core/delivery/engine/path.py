@@ -39,7 +39,7 @@ class EnginePath(DeliveryPath):
         # Kept here because an epoch outlives its iterator while its pump is in the source's next().
         self._epochs: weakref.WeakSet[RingEpoch] = weakref.WeakSet()
         self._last_stats: dict[str, Any] = {}
-        self._packer = LOOP  # who packed the batches of the last epoch
+        self._packer = LOOP  # the thread that packed the last epoch
 
     def begin(
         self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None

@@ -1,5 +1,4 @@
-"""The pump thread, which advances a source ahead of the loop, and the end of all pump threads at
-exit."""
+"""The pump thread, which advances a source ahead of the loop, and the end of all of them at exit."""
 
 from __future__ import annotations
 

@@ -110,8 +110,7 @@ class StreamDelivery:
         return InFlight(delivered, consumer, [*outputs, *raw.values()], moved)
 
     def hand_over(self, in_flight: InFlight) -> Any:
-        """Makes the loop's current stream wait for the batch, which belongs to that stream from then
-        on."""
+        """Makes the loop's current stream wait for the batch, which then belongs to that stream."""
         consumer = self.side.consumer()
         self.side.hand_over(consumer)
         # Values that moved themselves were allocated on the side stream, so their memory must be
@@ -137,8 +136,7 @@ class Load:
 
 @dataclasses.dataclass
 class InFlight:
-    """A batch in flight: ``memory`` was made on the stream ``consumer``, ``moved`` on the side
-    stream."""
+    """A batch in flight. ``memory`` was made on stream ``consumer``, ``moved`` on the side stream."""
 
     delivered: Any
     consumer: Any

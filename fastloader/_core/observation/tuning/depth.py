@@ -58,8 +58,7 @@ class DepthRule:
         self.depth = self._most = min(depth, self.depth)
 
     def deepen(self, room: int) -> bool:
-        """Raises the depth, with memory for ``room`` batches in all, and returns whether it is
-        higher."""
+        """Raises the depth if ``room`` batches in all allow it, and returns whether it is higher."""
         self._swings = 0
         wanted = min(2 * self.depth, self._most)
         deeper = min(wanted, room)

@@ -1,5 +1,4 @@
-"""The states of the generators right before the sampler drew, so that an epoch's order can be drawn
-again."""
+"""The states of generators right before the sampler drew, from which an order can be drawn again."""
 
 from __future__ import annotations
 

@@ -92,8 +92,7 @@ def _identity(position: Position) -> dict[str, Any]:
 def _draws_state(
     position: Position, loader: Loader, progress: Progress | None
 ) -> dict[str, Any] | None:
-    """The state of erasing and mixing. ``progress`` is of the epoch that goes on; None between
-    epochs."""
+    """The state of erasing and mixing. ``progress``: of the epoch that goes on; None between epochs."""
     draws = None if progress is None else progress.draws
     if progress is not None and draws is not None:
         shard = position.samplers.shard

@@ -287,6 +287,5 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
 
 
 def array_threads(workers: int) -> int:
-    """``num_workers`` threads or, if that is 0, as many as torch's own operations use, caller
-    included."""
+    """``num_workers`` threads or, without, as many as torch's own operations use, caller included."""
     return workers or max(1, min(available_threads(), torch.get_num_threads()))

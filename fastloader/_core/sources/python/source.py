@@ -26,8 +26,7 @@ from fastloader.transforms._normalization import Normalization
 
 
 class PythonSource:
-    """Makes batches of every data set: on the loop's own thread, in worker processes or worker
-    threads."""
+    """Makes batches of every data set: on the loop's own thread, or in worker processes or threads."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics

@@ -138,8 +138,7 @@ class _Reporter:
         return Reported(batch, self._worker, self._state("behind a batch") if wanted else None)
 
     def _failed(self, wanted: bool) -> Reported:
-        """Reports an error. The dataset is past what failed, and so is a loader that goes on from
-        here."""
+        """Reports an error. The dataset is past it, and so is a loader that goes on from this state."""
         # Wrapped as by torch's worker loop, which would not send a state along.
         error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
         state = None

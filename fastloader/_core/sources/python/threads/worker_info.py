@@ -72,8 +72,7 @@ _taught = False
 
 
 def teach() -> None:
-    """Teaches torch and Python about worker threads, once for a process, before the first worker
-    thread."""
+    """Teaches torch and Python about worker threads, once a process, before the first of them."""
     global _here, _taught
     with _teaching:
         if _taught:
