@@ -61,7 +61,9 @@ class CpuPath(DeliveryPath):
             )
             return plan.open(order, handoff)
         self._delivers = True
-        return CpuIterator(plan.open(order, self._handoff(plan)), self, draws, plan.pins)
+        return CpuIterator(
+            plan.open(order, self._handoff(plan)), self, draws, plan.pins, plan.ahead
+        )
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
         if draws is not None:
@@ -143,7 +145,7 @@ class CpuPath(DeliveryPath):
 class CpuIterator(DeliveryIterator):
     """Normalises each batch in ``next()``, without a thread or look-ahead of its own. Only torch's
     workers run ahead. ``pin``: whether each batch is put into torch's pinned memory, as DataLoader's
-    pin_memory does."""
+    pin_memory does. ``ahead``: whether the source runs ahead."""
 
     def __init__(
         self,
@@ -151,14 +153,20 @@ class CpuIterator(DeliveryIterator):
         path: CpuPath,
         draws: EpochDraws | None,
         pin: bool,
+        ahead: bool,
     ) -> None:
         super().__init__(source, path.statistics)
         self._pin = pin
+        self._ahead = ahead
         self._path = path
         self._draws = draws
         # The batch that the source gave and that is not delivered yet. It is kept here because Ctrl-C
         # may come in between.
         self._given: list[Any] = []
+
+    def _check(self) -> None:
+        if self._ahead:  # a forked child does not have the workers; without them it may go on
+            super()._check()
 
     def _next(self) -> Any:
         source: Any = self._source  # None: closed meanwhile, which `waiting` says

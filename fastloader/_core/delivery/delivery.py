@@ -18,6 +18,7 @@ from fastloader._core.delivery.streams.path import StreamPath
 from fastloader._core.handoff import Plan
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.figures import Figures
+from fastloader._core.observation.loop_iterator import LoopIterator
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.errors import Error
@@ -100,7 +101,9 @@ class Delivery:
             begin = Augmentation.begin if order is None else order.begin_draws
             draws = begin(self.augmentation)
         iterator = path.begin(plan, order, draws)
-        if hasattr(iterator, "progress"):  # one of ours
+        # Only our own iterators are ended by `close`, and not one that a plain path passes on from an
+        # iterable of the user's.
+        if isinstance(iterator, LoopIterator) and not (order is None and self.is_plain):
             self._live.add(iterator)
         return iterator
 

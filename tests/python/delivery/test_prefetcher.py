@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from exact import normalised, same_bits
-from fastloader import DevicePrefetcher
+from fastloader import DevicePrefetcher, FastLoader
 from fastloader._core.machine import devices
 from support import MEAN, STD, Pictures, nothing_left_running, running
 
@@ -125,6 +125,42 @@ def test_two_at_once_and_nested(way):
 
 def test_nothing_to_deliver(way):
     assert list(DevicePrefetcher([], "cpu", **NORMALISED)) == []
+
+
+class Shown:
+    """An iterator that counts its own ``progress``, and can be neither closed nor referred to weakly."""
+
+    __slots__ = ("progress",)
+
+    def __init__(self):
+        self.progress = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.progress += 1
+        return self.progress
+
+
+def test_close_leaves_an_iterator_alone_that_is_only_passed_on():
+    class Iterable:
+        def __iter__(self):
+            return Shown()
+
+    with DevicePrefetcher(Iterable(), "cpu") as loader:
+        iterator = iter(loader)
+        assert next(iterator) == 1
+    assert next(iterator) == 2
+
+
+@pytest.mark.parametrize("dataset", [Pictures(8), torch.arange(8)], ids=["python", "arrays"])
+def test_close_leaves_the_iterator_of_a_plain_fastloader_alone(dataset):
+    with FastLoader(dataset, batch_size=2) as ours:
+        with DevicePrefetcher(ours, "cpu") as loader:
+            iterator = iter(loader)
+            next(iterator)
+        assert len(list(iterator)) == 3
 
 
 def test_batches_may_be_reused_by_their_source(way):
