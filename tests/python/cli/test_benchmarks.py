@@ -186,6 +186,7 @@ def test_another_interpreter_gets_this_package_and_nothing_beside_it(tmp_path, m
     said = subprocess.run(
         [sys.executable, "-c", code],
         env=contender._environment(settings, True),
+        cwd=tmp_path,  # Python 3.10 looks there first: PYTHONSAFEPATH is of 3.11
         capture_output=True,
         text=True,
         check=True,
