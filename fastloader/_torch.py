@@ -31,8 +31,10 @@ def can_pin() -> bool:
 
 def default_device() -> torch.device:
     """Where torch makes a tensor of which nobody says where."""
-    # torch.get_default_device of torch 2.4 raises AttributeError once a default was taken back, and does
-    # not see `with torch.device(...)`.
+    if hasattr(torch, "accelerator"):  # torch >= 2.6
+        return torch.get_default_device()  # starts no CUDA for a default that has a number
+    # torch 2.4's raises AttributeError once a default was taken back, and does not see
+    # `with torch.device(...)`.
     return torch.empty(0).device
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from side_by_side import since_2_6
 from torch.utils.data import (
     DataLoader,
     Dataset,
@@ -158,7 +159,7 @@ def test_batches_come_in_order_whoever_is_first():
     assert list(iterator) == [3, 4, 5]
 
 
-@pytest.mark.skipif(not hasattr(DataLoader(Numbers()), "in_order"), reason="torch before 2.6")
+@pytest.mark.skipif(not since_2_6, reason="torch has no in_order")
 def test_in_order_false_gives_what_is_ready():
     data = Gated(4)
     iterator = iter(make(data, 2, batch_size=None, in_order=False))
