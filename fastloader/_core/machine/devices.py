@@ -31,6 +31,8 @@ def can_pin() -> bool:
 
 def default_device() -> torch.device:
     """The device on which torch makes a tensor if no device is named."""
+    if hasattr(torch, "accelerator"):  # torch >= 2.6
+        return torch.get_default_device()  # starts no CUDA for a default that has a number
     # An empty tensor tells it: torch.get_default_device of torch 2.4 raises AttributeError once a
     # default was taken back, and does not see `with torch.device(...)`.
     return torch.empty(0).device

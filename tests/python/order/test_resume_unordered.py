@@ -10,15 +10,14 @@ import time
 import numpy as np
 import pytest
 import torch
+from side_by_side import since_2_6
 from torch.utils.data import Dataset, Sampler
 
 from fastloader import FastLoader
 
 COUNT = 40
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.utils.data.DataLoader(range(1)), "in_order"), reason="torch has no in_order"
-)
+pytestmark = pytest.mark.skipif(not since_2_6, reason="torch has no in_order")
 
 
 class Held(Dataset):

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 import torch
+from side_by_side import since_2_6
 from thread_loaders import Numbers, make
 from torch.utils.data import (
     DataLoader,
@@ -117,7 +118,7 @@ def test_batches_come_in_order_whoever_is_first():
     assert list(iterator) == [3, 4, 5]
 
 
-@pytest.mark.skipif(not hasattr(DataLoader(Numbers()), "in_order"), reason="torch before 2.6")
+@pytest.mark.skipif(not since_2_6, reason="torch has no in_order")
 def test_in_order_false_gives_what_is_ready():
     data = Gated(4)
     iterator = iter(make(data, 2, batch_size=None, in_order=False))
