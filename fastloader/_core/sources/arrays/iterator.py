@@ -130,17 +130,14 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
     def _outstanding(self) -> int:
         return len(self._waiting) + len(self._flight) - self._finishing
 
-    def __next__(self) -> Any:
-        delivered = super().__next__()
-        self._num_yielded += 1
-        return delivered
-
     def _check(self) -> None:
         if self._ahead:  # a forked child does not have the threads
             super()._check()
 
     def _next(self) -> Any:
-        return self._next_ahead() if self._ahead else self._next_now()
+        delivered = self._next_ahead() if self._ahead else self._next_now()
+        self._num_yielded += 1
+        return delivered
 
     def _next_now(self) -> Any:
         """Gathers a batch now. The index batch stays until the batch is delivered, or an error in its
