@@ -1,4 +1,4 @@
-"""What of the training time is lost to waiting: data set size x preparation x training x loader.
+"""What of the training time is lost to waiting: dataset size x preparation x training x loader.
 
     python benchmarks/ablation.py [--batches 4 32] [--prepare 5 20 60] [--train 5 20 60] [--threads 2]
         [--work sleep|busy] [--repeats 3] [--out DIR]

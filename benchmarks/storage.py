@@ -4,7 +4,7 @@ of a producer's and a consumer's time BackgroundGenerator overlaps.
     python benchmarks/storage.py --data DIR [--threads 2] [--repeats 5]
 
 The same pictures on the native path, RandomResizedCrop-224 + flip. Warm: the epochs after the first of
-one loader. Cold: the first epoch of a new loader over a new data set, after the kernel was asked to drop
+one loader. Cold: the first epoch of a new loader over a new dataset, after the kernel was asked to drop
 its caches (/proc/sys/vm/drop_caches, as root), so that directories and inodes are read again, too;
 otherwise the files' pages alone (posix_fadvise), which spares the folder a part of its work. What stands
 under "cold_by" says which. Predicted: warm 1.0 to 1.05 (no open and read per picture, of 25 microseconds

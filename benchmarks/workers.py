@@ -82,7 +82,7 @@ def first_batch(loader: Any) -> Callable[[], None]:
 
 
 def scenarios() -> dict[str, tuple[Dataset[Any], dict[str, Any], Callable[[Any], Any]]]:
-    """Name: (data set, arguments besides two workers, what is timed)."""
+    """Name: (dataset, arguments besides two workers, what is timed)."""
     floats = Pictures(3200, torch.float32)
     ints = Pictures(12800, torch.uint8)
     few = Pictures(1600, torch.uint8)

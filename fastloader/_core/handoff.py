@@ -91,8 +91,9 @@ class Handoff:
     """What a delivery asks of the batches of one epoch.
 
     Args:
-        counts: whether the loop holds the source's own iterator, which then counts what it gives.
-            Otherwise an iterator of the delivery takes the batches further and counts them.
+        statistics: the counters of the loader.
+        held_by_loop: whether the training loop holds the source's own iterator, which then counts what
+            it gives. Otherwise an iterator of the delivery takes the batches further and counts them.
         normalization: what the source applies to images; None leaves their bytes.
         channels_last: whether the bytes of pictures are to lie NHWC.
         pin: whether the source pins batches, if the loader was asked for it.
@@ -103,7 +104,7 @@ class Handoff:
     """
 
     statistics: Statistics
-    counts: bool
+    held_by_loop: bool
     normalization: Normalization | None = None
     channels_last: bool = False
     pin: bool = False
@@ -116,7 +117,7 @@ class Handoff:
 class Plan(Protocol):
     """One epoch, decided but not begun. ``str(plan)`` is the first half of ``loader.plan()``."""
 
-    # The normalisation that the data set's own transform asks for; None leaves it to the delivery.
+    # The normalisation that the dataset's own transform asks for; None leaves it to the delivery.
     normalization: Normalization | None
     # Whether the source can normalise a picture while it is in cache, and can make a batch inside
     # memory that the delivery owns.
@@ -153,11 +154,11 @@ class Source(Protocol):
     what must outlive an epoch: threads, recycled memory, shared slots, counters."""
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> Plan | None:
-        """Returns how this source would make the next epoch's batches; None if the data set is not of
+        """Returns how this source would make the next epoch's batches; None if the dataset is not of
         its kind. Starts nothing and draws nothing. ``wanted``: what the delivery will do to images.
 
         Raises:
-            NotNative: with the reason in words, if the data set is of its kind but cannot be served.
+            NotNative: with the reason in words, if the dataset is of its kind but cannot be served.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Data sets whose samples the native path reads and decodes."""
+"""Datasets whose samples the native path reads and decodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several test files share: small data sets, comparisons, and looking at this process."""
+"""What several test files share: small datasets, comparisons, and looking at this process."""
 
 import contextlib
 import ctypes

@@ -11,7 +11,7 @@ from fastloader._core.observation.loop_iterator import LoopIterator
 
 
 class Toys(Sequence):
-    """Pictures and their numbers, by a data set that no source but `ToySource` makes batches of."""
+    """Pictures and their numbers, by a dataset that no source but `ToySource` makes batches of."""
 
     def __init__(self, pictures):
         self.pictures = pictures
@@ -25,7 +25,7 @@ class Toys(Sequence):
 
 class ToyIterator(LoopIterator):
     def __init__(self, dataset, index_batches, handoff):
-        super().__init__(handoff.statistics if handoff.counts else None)
+        super().__init__(handoff.statistics if handoff.held_by_loop else None)
         self._dataset, self._slots = dataset, handoff.slots
         # The first one is drawn here, as by torch with workers: a pump would draw it, and with it the
         # order, while the loop may be asking for a state.

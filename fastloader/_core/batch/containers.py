@@ -19,7 +19,7 @@ Key = int | str | None
 
 
 @dataclasses.dataclass(frozen=True)
-class LeafSlot:
+class LeafPlace:
     """Stands in the place of leaf number ``index``."""
 
     index: int
@@ -54,7 +54,7 @@ _NOT, _PLAIN, _DICT, _LIST, _TUPLE = list(_Opened)[:5]
 _PLAIN_TYPES = frozenset([type(None), str, bytes, int, float, bool, complex])
 
 _opened: dict[type, _Opened] = {
-    **dict.fromkeys((torch.Tensor, LeafSlot, Movable), _NOT),
+    **dict.fromkeys((torch.Tensor, LeafPlace, Movable), _NOT),
     **dict.fromkeys(_PLAIN_TYPES, _PLAIN),
     **{dict: _DICT, list: _LIST, tuple: _TUPLE},
 }

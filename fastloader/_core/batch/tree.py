@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.containers import Key, LeafSlot, Movable, moves_itself, rebuild
+from fastloader._core.batch.containers import Key, LeafPlace, Movable, moves_itself, rebuild
 
 
 @dataclasses.dataclass
 class BatchTree:
-    """A flattened batch. ``template`` is the batch with LeafSlots and Movables in it."""
+    """A flattened batch. ``template`` is the batch with LeafPlaces and Movables in it."""
 
     template: Any
     leaves: list[torch.Tensor]
@@ -22,7 +22,7 @@ class BatchTree:
 
 
 # The first ones are made once. A batch rarely has more leaves.
-_LEAF_SLOTS = tuple(LeafSlot(index) for index in range(64))
+_LEAF_PLACES = tuple(LeafPlace(index) for index in range(64))
 
 
 def flatten(batch: Any) -> BatchTree:
@@ -34,7 +34,7 @@ def flatten(batch: Any) -> BatchTree:
             number = len(leaves)
             leaves.append(value)
             keys.append(key)
-            return _LEAF_SLOTS[number] if number < len(_LEAF_SLOTS) else LeafSlot(number)
+            return _LEAF_PLACES[number] if number < len(_LEAF_PLACES) else LeafPlace(number)
         if moves_itself(value):
             return Movable(value)
         return value
@@ -47,7 +47,7 @@ def unflatten(template: Any, outputs: Sequence[torch.Tensor], move: Callable[[An
 
     def fill(value: Any, _key: Key) -> Any:
         kind = type(value)
-        if kind is LeafSlot:
+        if kind is LeafPlace:
             return outputs[value.index]
         if kind is Movable:
             return move(value.value)

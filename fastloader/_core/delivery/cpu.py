@@ -54,7 +54,7 @@ class CpuPath(DeliveryPath):
         if plan.normalizes and draws is None:  # while a picture is in cache
             handoff = Handoff(
                 self.statistics,
-                counts=True,
+                held_by_loop=True,
                 normalization=self._normalization(plan),
                 pin=True,
                 depth=self._depth(),
@@ -169,7 +169,7 @@ class CpuIterator(DeliveryIterator):
             super()._check()
 
     def _next(self) -> Any:
-        source: Any = self._source  # None: closed meanwhile, which `waiting` says
+        source: Any = self._batches  # None: closed meanwhile, which `waiting` says
         if not self._given:
             try:
                 self._given.append(next(source))

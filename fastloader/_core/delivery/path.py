@@ -61,7 +61,7 @@ class DeliveryPath(abc.ABC):
         """Ends the threads and frees the memory. Idempotent. To be called after `end_epochs`."""
 
     def _normalization(self, plan: Plan) -> Normalization | None:
-        """How images are normalised: as the data set's own transform asks, else as the loader was
+        """How images are normalised: as the dataset's own transform asks, else as the loader was
         told."""
         return plan.normalization or self.spec.normalization
 
@@ -76,7 +76,7 @@ class DeliveryPath(abc.ABC):
         """A handoff for batches that this path normalises and takes further."""
         return Handoff(
             self.statistics,
-            counts=False,
+            held_by_loop=False,
             channels_last=self._normalization(plan) is not None,
             pin=pin,
             reads_ahead=plan.ahead and self.reads_ahead,

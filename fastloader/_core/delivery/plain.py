@@ -22,7 +22,7 @@ class PlainPath(DeliveryPath):
     ) -> Iterator[Any]:
         handoff = Handoff(
             self.statistics,
-            counts=True,
+            held_by_loop=True,
             normalization=plan.normalization,
             pin=True,
             depth=self._depth(),

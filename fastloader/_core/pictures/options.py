@@ -10,7 +10,7 @@ from fastloader.transforms._normalization import Normalization
 
 @dataclasses.dataclass(frozen=True)
 class DecodeOptions:
-    """What a loader asks of its pictures, besides what the data set itself asks."""
+    """What a loader asks of its pictures, besides what the dataset itself asks."""
 
     threads: int
     normalization: Normalization | None

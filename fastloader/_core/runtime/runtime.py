@@ -27,9 +27,9 @@ from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, refuse_image_options
 from fastloader._core.sources.arrays.source import ArraySource
-from fastloader._core.sources.fallback import holds_pictures, warn_of_python_path
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
+from fastloader._core.sources.python_path_warning import holds_pictures, warn_of_python_path
 from fastloader.errors import NotNative
 
 _log = logging.getLogger("fastloader")
@@ -207,7 +207,7 @@ class Runtime:
         if loader.persistent_workers:
             self._forget_workers(loader)
             self._forget_seed()
-        self.python.rings.close()
+        self.python.slots.close()
 
     # --- copies of the loader ----------------------------------------------------------------------
 

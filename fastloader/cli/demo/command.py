@@ -114,7 +114,7 @@ def _compare(arguments: argparse.Namespace) -> None:
             folder=folder,
             device=device,
             steps=arguments.steps,
-            # Incomplete batches are dropped: one larger than the data set would never come.
+            # Incomplete batches are dropped: one larger than the dataset would never come.
             batch_size=min(arguments.batch_size, count),
             workers=arguments.workers,
             size=arguments.size,

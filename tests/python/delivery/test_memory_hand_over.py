@@ -61,7 +61,7 @@ def test_a_batch_in_flight_goes_back_where_its_memory_was_made(handed_over):
     options = {"num_workers": 1, "worker_backend": "thread"}
     loader = FastLoader(batches, None, device="cpu", **options, **NORMALISED)
     iterator = iter(loader)
-    came = iterator._source._data_queue  # and what is not there yet is not put in flight
+    came = iterator._batches._data_queue  # and what is not there yet is not put in flight
     eventually(lambda: came.qsize() == 2, lambda: "both batches there")
     next(iterator)
     flown = iterator._flight[0].consumer

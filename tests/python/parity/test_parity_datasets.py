@@ -1,4 +1,4 @@
-"""Data sets and batches of every kind: the same contents, containers and warnings as with DataLoader."""
+"""Datasets and batches of every kind: the same contents, containers and warnings as with DataLoader."""
 
 import collections
 import dataclasses
@@ -119,7 +119,7 @@ def test_what_a_container_holds_besides_its_items(fast):
     assert same_for_both(fast, scenario) == ["kept"]
 
 
-# What a data set gives besides the picture, for default_collate.
+# What a dataset gives besides the picture, for default_collate.
 VALUES = {
     "int": int,
     "float": float,
@@ -262,7 +262,7 @@ def test_datasets(fast, name, workers):
     "batch_size, drop_last", [(None, False), (1, False), (3, False), (3, True)]
 )
 def test_length_of_an_iterable(fast, batch_size, drop_last, length, workers):
-    """len() is the data set's word; more samples than that are a warning at the batch that is too
+    """len() is the dataset's word; more samples than that are a warning at the batch that is too
     many, and only where somebody has asked."""
 
     def scenario(make):

@@ -38,7 +38,7 @@ ARGUMENTS = {
         "batch_size": 3,
         "sampler": RandomSampler(range(10), replacement=True, num_samples=40),
     },
-    "more than the data set": lambda: {"sampler": RandomSampler(range(10), num_samples=25)},
+    "more than the dataset": lambda: {"sampler": RandomSampler(range(10), num_samples=25)},
     "subset": lambda: {"batch_size": 2, "sampler": SubsetRandomSampler([9, 1, 7])},
     "weighted": lambda: {"sampler": WeightedRandomSampler([1, 2, 3], 8, generator=seed(3))},
     "distributed": lambda: {
@@ -60,7 +60,7 @@ ARGUMENTS = {
     "batches of an iterator": lambda: {"batch_sampler": iter([[0], [2, 1]])},
     "shuffle": lambda: {"batch_size": 4, "shuffle": True, "generator": seed(6)},
     "shuffle drop_last": lambda: {"batch_size": 4, "shuffle": True, "drop_last": True},
-    "larger than the data set": lambda: {"batch_size": 64},
+    "larger than the dataset": lambda: {"batch_size": 64},
 }
 
 

@@ -124,7 +124,7 @@ class Slow(Pictures):
 def set_timeout(iterator, seconds):
     """In the middle of an epoch: nothing is to time out because the machine is busy."""
     if "_timeout" not in iterator.__dict__:
-        iterator = iterator._source
+        iterator = iterator._batches
     assert iterator._timeout > 0
     iterator._timeout = seconds
 

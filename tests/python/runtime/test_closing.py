@@ -197,7 +197,7 @@ class Consumer(threading.Thread):
 
 @pytest.mark.parametrize("name", PYTHON_WAYS)
 def test_close_while_another_thread_waits(enter_way, name, workers, close):
-    """For a sample that does not come until the loader was closed, where anybody but the data set can
+    """For a sample that does not come until the loader was closed, where anybody but the dataset can
     end the wait."""
     before = running()
     data = Gated(at=4)
@@ -207,7 +207,7 @@ def test_close_while_another_thread_waits(enter_way, name, workers, close):
     eventually(consumer.waits_for_the_third, lambda: "two batches and no more")
     closed = threading.Thread(target=close, args=[loader, consumer.iterator])
     if workers["num_workers"] == 0:
-        close(loader, consumer.iterator)  # the thread is in the data set
+        close(loader, consumer.iterator)  # the thread is in the dataset
         data.go.set()
     else:
         closed.start()

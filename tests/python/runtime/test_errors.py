@@ -103,7 +103,7 @@ def test_the_very_exception_with_its_traceback(way):
     assert caught.value is error
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert names[-1] == "deliberately_fail" and "__getitem__" in names
-    error.__traceback__ = None  # it leads from the data set to the iterator
+    error.__traceback__ = None  # it leads from the dataset to the iterator
 
 
 def test_the_traceback_from_a_worker(way):

@@ -55,7 +55,7 @@ SOURCES = {
 
 @pytest.fixture(params=list(SOURCES))
 def source(request, tmp_path):
-    """(data set, options, how `plan` begins)"""
+    """(dataset, options, how `plan` begins)"""
     make, options, words = SOURCES[request.param]
     return make(tmp_path), options, words
 

@@ -58,7 +58,7 @@ class RingEpoch:
         self.over = False
         self.pump: threading.Thread | None = None
         # The source, while a pump thread is in it. Without a pump only the iterator may hold the source:
-        # the finalizer keeps the epoch alive, so a data set that refers to its own iterator could not
+        # the finalizer keeps the epoch alive, so a dataset that refers to its own iterator could not
         # be collected.
         self.pumped: Iterator[Any] | None = None
         # Keeps that source's sampler in step with the loop, if the source needs that.

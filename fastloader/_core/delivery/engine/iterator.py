@@ -122,7 +122,7 @@ class EngineIterator(DeliveryIterator):
     def _pull(self) -> None:
         """Puts the source's next batch into the ring, on the training loop's thread."""
         if not self._given:
-            source: Any = self._source  # None: closed meanwhile, which `waiting` says
+            source: Any = self._batches  # None: closed meanwhile, which `waiting` says
             try:
                 self._given.append(next(source))
             except StopIteration:

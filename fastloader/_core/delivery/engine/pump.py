@@ -33,7 +33,7 @@ def _pump_one(epoch: RingEpoch, source: Iterator[Any]) -> bool:
         trace.add("receive", begun, time.perf_counter())
         return epoch.put_batch(batch)
     except StopIteration as stop:
-        # A StopIteration with arguments comes from a data set in a worker. As with DataLoader, more
+        # A StopIteration with arguments comes from a dataset in a worker. As with DataLoader, more
         # batches may follow it.
         if stop.args and epoch.put_error(stop, True):
             return True

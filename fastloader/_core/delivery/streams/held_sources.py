@@ -14,7 +14,7 @@ class HeldSources:
     for so long only if they are pinned, and not on every device. The MPS device is known to read
     pageable memory after it was freed (pytorch#189690)."""
 
-    # Batches held besides the one issued last. They may lie in slots of the worker ring, which has so
+    # Batches held besides the one issued last. They may lie in shared slots, of which a worker has so
     # many to spare. A loop that is so far ahead of its device loses nothing by waiting.
     MOST = 2
 

@@ -95,7 +95,7 @@ class StreamIterator(DeliveryIterator):
         """Puts one batch in flight, or the error that is raised in its place. If the batch is not
         ``required``, the training loop does not wait for it, and is not told that it is late or that
         there is no memory for it: the loop asked for the batch before this one."""
-        source: Any = self._source  # None: closed meanwhile, which `waiting` says
+        source: Any = self._batches  # None: closed meanwhile, which `waiting` says
         took = True
         try:
             if self._load is None and not self._given:

@@ -48,7 +48,7 @@ class Leaf:
     bytes_needed: int = 0  # of the storage, which was taken away if it has fewer
 
     def __post_init__(self) -> None:
-        # An alias, so that assigning to the data set's tensor.data during an epoch frees nothing.
+        # An alias, so that assigning to the dataset's tensor.data during an epoch frees nothing.
         tensor = self.tensor = self.tensor.detach()
         self.storage = tensor.untyped_storage()
         self.row_shape = tuple(tensor.shape[1:])
@@ -118,7 +118,7 @@ def holds_arrays(dataset: Any) -> bool:
 
 
 def recognize_arrays(loader: Loader) -> NativeArrays:
-    """Returns the arrays that the loader's data set holds.
+    """Returns the arrays that the loader's dataset holds.
 
     Raises:
         NotNative: with the reason in words, if the batches cannot be gathered.

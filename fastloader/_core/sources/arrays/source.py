@@ -19,7 +19,7 @@ from fastloader.transforms._normalization import Normalization
 
 
 class ArraySource:
-    """Makes batches of a data set whose rows lie in tensors or numpy arrays."""
+    """Makes batches of a dataset whose rows lie in tensors or numpy arrays."""
 
     def __init__(self, statistics: Statistics) -> None:
         self.memory = ArrayMemory()
@@ -86,7 +86,7 @@ class ArrayPlan:
             loader,
             order,
             source.memory,
-            handoff.statistics if handoff.counts else None,
+            handoff.statistics if handoff.held_by_loop else None,
             pin=self.pins and handoff.pin,
             # torch's persistent iterator draws its base seed once. ("is not None", because an iterator
             # of length 0 is falsy.)

@@ -53,7 +53,7 @@ class ImageIterator(LoopIterator):
         pin: bool,
         drawn_ahead: int | None = None,
     ) -> None:
-        super().__init__(handoff.statistics if handoff.counts else None)
+        super().__init__(handoff.statistics if handoff.held_by_loop else None)
         self._decoder = decoder
         slots = self._slots = handoff.slots
         self._depth_rule: DepthRule | None = None

@@ -1,1 +1,1 @@
-"""Batches that Python makes, with the data set's code and torch's iterators."""
+"""Batches that Python makes, with the dataset's code and torch's iterators."""

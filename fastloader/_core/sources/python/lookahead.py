@@ -23,7 +23,7 @@ class Lookahead(PolledIterator):
     of the loop. So the index batch that torch would draw when it delivers a batch is owed until the loop
     takes that batch.
 
-    No more is prefetched than with DataLoader, and a part of that is in the ring. An iterable data set
+    No more is prefetched than with DataLoader, and a part of that is in the ring. An iterable dataset
     does not have a sampler, but for the same reason its workers read no further ahead than with
     DataLoader.
     """
@@ -51,7 +51,7 @@ class Lookahead(PolledIterator):
 
     def _under_way(self) -> bool:
         """Whether a batch will come without another index, or none will come even with one. A worker
-        whose iterable data set has ended leaves its tasks behind."""
+        whose iterable dataset has ended leaves its tasks behind."""
         tasks = self._task_info.values()
         return not any(self._workers_status) or any(
             len(task) == 2 or self._workers_status[task[0]] for task in tasks
@@ -97,7 +97,7 @@ class Lookahead(PolledIterator):
             self._delivering = False
 
     def _try_put_index(self) -> None:
-        # torch also asks for another index when a worker's iterable data set has ended.
+        # torch also asks for another index when a worker's iterable dataset has ended.
         if self._ahead and self._delivering:
             self._owed += 1
         else:

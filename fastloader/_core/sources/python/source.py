@@ -14,7 +14,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader._core.sources.python.polling import abandon
-from fastloader._core.sources.python.shared_slots.rings import WorkerRings
+from fastloader._core.sources.python.shared_slots.loader_slots import LoaderSlots
 from fastloader._core.sources.python.threads.iterator import ThreadIterator
 from fastloader._core.sources.python.torch_iterators import (
     CountingIterator,
@@ -26,11 +26,11 @@ from fastloader.transforms._normalization import Normalization
 
 
 class PythonSource:
-    """Makes batches of every data set: on the loop's own thread, or in worker processes or threads."""
+    """Makes batches of every dataset: on the loop's own thread, or in worker processes or threads."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
-        self.rings = WorkerRings()
+        self.slots = LoaderSlots()
         self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
 
     def plan(self, loader: Loader, wanted: Normalization | None, reason: str = "") -> PythonPlan:
@@ -46,7 +46,7 @@ class PythonSource:
             made = ThreadIterator(loader)
         else:
             loader.check_worker_number_rationality()
-            made = self.rings.iterate(loader, MultiProcessIterator)
+            made = self.slots.iterate(loader, MultiProcessIterator)
         self._iterators.add(made)
         return made
 
@@ -74,7 +74,7 @@ class PythonSource:
     def _stages(self, loader: Loader) -> Iterator[Stage]:
         workers = loader.num_workers
         if workers and loader.worker_backend == "process":
-            counts = self.rings.counts
+            counts = self.slots.counts
             if counts.fetched:
                 who, batches = "worker processes", counts.fetched
                 fetched = counts.fetch_s - counts.collate_s
@@ -88,7 +88,7 @@ class PythonSource:
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         processes = loader.num_workers > 0 and loader.worker_backend == "process"
-        return {"workers": self.rings.stats()} if processes else {}
+        return {"workers": self.slots.stats()} if processes else {}
 
     def end_iterators(self) -> None:
         for iterator in list(self._iterators):

@@ -25,7 +25,7 @@ from fastloader.errors import NotNative
 
 
 def recognize_images(loader: Loader) -> NativeImages:
-    """Returns the pictures that the loader's data set holds.
+    """Returns the pictures that the loader's dataset holds.
 
     Raises:
         NotNative: with the reason in words, if the native path cannot make the batches.

@@ -64,7 +64,7 @@ class SlotPickler:
             storage = tensor.untyped_storage()
             whole = storage.nbytes()
             size = tensor.numel() * tensor.element_size()
-            # One row of a data set must not take the whole data set along. With torch it does: torch
+            # One row of a dataset must not take the whole dataset along. With torch it does: torch
             # moves the whole storage to shared memory.
             if whole > SHORT and whole > 2 * size and not storage.is_shared():
                 row = self._row(tensor, storage.data_ptr(), size)

@@ -1,4 +1,4 @@
-"""torch's queues of indices and batches, with a ring between them."""
+"""torch's queues of indices and batches, which carry batches by the slots that they lie in."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ import os
 from queue import Empty
 from typing import Any
 
-from fastloader._core.sources.python.shared_slots.ring import Ring
 from fastloader._core.sources.python.shared_slots.sender import Sender
+from fastloader._core.sources.python.shared_slots.shared_slots import SharedSlots
 
 
-class RingQueue:
+class SlotQueue:
     """One of the iterator's queues. The main process puts index batches, and each goes with a slot. A
     worker puts batches, and each comes out of a slot. Everything else passes unchanged."""
 
-    def __init__(self, queue: Any, ring: Ring) -> None:
+    def __init__(self, queue: Any, slots: SharedSlots) -> None:
         self._queue = queue
-        self._ring = ring
+        self._slots = slots
         self._worker: int | None = None
         self._in_child: WorkerQueue | None = None
 
     def put(self, item: Any, *args: Any, **named: Any) -> None:
-        if self._ring.pid != os.getpid():
+        if self._slots.pid != os.getpid():
             self._forked().put(item, *args, **named)
             return
         if type(item) is tuple and type(item[0]) is int:
             if self._worker is None:
-                self._worker = self._ring.next_worker()
-            item = (*item, self._ring.native.take(self._worker))
+                self._worker = self._slots.next_worker()
+            item = (*item, self._slots.native.take(self._worker))
         self._queue.put(item, *args, **named)
 
     def get(self, *args: Any, **named: Any) -> Any:
-        if self._ring.pid != os.getpid():
+        if self._slots.pid != os.getpid():
             return self._forked().get(*args, **named)
         item = self._queue.get(*args, **named)
         if type(item) is tuple and type(item[0]) is int:
-            return item[0], self._ring.open(item[1])
+            return item[0], self._slots.open(item[1])
         return item
 
     def _forked(self) -> WorkerQueue:
         if self._in_child is None:
-            self._in_child = WorkerQueue(self._queue, self._ring.sender())
+            self._in_child = WorkerQueue(self._queue, self._slots.sender())
         return self._in_child
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
 
     def __reduce__(self) -> Any:
-        return WorkerQueue, (self._queue, self._ring)
+        return WorkerQueue, (self._queue, self._slots)
 
 
 class WorkerQueue:
@@ -86,13 +86,13 @@ class WorkerQueue:
 class Context:
     """A multiprocessing context that gives such queues and remembers its processes."""
 
-    def __init__(self, base: Any, ring: Ring) -> None:
+    def __init__(self, base: Any, slots: SharedSlots) -> None:
         self._base = base
-        self._ring = ring
+        self._slots = slots
         self.processes: list[Any] = []
 
-    def Queue(self) -> RingQueue:
-        return RingQueue(self._base.Queue(), self._ring)
+    def Queue(self) -> SlotQueue:
+        return SlotQueue(self._base.Queue(), self._slots)
 
     def Process(self, *args: Any, **named: Any) -> Any:
         process = self._base.Process(*args, **named)

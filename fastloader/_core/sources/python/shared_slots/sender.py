@@ -1,5 +1,5 @@
-"""The worker's end of a ring. Batches are collated into a slot, and a parcel that says where they lie
-goes through torch's queue.
+"""The worker's end of the shared slots. Batches are collated into a slot, and a parcel that says where
+they lie goes through torch's queue.
 
 All of it happens at two places that torch leaves open. First, `default_collate` looks up how tensors are
 collated, in a table made for extension: here they are stacked straight into the slot. Second, the queue

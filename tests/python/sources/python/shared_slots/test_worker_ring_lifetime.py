@@ -93,7 +93,7 @@ def test_a_forked_child_keeps_seeing_its_batches():
 
 
 class Holding(Samples):
-    """A data set made of a batch of another loader, as a validation set may be."""
+    """A dataset made of a batch of another loader, as a validation set may be."""
 
     def __init__(self, batch):
         super().__init__(40)

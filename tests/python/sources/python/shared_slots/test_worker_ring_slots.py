@@ -212,9 +212,9 @@ class Sized(Samples):
 
 
 def test_a_batch_that_does_not_fit_takes_torchs_way(monkeypatch):
-    from fastloader._core.sources.python.shared_slots import ring
+    from fastloader._core.sources.python.shared_slots import shared_slots
 
-    monkeypatch.setattr(ring, "memory_limit", lambda: 1)  # slots of one megabyte
+    monkeypatch.setattr(shared_slots, "memory_limit", lambda: 1)  # slots of one megabyte
     loader = FastLoader(Sized(6), batch_size=1, num_workers=1)
     for index, (values, _label) in enumerate(loader):
         assert (values == index).all() and values.numel() == 1 << (20 if index == 2 else 10)
@@ -223,9 +223,9 @@ def test_a_batch_that_does_not_fit_takes_torchs_way(monkeypatch):
 
 
 def test_a_ring_that_cannot_be_had_is_said_once(monkeypatch, caplog):
-    from fastloader._core.sources.python.shared_slots import ring
+    from fastloader._core.sources.python.shared_slots import shared_slots
 
-    monkeypatch.setattr(ring, "memory_limit", lambda: 1 << 60)
+    monkeypatch.setattr(shared_slots, "memory_limit", lambda: 1 << 60)
     loader = FastLoader(Samples(), batch_size=4, num_workers=1)
     with pytest.raises(Exception, match="bytes of shared memory failed"):
         iter(loader)

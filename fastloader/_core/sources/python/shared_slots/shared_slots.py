@@ -1,4 +1,4 @@
-"""One ring of slots, as the main process sees it."""
+"""The shared slots of one iterator's workers, as the main process sees them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fastloader._core.sources.python.shared_slots.sender import Sender
 _SMALL = 64 << 10
 
 
-class RingCounts:
-    """Sums over the batches of one loader's rings."""
+class SlotCounts:
+    """Sums over the batches of one loader's workers."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -32,10 +32,11 @@ class RingCounts:
         self.why_pickled: collections.Counter[str] = collections.Counter()
 
 
-class Ring:
-    """One ring of slots. Pickled for a spawned worker, it becomes that worker's `Sender`."""
+class SharedSlots:
+    """The slots of one iterator's workers. Pickled for a spawned worker, they become that worker's
+    `Sender`."""
 
-    def __init__(self, native: Any, workers: int, slots_per_worker: int, counts: RingCounts):
+    def __init__(self, native: Any, workers: int, slots_per_worker: int, counts: SlotCounts):
         slots = workers * slots_per_worker
         # Slots may be large, because memory that no batch touches costs nothing.
         self.native = native.SharedSlotTable(

@@ -1,4 +1,4 @@
-"""The main process's end of the rings that worker processes collate into.
+"""The slots of shared memory that one loader's worker processes collate into, over its epochs.
 
 torch's iterator stays as it is, but gets a multiprocessing context of ours. The queues of that context
 say which slot a batch may use, and find the batch there when it comes back.
@@ -18,7 +18,11 @@ from fastloader._core.machine import extension
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.shared_slots.queues import Context
-from fastloader._core.sources.python.shared_slots.ring import Ring, RingCounts, memory_limit
+from fastloader._core.sources.python.shared_slots.shared_slots import (
+    SharedSlots,
+    SlotCounts,
+    memory_limit,
+)
 from fastloader.errors import Error
 
 _log = logging.getLogger("fastloader")
@@ -28,29 +32,29 @@ _log = logging.getLogger("fastloader")
 _SPARE_SLOTS = 3
 
 
-class WorkerRings:
-    """The rings of one loader. Each iterator with workers has one, and the last ring is kept for the
-    next epoch."""
+class LoaderSlots:
+    """The `SharedSlots` of one loader. Each iterator with workers has its own. The last ones are kept
+    for the next epoch."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._idle: Ring | None = None
-        self._last: weakref.ref[Ring] | None = None
+        self._idle: SharedSlots | None = None
+        self._last: weakref.ref[SharedSlots] | None = None
         self._why_not = ""
-        self.counts = RingCounts()
+        self.counts = SlotCounts()
 
     def iterate(self, loader: Loader, make: Callable[[Any], Any]) -> Any:
-        """Makes torch's iterator with workers over a ring, by ``make(loader)``."""
-        ring = self._take(loader.num_workers, loader.prefetch_factor)
-        if ring is None:
+        """Makes torch's iterator with workers over shared slots, by ``make(loader)``."""
+        slots = self._take(loader.num_workers, loader.prefetch_factor)
+        if slots is None:
             return make(loader)
-        context = Context(loader.multiprocessing_context or torch.multiprocessing, ring)
+        context = Context(loader.multiprocessing_context or torch.multiprocessing, slots)
         iterator = make(LoaderView(loader, multiprocessing_context=context))
-        finalizer = weakref.finalize(iterator, self._give_back, ring, context.processes)
+        finalizer = weakref.finalize(iterator, self._give_back, slots, context.processes)
         finalizer.atexit = False
         return iterator
 
-    def _take(self, workers: int, prefetch: int | None) -> Ring | None:
+    def _take(self, workers: int, prefetch: int | None) -> SharedSlots | None:
         self._forget_the_parents()
         wish = _wish()
         native = None if wish == "0" else extension.load()
@@ -63,10 +67,10 @@ class WorkerRings:
                 raise Error("FASTLOADER_WORKER_RING=1 needs the native module, which is not in use")
             return None
         each = prefetch + _SPARE_SLOTS
-        ring, self._idle = self._idle, None
-        if ring is None or not ring.serves(workers, each):
+        slots, self._idle = self._idle, None
+        if slots is None or not slots.serves(workers, each):
             try:
-                ring = Ring(native, workers, each, self.counts)
+                slots = SharedSlots(native, workers, each, self.counts)
             except (Error, MemoryError) as error:
                 if wish == "1":
                     raise
@@ -75,24 +79,24 @@ class WorkerRings:
                 self._why_not = str(error)
                 return None
         self._why_not = ""
-        self._last = weakref.ref(ring)
-        ring.begin()
-        return ring
+        self._last = weakref.ref(slots)
+        slots.begin()
+        return slots
 
-    def _give_back(self, ring: Ring, processes: list[Any]) -> None:
-        if self._pid != os.getpid() or ring.pid != os.getpid():
+    def _give_back(self, slots: SharedSlots, processes: list[Any]) -> None:
+        if self._pid != os.getpid() or slots.pid != os.getpid():
             return
-        # A worker that is still alive may be writing. Such a ring lives as long as its tensors.
+        # A worker that is still alive may be writing. Such slots live as long as their tensors.
         if any(process.is_alive() for process in processes):
             return
-        ring.native.reclaim()
-        # A ring that takes much memory is not kept, because others may need the memory between epochs.
-        if ring.native.touched_bytes() <= memory_limit() // 8:
-            self._idle = ring
+        slots.native.reclaim()
+        # Slots that take much memory are not kept, because others may need the memory between epochs.
+        if slots.native.touched_bytes() <= memory_limit() // 8:
+            self._idle = slots
 
     def _forget_the_parents(self) -> None:
         if self._pid != os.getpid():
-            # The workers of the process that forked this one go on using its ring.
+            # The workers of the process that forked this one go on using its slots.
             self._pid = os.getpid()
             self._idle = None
 
@@ -110,9 +114,9 @@ class WorkerRings:
             "slot_bytes": 0,
             "ring_bytes": 0,
         }
-        ring = None if self._last is None else self._last()
-        if ring is not None and ring.pid == os.getpid():
-            native = ring.native
+        slots = None if self._last is None else self._last()
+        if slots is not None and slots.pid == os.getpid():
+            native = slots.native
             counted["slots"] = native.workers * native.slots_per_worker
             counted["slots_held"] = native.slots_held()
             counted["slot_bytes"] = native.slot_bytes
