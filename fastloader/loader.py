@@ -52,7 +52,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         image_key: the index or key of the image in the batch, for batches in which something else is
             shaped like an image; None (default) takes every image leaf.
         depth: how many batches are in the pinned ring and on the device, or decoded ahead on the CPU.
-            None (default) is 3, or 2 with ``num_workers=0``; ``"auto"`` begins with 3 and ends at 16.
+            None (default) is 3, or 2 with ``num_workers=0`` and no native images; ``"auto"`` begins with
+            3 and ends at 16.
         native: True (default) lets C++ threads make the batches of the image folders and arrays that
             they know, and False runs the dataset's own Python code. `plan` says which, and why.
         decode: of native pictures. "exact" (default) gives Pillow's pixels, "whole" also fails wherever

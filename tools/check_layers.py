@@ -20,6 +20,8 @@ from violations import matches, report
 
 # From the ground up. A module imports from its own layer and from earlier ones. `*` stays within a
 # folder, `**` does not.
+# `encoded_image.py` and `_core/sources/remote` are not there yet: they come with later work, and have
+# their place.
 LAYERS: list[list[str]] = [
     ["errors.py"],
     ["_core/machine/**"],

@@ -77,8 +77,8 @@ class Slots(Protocol):
         ...
 
     def present(self, reservation: Any) -> None:
-        """Names the slot of what the source's ``next()`` is about to give or raise. To be called on the
-        thread that calls that ``next()``."""
+        """Tells which slot holds the batch, or stands for the error, with which the source's ``next()``
+        ends. To be called just before that ``next()`` ends, on its thread."""
         ...
 
     def on_end(self, stop: Callable[[], None]) -> None:

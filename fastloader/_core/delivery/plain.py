@@ -14,7 +14,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 class PlainPath(DeliveryPath):
     """Delivers batches as the source made them: the loop holds the source's own iterator."""
 
-    name = "torch"
+    name = "torch"  # stats()["path"] keeps this word: the loop holds torch's iterator, or one like it
     words = "delivered as they are"
 
     def begin(

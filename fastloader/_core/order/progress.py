@@ -23,7 +23,9 @@ class Progress:
 
     The iterator that the loop holds makes three calls in its ``__next__``: `check` first, `delivered`
     when it returns a batch or raises in a batch's place, and `end` when it raises StopIteration.
-    Another thread may draw index batches. The two threads share deques only.
+    Another thread may draw index batches, but not the first one, which is then drawn within ``iter()``
+    and notes what a state says of the whole pass. The other thread appends to deques, from which the
+    loop's thread takes. It sets `exhausted`, which the loop's thread reads once the end has come to it.
     """
 
     def __init__(self, epoch: int, saved: LoaderState | None, endless: bool) -> None:
@@ -175,9 +177,9 @@ class Progress:
 
 
 class MissingFirst(Iterator[Any]):
-    """Gives the index batches that a state's epoch had drawn and not received, and then ``indices``. The
-    first of ``indices`` is drawn before all, because that notes where the order came from. If that draw
-    raises, the error keeps its place as well."""
+    """Gives the index batches that a state's epoch had drawn and not received, and then ``indices``. It
+    draws the first of ``indices`` before it gives a missing one, because that draw notes the states of
+    the generators. If that draw raises, the error keeps its place as well."""
 
     def __init__(self, progress: Progress, indices: Iterator[Any]) -> None:
         self._progress = progress

@@ -9,9 +9,9 @@ from fastloader._core.order.states.generators import splitmix64
 
 
 class CropSeeds:
-    """Gives the seeds of an epoch's crops. A crop is drawn from (base seed of the epoch, sample index).
-    If the sampler may visit an index twice (``repeats``), the position in the epoch joins the key. It
-    is ``position`` for the first sample."""
+    """Gives the seeds of an epoch's crops. A crop is drawn from (base seed of the epoch, number of
+    the file). If the sampler may visit an index twice (``repeats``), the position in the epoch joins
+    the key. It is ``position`` for the first sample."""
 
     def __init__(self, base_seed: int, repeats: bool, position: int) -> None:
         self.base_seed = base_seed

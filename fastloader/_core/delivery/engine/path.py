@@ -53,7 +53,10 @@ class EnginePath(DeliveryPath):
                 epoch.end()
                 self._give_back(epoch.engine)
                 raise
-        else:  # the source first, because its worker processes are forked before native threads start
+        else:
+            # The source first: if it cannot begin, there is no epoch to end. In a process's first epoch
+            # its workers are also forked before there are native threads, but later ones are not: the
+            # last engine is kept. So nothing may depend on that.
             batches = plan.open(order, self._handoff(plan, pumped=plan.ahead))
             epoch = self._begin_epoch(plan, draws)
         return EngineIterator(
