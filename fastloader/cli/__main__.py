@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # `fastloader doctor | head`: whoever reads has seen enough. Python would complain once more
+        # `fastloader doctor | head`: the reader has seen enough. Python would complain once more
         # when it flushes at exit.
         sys.stdout = None
         return 141

@@ -1,7 +1,7 @@
 """An accelerator whose copies run as late as they may, for the path through torch's streams.
 
 Everything is computed on the CPU. A copy that was asked for with ``non_blocking`` is queued with the
-address of its source alone, as a driver would know it, and runs when somebody waits for it: by then it
+address of its source alone, as a driver would know it, and runs when a thread waits for it: by then it
 reads garbage if the source is gone.
 """
 

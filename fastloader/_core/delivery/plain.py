@@ -14,7 +14,8 @@ from fastloader._core.order.epoch_order import EpochOrder
 class PlainPath(DeliveryPath):
     """Delivers batches as the source made them: the loop holds the source's own iterator."""
 
-    name = "torch"  # stats()["path"] keeps this word: the loop holds torch's iterator, or one like it
+    # Users read the name in stats()["path"]. It has nothing to do with FASTLOADER_BACKEND=torch.
+    name = "torch"
     words = "delivered as they are"
 
     def begin(

@@ -19,7 +19,7 @@ from fastloader._core.machine import process
 _PACKAGE = Path(fastloader.__path__[0])
 
 # In the checkout and by its path. The package's name on an index is not this project's: users who were
-# told to install it from there would run the code of anyone who takes that name.
+# told to install it from there would run the code of that name's owner.
 REBUILD = "in a checkout of fastloader's source, run `pip install --force-reinstall --no-deps .`"
 
 _native: ModuleType | None = None

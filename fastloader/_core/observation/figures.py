@@ -79,13 +79,14 @@ class AutoChoice:
 
 @dataclasses.dataclass(frozen=True)
 class Observation:
-    """One loader as `judge` and `make_report` see it, in plain values and without the loader.
+    """One loader as `judge` and `make_report` see it: plain values, and ``describe``.
 
-    ``figures``: those of its source and its delivery, joined, with the stages in the order of a sample's
-    way. ``workers``: the argument ``num_workers``. ``ahead``: whether batches are made before the loop
-    asks for them. ``path``: as ``stats()["path"]`` has it. ``normalizes``: whether the loader normalises
-    images. ``auto``: the choices, by the name of the argument that was "auto". ``describe``: gives the
-    loader's ``plan()``, and is called only if the advice needs it."""
+    ``statistics``: a copy of the loader's counters. ``figures``: those of its source and its delivery,
+    joined, with the stages in the order of a sample's way. ``workers``: the argument ``num_workers``.
+    ``ahead``: whether batches are made before the loop asks for them. ``path``: as ``stats()["path"]``
+    has it. ``normalizes``: whether the loader normalises images. ``auto``: the choices, by the name of
+    the argument that was "auto". ``describe``: gives the loader's ``plan()``, and is called only if the
+    advice needs it."""
 
     statistics: Statistics
     figures: Figures

@@ -45,6 +45,10 @@ class Statistics:
     def waiting(self, iterator: Waiter) -> Waiting:
         return Waiting(self, iterator)
 
+    def copied(self) -> Statistics:
+        """The counters as they are now."""
+        return dataclasses.replace(self, spent=dict(self.spent), _of=None)
+
     def add_time(self, stage: str, seconds: float) -> None:
         """Notes that ``stage`` took the calling thread so many ``seconds`` for one batch."""
         key = stage, threading.get_ident()

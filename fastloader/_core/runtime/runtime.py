@@ -44,8 +44,8 @@ class Runtime:
         self._loader = weakref.ref(loader)
         self._position: Position | None = None
         self._carried: dict[str, Any] | None = None  # from the loader that this one is a copy of
-        # Guards that there is one position, whoever asks first. Reentrant: a subclass's samplers, which
-        # it looks at, and signal handlers may ask for it while it is made.
+        # Guards that the first thread that asks makes the only position. Reentrant: a subclass's
+        # samplers, which it looks at, and signal handlers may ask for it while it is made.
         self._making = ProcessLock()
         self._options = options
         self._sharding: shards.AutoSharding | None = None  # with distributed="auto"
@@ -68,11 +68,12 @@ class Runtime:
             with self._making.lock:
                 if self._position is None:
                     loader = self._loader()
-                    assert loader is not None  # whoever asks holds it
+                    assert loader is not None  # the caller holds it
                     made = Position(loader)
                     if self._carried is not None:
                         states.carry_on(made, self._carried)
-                    if self._position is None:  # nor made meanwhile by who asked for it in there
+                    # A sampler that `Position` looked at may have asked for it, and made it, meanwhile.
+                    if self._position is None:
                         self._position = made
         return self._position
 
@@ -185,8 +186,8 @@ class Runtime:
         return f"{self._planned(loader)[0]}; batches are {self.delivery}"
 
     def needs_processes(self, loader: Loader) -> bool:
-        """Whether the next epoch begins worker processes. With no more workers than processors, where
-        nobody minds, it says so without a look at the dataset."""
+        """Whether the next epoch begins worker processes. True without a look at the dataset if there
+        are no more workers than processors: torch does not warn then."""
         if loader.worker_backend == "thread":
             return False
         return loader.num_workers <= available_threads() or bool(self._planned(loader)[1])
@@ -238,7 +239,7 @@ class Runtime:
     def observe(self, loader: Loader) -> Observation:
         """What there is to report of ``loader``, since it was made."""
         return Observation(
-            statistics=self.delivery.statistics,
+            statistics=self.delivery.statistics.copied(),
             figures=self._figures(loader),
             workers=loader.num_workers,
             worker_backend=loader.worker_backend,

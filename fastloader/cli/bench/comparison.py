@@ -34,7 +34,7 @@ class Target:
 
     slow: str
     fast: str
-    at_least: float | None = None  # None: nobody promised anything
+    at_least: float | None = None  # None: there is no promise
     aim: float | None = None
 
 

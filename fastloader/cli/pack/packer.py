@@ -151,7 +151,7 @@ def check(path: str, quiet: bool = False) -> int:
 
 
 def _structure(path: str) -> list[str]:
-    """What lmdb's own verifier finds: a damaged page could crash whoever reads through it. Older lmdb
+    """What lmdb's own verifier finds: a damaged page could crash a process that reads it. Older lmdb
     packages have none."""
     try:
         from lmdb import verify
@@ -181,7 +181,7 @@ def _ahead(prepare: Any, indices: range, workers: int) -> Iterator[Sample]:
 
 @contextlib.contextmanager
 def _progress(total: int, begun: int, what: str) -> Iterator[Any]:
-    """tqdm's bar (rate and time left) where it is installed and somebody looks."""
+    """tqdm's bar (rate and time left) where it is installed and stderr is a terminal."""
     try:
         from tqdm import tqdm
     except ImportError:

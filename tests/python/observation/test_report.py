@@ -321,6 +321,18 @@ def test_figures_of_arrays(way):
     assert report.threads == 2
 
 
+def test_observers_get_a_copy_of_the_counters():
+    loader = make(Pictures(8))
+    list(loader)
+    seen = loader._runtime.observe(loader)
+    counted = loader._runtime.delivery.statistics
+    assert seen.statistics.copied() == seen.statistics and seen.statistics.total("fetch")[1]
+    before = seen.statistics.batches, seen.statistics.total("fetch")
+    list(loader)
+    assert counted.batches == 2 * before[0]
+    assert (seen.statistics.batches, seen.statistics.total("fetch")) == before
+
+
 def test_a_report_is_plain_data(way):
     report = run(make(Pictures(8)))
     flat = json.loads(json.dumps(report.as_dict()))

@@ -58,7 +58,7 @@ def _decode(settings: Settings, crops: bool) -> Callable[[], Iterator[int]]:
         return count
 
     def epoch() -> Iterator[int]:
-        jobs = iter(pictures)  # one for all threads: who is free takes the next
+        jobs = iter(pictures)  # one for all threads: a free thread takes the next
         for share in [threads.submit(work, jobs) for _ in range(settings.threads)]:
             yield share.result()
 
