@@ -1,4 +1,4 @@
-"""Batches from worker processes: FastLoader's shared ring against DataLoader's shared memory files.
+"""Batches from worker processes: FastLoader's shared slots against DataLoader's shared memory files.
 
     python benchmarks/workers.py [--repeats 7] [--only NAME]
 

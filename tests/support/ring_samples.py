@@ -1,4 +1,4 @@
-"""Samples whose batches worker processes put into the shared ring, and what the ring says of them."""
+"""Samples whose batches worker processes put into shared slots, and what the loader says of these."""
 
 import torch
 from torch.utils.data import Dataset

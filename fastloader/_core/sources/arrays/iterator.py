@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from fastloader._core.handoff import DEFAULT_DEPTH
 from fastloader._core.machine import default_device, devices, extension
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.observation.loop_iterator import LoopIterator
@@ -24,7 +25,7 @@ from fastloader._core.sources.arrays.indices import as_indices, index_batches
 from fastloader._core.sources.arrays.memory import ArrayMemory
 from fastloader._core.sources.arrays.recognize import NativeArrays
 
-IN_FLIGHT = 3  # batches gathered ahead: one being finished, one being begun, one in reserve
+IN_FLIGHT = DEFAULT_DEPTH  # batches gathered ahead; the argument `depth` does not change this
 # A smaller batch needs no help: the calling thread is done before another one has woken up.
 HELPED_BYTES = 1 << 20
 
