@@ -76,7 +76,7 @@ class DeliverySpec:
         on_cpu = "torch" if self.normalization is None else "cpu"
         if device is None:
             return on_cpu
-        if forced == "torch":  # not the path of that name, which is the plain one
+        if forced == "torch":
             return "streams"
         if device.type == "cpu":
             if forced != "host":

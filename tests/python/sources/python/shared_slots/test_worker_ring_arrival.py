@@ -1,4 +1,4 @@
-"""Batches of worker processes through the shared ring: what arrives is what torch's queue delivers."""
+"""Batches of worker processes through the shared slots: what arrives is what torch's queue delivers."""
 
 import collections
 import dataclasses

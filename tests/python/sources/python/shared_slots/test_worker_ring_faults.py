@@ -1,4 +1,4 @@
-"""The shared ring when things go wrong, each in a process of its own: killed workers, exits, limits, and
+"""Shared slots when things go wrong, each in a process of its own: killed workers, exits, limits, and
 many epochs."""
 
 import os

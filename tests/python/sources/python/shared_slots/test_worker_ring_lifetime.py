@@ -1,4 +1,4 @@
-"""Batches that lie in the shared ring, in other processes; and what the ring costs over its life."""
+"""Batches that lie in the shared slots, in other processes; and what the slots cost over their life."""
 
 import collections
 import copy

@@ -1,4 +1,4 @@
-"""Who holds a slot of the shared ring: none is used again under a live tensor, and each comes back."""
+"""Who holds a shared slot: none is used again under a live tensor, and each comes back."""
 
 import threading
 

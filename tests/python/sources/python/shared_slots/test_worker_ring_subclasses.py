@@ -1,4 +1,4 @@
-"""Tensor subclasses, torchvision's among them, are collated into the slots of the worker ring."""
+"""Tensor subclasses, torchvision's among them, are collated into the shared slots."""
 
 import random
 
