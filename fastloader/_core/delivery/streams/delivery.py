@@ -19,7 +19,7 @@ from fastloader._core.batch.augmentation.augmentation import EpochDraws, Records
 from fastloader._core.batch.augmentation.in_torch import apply
 from fastloader._core.batch.images import Image, find_images
 from fastloader._core.batch.tree import BatchTree, flatten, tensors_in, unflatten
-from fastloader._core.delivery.streams.held_sources import HeldSources
+from fastloader._core.delivery.streams.held_inputs import HeldInputs
 from fastloader._core.machine import devices
 from fastloader._core.observation.statistics import Statistics
 from fastloader.transforms._normalization import Normalization
@@ -36,9 +36,9 @@ class StreamDelivery:
         self.normalization = normalization
         self.statistics = statistics
         self.side = devices.StreamSide(device)
-        self.sources = HeldSources(self.side)
+        self.inputs = HeldInputs(self.side)
         # Waits for the last copies, which would otherwise outlive the loader and even the interpreter.
-        weakref.finalize(self, self.sources.wait)
+        weakref.finalize(self, self.inputs.wait)
         # False once the device had no memory for a batch besides the one that the loop has. It stays
         # False: otherwise every step would ask for the memory again, which on CUDA empties the
         # allocator's cache.
@@ -105,7 +105,7 @@ class StreamDelivery:
             raise
         finally:
             if late:
-                self.sources.hold(held)
+                self.inputs.hold(held)
         # `raw` must live until the loop's stream waits, because it was made on that stream.
         return InFlight(delivered, consumer, [*outputs, *raw.values()], moved)
 

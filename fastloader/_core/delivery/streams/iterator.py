@@ -105,7 +105,7 @@ class StreamIterator(DeliveryIterator):
                         next(source) if follower is None else follower.next_if_there()
                     )
                 except StopIteration:
-                    self._delivery.sources.wait()  # so that nothing is held after the epoch
+                    self._delivery.inputs.wait()  # so that nothing is held after the epoch
                     raise
                 except Exception:
                     took = getattr(source, "_took", True)

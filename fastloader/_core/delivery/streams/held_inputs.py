@@ -9,7 +9,7 @@ from fastloader._core.machine import devices
 from fastloader._core.machine.process import HomeProcess
 
 
-class HeldSources:
+class HeldInputs:
     """Holds the tensors that batches are copied from until the copies are done. torch keeps them alive
     for so long only if they are pinned, and not on every device. The MPS device is known to read
     pageable memory after it was freed (pytorch#189690)."""
@@ -24,9 +24,9 @@ class HeldSources:
         # (event after the copies, the tensors copied from), oldest first, in the side stream's order.
         self._held: collections.deque[tuple[Any, list[Any]]] = collections.deque()
 
-    def hold(self, sources: list[Any]) -> None:
-        """Holds ``sources`` until the copies that were queued last are done."""
-        self._held.append((self._side.mark(), sources))
+    def hold(self, inputs: list[Any]) -> None:
+        """Holds ``inputs`` until the copies that were queued last are done."""
+        self._held.append((self._side.mark(), inputs))
         while len(self._held) > self.MOST + 1 or (self._held and self._held[0][0].query()):
             self._release()
 
