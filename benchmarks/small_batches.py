@@ -40,7 +40,7 @@ class Tiny(Dataset[tuple[torch.Tensor, int]]):
 class Prepared:
     """Batches that are there, for a pump to put into the ring ahead of the loop."""
 
-    num_workers = 1  # of somebody: the prefetcher then looks ahead
+    num_workers = 1  # so it says: the prefetcher then looks ahead
 
     def __init__(self, count: int) -> None:
         self.batches = list(DataLoader(Tiny(count), BATCH_SIZE))

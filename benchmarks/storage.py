@@ -41,7 +41,7 @@ CAN_DROP = os.access(DROP_CACHES, os.W_OK)
 
 
 def forget(paths: list[str]) -> None:
-    """Drops the pages of files that nobody has mapped."""
+    """Drops the pages of files that no process has mapped."""
     if CAN_DROP:
         os.sync()
         with open(DROP_CACHES, "w") as file:

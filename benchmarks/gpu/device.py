@@ -137,7 +137,7 @@ def timed(
     device: Device, contenders: dict[str, Callable[[], Any]], repeats: int
 ) -> dict[str, Timing]:
     """The device's time for each call, in turns, the cache flushed before each. Nothing waits in
-    between, so that each call is queued long before its turn and its launch shows in nobody's time."""
+    between, so that each call is queued long before its turn and its launch is in no call's time."""
     for run in contenders.values():
         run()
     device.synchronize()

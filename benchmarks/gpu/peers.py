@@ -76,7 +76,7 @@ def measure(
         for number in range(plan.peer_repeats):
             for name in turns(number):
                 ask(f"round {number + 1} of {plan.peer_repeats}", name, contenders[name].round)
-        # Now: whoever fails in training has been measured without it.
+        # Now, so that a peer that fails in training has been measured without it.
         results["contenders"] = {name: described(each) for name, each in contenders.items()}
         results["against"] = against(contenders)
         save(results)

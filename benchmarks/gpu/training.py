@@ -22,7 +22,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Training:
-    """``lead``: steps at the beginning of a loader's block that nobody times, in which what it made
+    """``lead``: steps at the beginning of a loader's block that are not timed, in which what it made
     ready while it was not asked is used up."""
 
     def __init__(self, device: Device, plan: Plan, batches: Iterator[Batch], lead: int) -> None:

@@ -8,7 +8,7 @@ Needs a GPU, nvcc, CMake, Ninja, pybind11, pytest and torch, and no internet. Ru
 has torch. `pack` puts libjpeg-turbo's headers and library, and the headers of the Python that runs
 it, into .gpu-carry, which travels with the checkout; `run` takes from there what the system lacks.
 
-Each step has a time limit and writes into one log; a step that fails stops nobody. DIR then holds
+Each step has a time limit and writes into one log; a step that fails stops no other. DIR then holds
 `summary.json` (every step's exit status, seconds and last words), `steps.log` and what the benchmarks
 leave. Exits with 1 if anything failed. The three parts take less than ten minutes each.
 """

@@ -32,7 +32,7 @@ def system_jpeg() -> tuple[list[Path], Path] | None:
         return None
     read = [Path(line.split()[-1]) for line in done.stderr.splitlines() if line.startswith(".")]
     folder = next(path.parent for path in read if path.name == "jpeglib.h")
-    # Read by nobody here, but part of the interface; the others are known by now.
+    # No code here reads it, but part of the interface; the others are known by now.
     read.append(folder / "jerror.h")
     headers = {path.name: path for path in read if path.name in HEADERS and path.exists()}
     return [headers[name] for name in HEADERS if name in headers], Path(library).resolve()
