@@ -160,7 +160,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             shuffle,
             sampler,
             batch_sampler,
-            workers_to_begin_with(num_workers),
+            workers_to_begin_with(runtime, num_workers),
             collate_fn,
             pin_memory,
             drop_last,

@@ -77,10 +77,12 @@ class LoaderOptions:
         return DeliverySpec(*(getattr(self, name) for name in _OF_DELIVERY))
 
 
-def workers_to_begin_with(asked: Any) -> Any:
-    """The argument ``num_workers``, where "auto" has become a number."""
+def workers_to_begin_with(runtime: Any, asked: Any) -> Any:
+    """The argument ``num_workers``, where "auto" has become a number. ``runtime`` keeps that number,
+    because a subclass may have a property of the name that gives a plain one."""
     auto = asked == "auto" or isinstance(asked, AutoWorkers)
-    return AutoWorkers(own_threads()) if auto else asked
+    runtime.auto_workers = AutoWorkers(own_threads()) if auto else None
+    return runtime.auto_workers if auto else asked
 
 
 def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
             f"{name} attribute should not be set after {type(loader).__name__} is initialized"
         )
     if made and name == "num_workers":
-        value = workers_to_begin_with(value)
+        value = workers_to_begin_with(loader._runtime, value)
         if isinstance(value, str):
             raise ValueError(f"num_workers={value!r}: use a number or 'auto'")
     assigned = {name: value}

@@ -48,6 +48,7 @@ class Runtime:
         # samplers, which it looks at, and signal handlers may ask for it while it is made.
         self._making = ProcessLock()
         self._options = options
+        self.auto_workers: AutoWorkers | None = None  # what num_workers="auto" began with
         self._sharding: shards.AutoSharding | None = None  # with distributed="auto"
         self.delivery = delivery = Delivery(options.delivery_spec())
         policy = make_policy(options.on_error, options.max_errors)
@@ -218,6 +219,7 @@ class Runtime:
             "options": self._options,
             "augmentation": self.delivery.augmentation,
             "said": self._said,
+            "auto_workers": self.auto_workers,
             "sharding": copy.copy(self._sharding),  # the decision is about one loader's sampler
             "carried": self._carried if self._position is None else states.carried(self._position),
         }
@@ -230,7 +232,7 @@ class Runtime:
         if taken["augmentation"] is not None:
             runtime.delivery.augment(taken["augmentation"])
         runtime._said, runtime._sharding = taken["said"], taken["sharding"]
-        runtime._carried = taken["carried"]
+        runtime._carried, runtime.auto_workers = taken["carried"], taken["auto_workers"]
         shards.give_own_share(attributes)
         return runtime
 
@@ -286,8 +288,8 @@ class Runtime:
         """By the name of the argument that was "auto"."""
         choices: dict[str, AutoChoice] = {}
         begun = self._position is not None and self._position.current is not None
-        if isinstance(loader.num_workers, AutoWorkers):
-            workers = loader.num_workers
+        if self.auto_workers is not None:
+            workers = self.auto_workers
             choices["num_workers"] = workers_choice(workers, begun, self.images, self.arrays)
         rule = self.delivery.spec.depth_rule
         if rule is not None:

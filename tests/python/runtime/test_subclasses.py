@@ -97,6 +97,32 @@ def test_a_property_that_takes_nothing(options):
     same(list(again), list(loader))
 
 
+class PlainNumber(FastLoader):
+    """Tells the number of workers by a property, without the type that we gave it."""
+
+    @property
+    def num_workers(self):
+        return int(self.given)
+
+    @num_workers.setter
+    def num_workers(self, value):
+        self.given = value
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_auto_stays_auto_behind_a_property(backend):
+    loader = PlainNumber(Pictures(7), 2, num_workers="auto", worker_backend=backend)
+    assert type(loader.num_workers) is int
+    for each in (loader, copy.copy(loader), pickle.loads(pickle.dumps(loader))):
+        assert each.stats()["auto"]["num_workers"]["chosen"] == loader.num_workers
+        same(list(each), list(DataLoader(Pictures(7), 2)))
+        each.close()
+    loader.num_workers = 1
+    assert "auto" not in loader.stats()
+    loader.num_workers = "auto"
+    assert "num_workers" in loader.stats()["auto"]
+
+
 DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
 
 

@@ -48,9 +48,9 @@ class ImageSource:
             )
         return ImagePlan(self, images, loader)
 
-    def tuner(self, workers: int) -> ThreadTuner | None:
+    def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:
         """The tuner that fits the number of threads to the loop; None without ``num_workers="auto"``."""
-        if not isinstance(workers, AutoWorkers):
+        if workers is None:
             self._tuner = None
         elif self._tuner is None or self._tuner[0] is not workers:
             self._tuner = workers, ThreadTuner(int(workers))
@@ -66,7 +66,7 @@ class ImageSource:
             planar=not handoff.channels_last,
             decode=loader.decode,
             truncated=loader.truncated,
-            tuner=self.tuner(loader.num_workers),
+            tuner=self.tuner(loader._runtime.auto_workers),
         )
         if self.decoder is None or not self.decoder.serves(images, options):
             self.decoder = Decoder(images, options, self.policy, self.decoder)
@@ -171,7 +171,7 @@ class ImagePlan:
 
     def __str__(self) -> str:
         images, workers = self._images, self._loader.num_workers
-        tuner = self._source.tuner(workers)
+        tuner = self._source.tuner(self._loader._runtime.auto_workers)
         decoding = f"{workers or own_threads()} decode threads"
         if tuner is not None:
             decoding = f"{tuner.rule.threads} decode threads (auto)"
