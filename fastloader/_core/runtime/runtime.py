@@ -73,8 +73,7 @@ class Runtime:
                     made = Position(loader)
                     if self._carried is not None:
                         states.carry_on(made, self._carried)
-                    # A sampler that `Position` looked at may have asked for it, and made it, meanwhile.
-                    if self._position is None:
+                    if self._position is None:  # a sampler that was looked at may have made it
                         self._position = made
         return self._position
 
@@ -288,8 +287,7 @@ class Runtime:
         """By the name of the argument that was "auto"."""
         choices: dict[str, AutoChoice] = {}
         begun = self._position is not None and self._position.current is not None
-        if self.auto_workers is not None:
-            workers = self.auto_workers
+        if (workers := self.auto_workers) is not None:
             choices["num_workers"] = workers_choice(workers, begun, self.images, self.arrays)
         rule = self.delivery.spec.depth_rule
         if rule is not None:
