@@ -228,8 +228,7 @@ class Runtime:
         """The runtime of ``loader``, which is about to get these attributes of another one."""
         taken = attributes["_runtime"]
         runtime = cls(loader, taken["options"])
-        if taken["augmentation"] is not None:
-            runtime.delivery.augment(taken["augmentation"])
+        runtime.delivery.augment(taken["augmentation"])
         runtime._said, runtime._sharding = taken["said"], taken["sharding"]
         runtime._carried, runtime.auto_workers = taken["carried"], taken["auto_workers"]
         shards.give_own_share(attributes)
