@@ -58,8 +58,7 @@ DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<De
     : job_(std::move(job)),
       quota_(std::move(quota)),
       indices_(std::move(indices)),
-      seeds_(std::move(seeds)),
-      born_in_(fork_generation()) {
+      seeds_(std::move(seeds)) {
   if (seeds_.size() != 1 && seeds_.size() != indices_.size()) {
     throw InvalidArgument("a batch of " + std::to_string(indices_.size()) + " samples with " +
                           std::to_string(seeds_.size()) + " seeds");
@@ -78,25 +77,11 @@ DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<De
   failures_.reserve(indices_.size());  // a thread that has no memory has to be able to say so
 }
 
-DecodePool::~DecodePool() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    closed_ = true;
-    work_.notify_all();
-  }
-  threads_.clear();
-}
-
 DecodePool& DecodePool::shared() { return per_process<DecodePool>(); }
 
 void DecodePool::grow(size_t threads) {
   active_isa();  // a wrong FASTLOADER_FORCE_ISA is the caller's to hear of, not a thread's
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (threads_.size() >= threads) return;
-  threads_.reserve(threads);  // a thread that found no place would be joined, under its own mutex
-  while (threads_.size() < threads) {
-    threads_.push_back(std::make_unique<Thread>("fl-decode", [this] { work(); }));
-  }
+  PiecePool::grow(threads);
 }
 
 size_t DecodePool::threads() const {
@@ -130,41 +115,13 @@ int64_t DecodePool::cpu_ns() const {
   return sum;
 }
 
-void DecodePool::submit(std::shared_ptr<DecodeBatch> batch) {
-  size_t wanted = 0;
-  bool all = false;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (batch->size() == 0) return;  // done already
-    DecodeQuota& quota = *batch->quota_;
-    if (quota.counted_in_ != fork_generation()) {
-      quota.working_ = 0;
-      quota.counted_in_ = fork_generation();
-    }
-    if (quota.working_ < quota.threads_) {
-      wanted = std::min(batch->size(), quota.threads_ - quota.working_);
-    }
-    queue_.push_back(std::move(batch));
-    all = wanted >= sleeping_;
-  }
-  // As many as find something, and when they can have the mutex: on a machine whose processors are
-  // all taken, each that wakes in vain may cost the caller its own for a few milliseconds.
-  if (all) {
-    work_.notify_all();
-  } else {
-    for (size_t i = 0; i < wanted; ++i) work_.notify_one();
-  }
-}
-
 DecodePool::WaitStatus DecodePool::wait(const DecodeBatch& batch, Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (batch.born_in_ != fork_generation() && batch.finished_ != batch.indices_.size()) {
-    throw Error("a batch that was begun before this process was forked off is never finished here");
-  }
-  const auto done = [&] { return batch.finished_ == batch.indices_.size(); };
-  finished_.wait_until(lock, deadline, [&] { return done() || batch.cancelled_; });
-  if (done()) return WaitStatus::kDone;
-  return batch.cancelled_ ? WaitStatus::kCancelled : WaitStatus::kTimeout;
+  require_own_locked(batch);
+  const auto stopped = [&] { return batch.stopped().load(std::memory_order_relaxed); };
+  finished_.wait_until(lock, deadline, [&] { return done_locked(batch) || stopped(); });
+  if (done_locked(batch)) return WaitStatus::kDone;
+  return stopped() ? WaitStatus::kCancelled : WaitStatus::kTimeout;
 }
 
 size_t DecodePool::scratch_bytes() const {
@@ -177,113 +134,48 @@ StageTimes DecodePool::times(const DecodeQuota& quota) const {
   return quota.times_;
 }
 
-bool DecodePool::done(const DecodeBatch& batch) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return batch.finished_ == batch.indices_.size();
-}
-
-void DecodePool::stop(DecodeBatch& batch) {
-  if (batch.born_in_ != fork_generation()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  stop_locked(batch);
-}
-
-void DecodePool::cancel(DecodeBatch& batch) {
-  // Whoever works on it works in the parent.
-  if (batch.born_in_ != fork_generation()) return;
-  std::unique_lock<std::mutex> lock(mutex_);
-  stop_locked(batch);
-  finished_.wait(lock, [&] { return batch.finished_ == batch.claimed_; });
-}
-
-void DecodePool::stop_locked(DecodeBatch& batch) {
-  batch.cancelled_ = true;
-  batch.stopped_.store(true, std::memory_order_relaxed);
-  finished_.notify_all();
-  queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
-                              [&](const auto& queued) { return queued.get() == &batch; }),
-               queue_.end());
-}
-
-bool DecodePool::claim_locked(Claim* claim) {
-  for (auto batch = queue_.begin(); batch != queue_.end(); ++batch) {
-    DecodeBatch& next = **batch;
-    if (next.quota_->working_ >= next.quota_->threads_) continue;
-    ++next.quota_->working_;
-    claim->batch = *batch;
-    claim->position = next.claimed_++;
-    if (next.claimed_ == next.indices_.size()) queue_.erase(batch);
-    return true;
+size_t DecodePool::room_locked(DecodeBatch& batch) {
+  DecodeQuota& quota = *batch.quota_;
+  if (quota.counted_in_ != fork_generation()) {
+    quota.working_ = 0;
+    quota.counted_in_ = fork_generation();
   }
-  return false;
+  return quota.threads_ > quota.working_ ? quota.threads_ - quota.working_ : 0;
 }
 
-void DecodePool::finish_locked(const Claim& claim, std::optional<Failure> failure,
-                               const StageTimes& times) noexcept {
-  DecodeBatch& batch = *claim.batch;
+void DecodePool::claimed_locked(DecodeBatch& batch) { ++batch.quota_->working_; }
+
+void DecodePool::ran_locked(DecodeBatch& batch, size_t position, Worker& worker) noexcept {
   --batch.quota_->working_;
-  batch.quota_->times_.add(times);
-  if (failure) {
-    const auto behind =
-        std::find_if(batch.failures_.begin(), batch.failures_.end(),
-                     [&](const Failure& other) { return other.position > claim.position; });
-    batch.failures_.insert(behind, std::move(*failure));
-  }
-  ++batch.finished_;
-  if (batch.finished_ == batch.indices_.size() || batch.cancelled_) finished_.notify_all();
+  batch.quota_->times_.add(worker.times_);
+  scratch_bytes_ += worker.scratch_ - worker.counted_;
+  worker.counted_ = worker.scratch_;
+  if (!worker.failure_) return;
+  const auto behind = std::find_if(batch.failures_.begin(), batch.failures_.end(),
+                                   [&](const Failure& other) { return other.position > position; });
+  batch.failures_.insert(behind, std::move(*worker.failure_));
 }
 
-void DecodePool::work() {
-  std::optional<SampleDecoder>
-      decoder;                        // made with the first sample, whose error it is if it cannot
-  size_t scratch = 0;                 // its share of scratch_bytes_
-  std::shared_ptr<DecodeBatch> left;  // perhaps the last reference; dropped without the mutex
-  bool lowered = false;
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!closed_) {
-    if (low_priority_ && !lowered) {
-      lowered = true;
-      lower_own_priority();  // a system call; once in a thread's life
+void DecodePool::looking_locked(Worker& worker) {
+  if (!low_priority_ || worker.lowered_) return;
+  worker.lowered_ = true;
+  lower_own_priority();  // a system call; once in a thread's life
+}
+
+void DecodeBatch::Worker::run(DecodeBatch& batch, size_t position) noexcept {
+  failure_.reset();
+  try {
+    if (!decoder_) decoder_.emplace();
+    decoder_->decode(*batch.job_, batch.index(position), batch.seed(position),
+                     batch.sample(position), &batch.stopped());
+    if (decoder_->large() > 0) {
+      failure_ = large_at(position, decoder_->large(), batch.job_->large_pixels);
     }
-    // No thread sleeps while there is a sample that it may claim: submit() wakes as many as may
-    // claim one of its batch, and what a finished sample makes room for in its quota, its thread
-    // looks for itself before it lets go of the mutex. So nobody is woken in between, which would
-    // cost more than the rest of this.
-    Claim claim;
-    if (!claim_locked(&claim)) {
-      if (left == nullptr) {
-        ++sleeping_;
-        work_.wait(lock);
-        --sleeping_;
-      } else {
-        lock.unlock();
-        left.reset();
-        lock.lock();
-      }
-      continue;
-    }
-    lock.unlock();
-    left.reset();
-    const DecodeBatch& batch = *claim.batch;
-    std::optional<Failure> failure;
-    try {
-      if (!decoder) decoder.emplace();
-      decoder->decode(*batch.job_, batch.index(claim.position), batch.seed(claim.position),
-                      batch.sample(claim.position), &batch.stopped_);
-      if (decoder->large() > 0) {
-        failure = large_at(claim.position, decoder->large(), batch.job_->large_pixels);
-      }
-    } catch (...) {
-      failure = failure_at(claim.position);
-    }
-    const size_t kept = decoder ? decoder->scratch_bytes() : 0;
-    const StageTimes times = decoder ? decoder->times() : StageTimes{};
-    lock.lock();
-    scratch_bytes_ += kept - scratch;
-    scratch = kept;
-    finish_locked(claim, std::move(failure), times);
-    left = std::move(claim.batch);
+  } catch (...) {
+    failure_ = failure_at(position);
   }
+  scratch_ = decoder_ ? decoder_->scratch_bytes() : 0;
+  times_ = decoder_ ? decoder_->times() : StageTimes{};
 }
 
 }  // namespace fastloader

@@ -1,20 +1,15 @@
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
-#include "base/thread.h"
+#include "pipeline/piece_pool.h"
 #include "pipeline/sample_decoder.h"
 
 namespace fastloader {
@@ -37,9 +32,8 @@ class DecodeQuota {
 };
 
 /// One batch of pictures on its way. Made by the consumer, filled by the pool, read by the consumer
-/// once `DecodePool::wait` says that it is done. In a forked child one that was not done never will
-/// be; it may be dropped there.
-class DecodeBatch {
+/// once `DecodePool::wait` says that it is done. A piece is a sample.
+class DecodeBatch : public PieceBatch {
  public:
   /// What there is to say of a sample.
   struct Failure {
@@ -63,11 +57,28 @@ class DecodeBatch {
   DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
               std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
               const std::function<Memory(size_t bytes)>& memory);
-  DecodeBatch(const DecodeBatch&) = delete;
-  DecodeBatch& operator=(const DecodeBatch&) = delete;
+
+  /// What a thread keeps from sample to sample, and what it has to say of the last one.
+  class Worker {
+   public:
+    void run(DecodeBatch& batch, size_t position) noexcept;
+
+   private:
+    friend class DecodePool;
+
+    // Made with the first sample, whose error it is if it cannot be made.
+    std::optional<SampleDecoder> decoder_;
+    std::optional<Failure> failure_;
+    StageTimes times_;
+    size_t scratch_ = 0;  // bytes that the decoder keeps
+    // Guarded by the pool's mutex.
+    size_t counted_ = 0;    // the thread's share of the pool's scratch_bytes_
+    bool lowered_ = false;  // it yields to the process's other threads
+  };
 
   const ImageJob& job() const { return *job_; }
   size_t size() const { return indices_.size(); }
+  size_t pieces() const { return indices_.size(); }
   uint64_t index(size_t position) const { return indices_[position]; }
   uint64_t seed(size_t position) const { return seeds_.size() == 1 ? seeds_[0] : seeds_[position]; }
   /// Throws InvalidArgument once the memory was released.
@@ -77,8 +88,6 @@ class DecodeBatch {
   }
   /// In the order of their positions. Valid once done.
   const std::vector<Failure>& failures() const { return failures_; }
-  /// Becomes true when the batch is stopped: what decodes for it looks there.
-  const std::atomic<bool>& stopped() const { return stopped_; }
   /// Hands over the memory of a batch that is done.
   Memory release_memory() { return std::move(memory_); }
 
@@ -89,29 +98,19 @@ class DecodeBatch {
   const std::shared_ptr<DecodeQuota> quota_;
   const std::vector<uint64_t> indices_;
   const std::vector<uint64_t> seeds_;
-  const uint64_t born_in_;  // fork generation
   Memory memory_;
-  // Set under the pool's mutex. Partners: threads that decode, which only ask whether to go on;
-  // relaxed.
-  std::atomic<bool> stopped_{false};
-  // Guarded by the pool's mutex until done.
-  size_t claimed_ = 0;
-  size_t finished_ = 0;
-  bool cancelled_ = false;
-  std::vector<Failure> failures_;
+  std::vector<Failure> failures_;  // guarded by the pool's mutex until done
 };
 
 /// The decode threads of this process, shared by all its loaders. They steal *samples*: the first
 /// batch is done after batch / threads pictures, and no thread idles while any batch has pictures
-/// left. Batches are begun in the order they were submitted, within each loader's quota.
-class DecodePool {
+/// left. Batches are begun in the order they were submitted, within each loader's quota. One that
+/// is stopped is left by a decoding thread after a few rows, and by a reading one when it has read
+/// its file.
+class DecodePool final : public PiecePool<DecodeBatch> {
  public:
-  using Clock = std::chrono::steady_clock;
-
-  DecodePool() = default;
-  ~DecodePool();
-  DecodePool(const DecodePool&) = delete;
-  DecodePool& operator=(const DecodePool&) = delete;
+  DecodePool() : PiecePool("fl-decode") {}
+  ~DecodePool() { end(); }
 
   /// The pool of this process; a forked child gets one of its own. Never destroyed.
   static DecodePool& shared();
@@ -130,47 +129,25 @@ class DecodePool {
   /// Processor time that all threads have used.
   int64_t cpu_ns() const;
 
-  /// Once per batch.
-  void submit(std::shared_ptr<DecodeBatch> batch);
   enum class WaitStatus : uint8_t { kDone, kCancelled, kTimeout };
   /// After kDone only the caller touches the batch. Throws Error for a batch that was left
   /// unfinished by a fork.
   WaitStatus wait(const DecodeBatch& batch, Clock::time_point deadline);
-  /// What was not begun of the batch never will be, and whoever waits for it is told at once.
-  void stop(DecodeBatch& batch);
-  /// The same, and waits until no thread works on the batch, which a decoding thread leaves after a
-  /// few rows, and a reading one when it has read its file.
-  void cancel(DecodeBatch& batch);
 
   /// What the threads have done for a quota so far.
   StageTimes times(const DecodeQuota& quota) const;
-  /// Whether wait() would return at once.
-  bool done(const DecodeBatch& batch) const;
   /// What the threads keep from picture to picture: buffers of decoder and resizer.
   size_t scratch_bytes() const;
 
  private:
-  struct Claim {
-    std::shared_ptr<DecodeBatch> batch;
-    size_t position = 0;
-  };
+  size_t room_locked(DecodeBatch& batch) override;
+  void claimed_locked(DecodeBatch& batch) override;
+  void ran_locked(DecodeBatch& batch, size_t position, Worker& worker) noexcept override;
+  void looking_locked(Worker& worker) override;
 
-  void work();
-  void stop_locked(DecodeBatch& batch);
-  bool claim_locked(Claim* claim);
-  /// Allocates nothing: what has no memory for its picture still has to be finished.
-  void finish_locked(const Claim& claim, std::optional<DecodeBatch::Failure> failure,
-                     const StageTimes& times) noexcept;
-
-  mutable std::mutex mutex_;  // guards everything below, and what batches and quotas say it does
-  std::condition_variable work_;                    // threads wait
-  std::condition_variable finished_;                // wait() and cancel() wait
-  std::deque<std::shared_ptr<DecodeBatch>> queue_;  // batches with unclaimed samples
-  bool closed_ = false;
+  // Guarded by the pool's mutex, as are the quotas.
   bool low_priority_ = false;
-  size_t sleeping_ = 0;       // threads that wait for work_
   size_t scratch_bytes_ = 0;  // of all threads
-  std::vector<std::unique_ptr<Thread>> threads_;
 };
 
 }  // namespace fastloader

@@ -19,7 +19,7 @@ constexpr size_t kPieceRows = 8192;
 }  // namespace
 
 GatherBatch::GatherBatch(std::vector<GatherLeaf> leaves, std::vector<std::vector<uint64_t>> lists)
-    : leaves_(std::move(leaves)), lists_(std::move(lists)), born_in_(fork_generation()) {
+    : leaves_(std::move(leaves)), lists_(std::move(lists)) {
   for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
     if (leaves_[leaf].list >= lists_.size()) {
       throw InvalidArgument("an array asks for list of rows " + std::to_string(leaves_[leaf].list) +
@@ -34,72 +34,29 @@ GatherBatch::GatherBatch(std::vector<GatherLeaf> leaves, std::vector<std::vector
   }
 }
 
-int64_t GatherBatch::copy(size_t piece) const {
+void GatherBatch::Worker::run(const GatherBatch& batch, size_t piece) noexcept {
   const trace::Span span("collate");
   Lap lap(times_stages());
-  const Piece& wanted = pieces_[piece];
-  const GatherLeaf& leaf = leaves_[wanted.leaf];
-  gather_rows(leaf, lists_[leaf.list].data(), wanted.begin, wanted.end);
-  return lap();
-}
-
-GatherPool::~GatherPool() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    closed_ = true;
-    work_.notify_all();
-  }
-  threads_.clear();
-}
-
-void GatherPool::grow(size_t threads) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (threads_.size() >= threads) return;
-  threads_.reserve(threads);  // a thread that found no place would be joined, under its own mutex
-  while (threads_.size() < threads) {
-    threads_.push_back(std::make_unique<Thread>("fl-gather", [this] { work(); }));
-  }
-}
-
-void GatherPool::submit(std::shared_ptr<GatherBatch> batch) {
-  const size_t pieces = batch->pieces();
-  if (pieces == 0) return;  // done already
-  const std::lock_guard<std::mutex> lock(mutex_);
-  queue_.push_back(std::move(batch));
-  // A thread that is at work looks at the queue again before it sleeps.
-  if (pieces >= threads_.size()) {
-    work_.notify_all();
-  } else {
-    for (size_t i = 0; i < pieces; ++i) work_.notify_one();
-  }
+  const Piece& wanted = batch.pieces_[piece];
+  const GatherLeaf& leaf = batch.leaves_[wanted.leaf];
+  gather_rows(leaf, batch.lists_[leaf.list].data(), wanted.begin, wanted.end);
+  nanoseconds_ = lap();
 }
 
 bool GatherPool::wait(GatherBatch& batch, Clock::time_point deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const size_t pieces = batch.pieces();
-  if (batch.born_in_ != fork_generation() && batch.finished_ != pieces) {
-    throw Error("a batch that was begun before this process was forked off is never finished here");
-  }
-  while (batch.claimed_ < pieces) {
-    const size_t piece = batch.claimed_++;
-    if (batch.claimed_ == pieces) forget_locked(batch);
+  require_own_locked(batch);
+  Worker worker;
+  while (has_unclaimed_locked(batch)) {
+    const size_t piece = claim_locked(batch);
     lock.unlock();
-    const int64_t took = batch.copy(piece);
+    worker.run(batch, piece);
     const bool late = Clock::now() >= deadline;
     lock.lock();
-    batch.nanoseconds_ += took;
-    ++batch.finished_;
-    if (late && batch.finished_ != pieces) return false;
+    finish_locked(batch, piece, worker);
+    if (late && !done_locked(batch)) return false;
   }
-  return finished_.wait_until(lock, deadline, [&] { return batch.finished_ == pieces; });
-}
-
-void GatherPool::cancel(GatherBatch& batch) {
-  // Whoever works on it works in the parent.
-  if (batch.born_in_ != fork_generation()) return;
-  std::unique_lock<std::mutex> lock(mutex_);
-  forget_locked(batch);
-  finished_.wait(lock, [&] { return batch.finished_ == batch.claimed_; });
+  return finished_.wait_until(lock, deadline, [&] { return done_locked(batch); });
 }
 
 int64_t GatherPool::nanoseconds(const GatherBatch& batch) const {
@@ -107,30 +64,8 @@ int64_t GatherPool::nanoseconds(const GatherBatch& batch) const {
   return batch.nanoseconds_;
 }
 
-void GatherPool::forget_locked(const GatherBatch& batch) {
-  queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
-                              [&](const auto& queued) { return queued.get() == &batch; }),
-               queue_.end());
-}
-
-void GatherPool::work() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!closed_) {
-    if (queue_.empty()) {
-      work_.wait(lock);
-      continue;
-    }
-    const std::shared_ptr<GatherBatch> batch = queue_.front();
-    const size_t piece = batch->claimed_++;
-    if (batch->claimed_ == batch->pieces()) queue_.pop_front();
-    lock.unlock();
-    const int64_t took = batch->copy(piece);
-    lock.lock();
-    batch->nanoseconds_ += took;
-    ++batch->finished_;
-    // Also when the owner has cancelled it and waits for this piece alone.
-    if (batch->finished_ == batch->claimed_) finished_.notify_all();
-  }
+void GatherPool::ran_locked(GatherBatch& batch, size_t /*piece*/, Worker& worker) noexcept {
+  batch.nanoseconds_ += worker.nanoseconds_;
 }
 
 }  // namespace fastloader

@@ -1,0 +1,244 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/process.h"
+#include "base/thread.h"
+
+namespace fastloader {
+
+/// One batch on its way, in pieces that any thread of a PiecePool may take. In a forked child one
+/// that was not done never will be; it may be dropped there.
+class PieceBatch {
+ public:
+  PieceBatch(const PieceBatch&) = delete;
+  PieceBatch& operator=(const PieceBatch&) = delete;
+
+  /// Becomes true when the batch is stopped: what works on a piece may look there.
+  const std::atomic<bool>& stopped() const { return stopped_; }
+
+ protected:
+  PieceBatch() : born_in_(fork_generation()) {}
+  ~PieceBatch() = default;
+
+ private:
+  template <typename Batch>
+  friend class PiecePool;
+
+  const uint64_t born_in_;  // fork generation
+  // Set under the pool's mutex. Partners: threads at work on a piece, which only ask whether to go
+  // on; relaxed.
+  std::atomic<bool> stopped_{false};
+  // Guarded by the pool's mutex.
+  size_t claimed_ = 0;
+  size_t finished_ = 0;
+};
+
+/// The queue that the process's pools of threads share, and the threads: they take *pieces*, not
+/// batches, in the order in which the batches were submitted, and whoever owns a batch waits for it
+/// or cancels it.
+///
+/// `Batch` is a PieceBatch with
+///   - `size_t pieces() const`, which never changes;
+///   - `Worker`, what one thread keeps from piece to piece. Its `run(Batch&, size_t piece)` does
+///     one, without the mutex, and throws nothing.
+///
+/// A pool derives from this one, says by the hooks below what is special, and calls `end` in its
+/// destructor.
+template <typename Batch>
+class PiecePool {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Worker = typename Batch::Worker;
+
+  PiecePool(const PiecePool&) = delete;
+  PiecePool& operator=(const PiecePool&) = delete;
+
+  /// There are at least this many threads from now on. Throws std::system_error when the system
+  /// gives no thread.
+  void grow(size_t threads) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (threads_.size() >= threads) return;
+    threads_.reserve(threads);  // a thread that found no place would be joined, under its own mutex
+    while (threads_.size() < threads) {
+      threads_.push_back(std::make_unique<Thread>(name_, [this] { work(); }));
+    }
+  }
+
+  /// Offers the batch to the threads; at most once per batch.
+  void submit(std::shared_ptr<Batch> batch) {
+    size_t wanted = 0;
+    bool all = false;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (batch->pieces() == 0) return;  // done already
+      wanted = std::min(batch->pieces(), room_locked(*batch));
+      queue_.push_back(std::move(batch));
+      all = wanted >= sleeping_;
+    }
+    // As many as find something, and when they can have the mutex: on a machine whose processors
+    // are all taken, each that wakes in vain may cost the caller its own for a few milliseconds.
+    if (all) {
+      work_.notify_all();
+    } else {
+      for (size_t i = 0; i < wanted; ++i) work_.notify_one();
+    }
+  }
+
+  /// Whether wait() would return at once.
+  bool done(const Batch& batch) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return done_locked(batch);
+  }
+
+  /// What was not begun of the batch never will be, and whoever waits for it is told at once.
+  void stop(Batch& batch) {
+    if (batch.born_in_ != fork_generation()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stop_locked(batch);
+  }
+
+  /// The same, and waits until no thread works on the batch.
+  void cancel(Batch& batch) {
+    // Whoever works on it works in the parent.
+    if (batch.born_in_ != fork_generation()) return;
+    std::unique_lock<std::mutex> lock(mutex_);
+    stop_locked(batch);
+    finished_.wait(lock, [&] { return batch.finished_ == batch.claimed_; });
+  }
+
+ protected:
+  /// `name` is the threads', 15 characters at most.
+  explicit PiecePool(const char* name) : name_(name) {}
+  ~PiecePool() = default;
+
+  /// Ends the threads, which call the hooks. Once.
+  void end() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      closed_ = true;
+      work_.notify_all();
+    }
+    threads_.clear();
+  }
+
+  // --- hooks, called with the mutex held --------------------------------------------------------
+
+  /// How many more threads may work on the batch.
+  virtual size_t room_locked(Batch& /*batch*/) { return std::numeric_limits<size_t>::max(); }
+  /// A piece of it was claimed.
+  virtual void claimed_locked(Batch& /*batch*/) {}
+  /// `worker` has done the piece. Allocates nothing: what found no memory has to be finished, too.
+  virtual void ran_locked(Batch& batch, size_t piece, Worker& worker) noexcept = 0;
+  /// A thread looks for something to do.
+  virtual void looking_locked(Worker& /*worker*/) {}
+
+  // --- for waits of the pool's own, with the mutex held -----------------------------------------
+
+  bool done_locked(const Batch& batch) const { return batch.finished_ == batch.pieces(); }
+
+  /// Throws Error for a batch that was left unfinished by a fork.
+  void require_own_locked(const Batch& batch) const {
+    if (batch.born_in_ == fork_generation() || done_locked(batch)) return;
+    throw Error("a batch that was begun before this process was forked off is never finished here");
+  }
+
+  bool has_unclaimed_locked(const Batch& batch) const { return batch.claimed_ < batch.pieces(); }
+
+  /// The number of its next piece, which is the caller's to run and to finish.
+  size_t claim_locked(Batch& batch) {
+    claimed_locked(batch);
+    const size_t piece = batch.claimed_++;
+    if (!has_unclaimed_locked(batch)) withdraw_locked(batch);
+    return piece;
+  }
+
+  void finish_locked(Batch& batch, size_t piece, Worker& worker) noexcept {
+    ran_locked(batch, piece, worker);
+    ++batch.finished_;
+    // Nobody else waits for anything in between.
+    const bool stopped = batch.stopped_.load(std::memory_order_relaxed);
+    if (done_locked(batch) || (stopped && batch.finished_ == batch.claimed_)) {
+      finished_.notify_all();
+    }
+  }
+
+  // Guards everything below, what batches say it does, and what a pool adds of its own.
+  mutable std::mutex mutex_;
+  std::condition_variable work_;              // threads wait
+  std::condition_variable finished_;          // who waits for a batch, or cancels it
+  std::deque<std::shared_ptr<Batch>> queue_;  // batches with unclaimed pieces
+  bool closed_ = false;
+  size_t sleeping_ = 0;  // threads that wait for work_
+  std::vector<std::unique_ptr<Thread>> threads_;
+
+ private:
+  void withdraw_locked(const Batch& batch) {
+    queue_.erase(std::remove_if(queue_.begin(), queue_.end(),
+                                [&](const auto& queued) { return queued.get() == &batch; }),
+                 queue_.end());
+  }
+
+  void stop_locked(Batch& batch) {
+    batch.stopped_.store(true, std::memory_order_relaxed);
+    finished_.notify_all();
+    withdraw_locked(batch);
+  }
+
+  /// The first batch in the queue that a thread may work on.
+  std::shared_ptr<Batch> next_locked() {
+    for (const std::shared_ptr<Batch>& batch : queue_) {
+      if (room_locked(*batch) > 0) return batch;
+    }
+    return nullptr;
+  }
+
+  void work() {
+    Worker worker;
+    std::shared_ptr<Batch> left;  // perhaps the last reference; dropped without the mutex
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!closed_) {
+      looking_locked(worker);
+      // No thread sleeps while there is a piece that it may claim: submit() wakes as many as may
+      // claim one of its batch, and where a finished piece makes room for another, its thread looks
+      // for itself before it lets go of the mutex. So nobody is woken in between, which would cost
+      // more than the rest of this.
+      std::shared_ptr<Batch> batch = next_locked();
+      if (batch == nullptr) {
+        if (left == nullptr) {
+          ++sleeping_;
+          work_.wait(lock);
+          --sleeping_;
+        } else {
+          lock.unlock();
+          left.reset();
+          lock.lock();
+        }
+        continue;
+      }
+      const size_t piece = claim_locked(*batch);
+      lock.unlock();
+      left.reset();
+      worker.run(*batch, piece);
+      lock.lock();
+      finish_locked(*batch, piece, worker);
+      left = std::move(batch);
+    }
+  }
+
+  const char* const name_;
+};
+
+}  // namespace fastloader
