@@ -238,10 +238,6 @@ void register_decode_pool(py::module_& module) {
           py::arg("position"), py::kw_only(), py::arg("index"), py::arg("seed"),
           "Puts another sample in the place of a failed one.");
 
-  module.def("decode_threads", [] {
-    const WithoutGil unlocked;
-    return DecodePool::shared().threads();
-  });
   module.def(
       "decode_cpu_seconds",
       [] {

@@ -156,14 +156,6 @@ ImageSize resize_shorter_edge(const ImageSize& image, size_t shorter,
   return portrait ? ImageSize{new_long, new_short} : ImageSize{new_short, new_long};
 }
 
-ImageSize resize_longer_edge(const ImageSize& image, size_t longer) {
-  check_size("resize: an image", image);
-  check_edge("resize: a longer edge", longer);
-  const size_t new_short =
-      scaled(longer, std::min(image.height, image.width), std::max(image.height, image.width));
-  return image.width <= image.height ? ImageSize{longer, new_short} : ImageSize{new_short, longer};
-}
-
 ImageSize resize_to_cover(const ImageSize& image, const ImageSize& target) {
   const auto [down, across] = shrinkage(image, target);
   return shrunk(image, std::min(down, across));

@@ -86,9 +86,6 @@ CenterCrop center_crop(const ImageSize& image, const ImageSize& crop);
 ImageSize resize_shorter_edge(const ImageSize& image, size_t shorter,
                               std::optional<size_t> max_size = std::nullopt);
 
-/// v2's Resize(None, max_size): the longer edge becomes `longer`.
-ImageSize resize_longer_edge(const ImageSize& image, size_t longer);
-
 /// timm's ResizeKeepRatio, longest=0: the smallest size of the image's shape that covers `target`,
 /// each edge rounded half to even. An edge may come out as 0.
 ImageSize resize_to_cover(const ImageSize& image, const ImageSize& target);

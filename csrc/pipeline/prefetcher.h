@@ -58,7 +58,6 @@ class Prefetcher {
   /// beyond work that each of `streams` has been made to wait for: those the credits were made on,
   /// since that is where their memory goes back to.
   void cancel(const std::vector<uintptr_t>& streams);
-  void cancel(uintptr_t stream) { cancel(std::vector<uintptr_t>{stream}); }
 
   /// Idempotent, any thread. Wakes everyone, joins both threads, drains the stream.
   void close();

@@ -258,13 +258,9 @@ TEST(resized_sizes_are_those_of_torchvision) {
   EXPECT(resize_shorter_edge({375, 500}, 256, 300) == (ImageSize{225, 300}));  // of 341, not 341.3
   EXPECT(resize_shorter_edge({375, 500}, 256, 341) == (ImageSize{256, 341}));
   EXPECT(resize_shorter_edge({1, 1000}, 10, 100) == (ImageSize{0, 100}));
-  EXPECT(resize_longer_edge({375, 500}, 256) == (ImageSize{192, 256}));
-  EXPECT(resize_longer_edge({500, 375}, 256) == (ImageSize{256, 192}));
-  EXPECT(resize_longer_edge({1000, 1}, 256) == (ImageSize{256, 0}));
   EXPECT_THROW(resize_shorter_edge({5, 5}, 256, 256), InvalidArgument, "strictly greater");
   EXPECT_THROW(resize_shorter_edge({5, 5}, 0), InvalidArgument, "shorter edge");
   EXPECT_THROW(resize_shorter_edge({5, 0}, 5), InvalidArgument, "image");
-  EXPECT_THROW(resize_longer_edge({5, 5}, 0), InvalidArgument, "longer edge");
 }
 
 /// What timm 1.0.31's ResizeKeepRatio.get_params gives.

@@ -27,7 +27,7 @@ TEST(a_slow_bus_is_time_of_the_device) {
     EXPECT(consumer.next(batches, 0) == t::Arrival::kBatch);
     EXPECT_EQ(consumer.take()->wrong(batch), -1);
   }
-  prefetcher.cancel(0);
+  prefetcher.cancel({0});
   prefetcher.close();
   const Ring::Stats stats = prefetcher.ring().stats();
   // Not 6 times 2 ms: a reaper that wakes late sees a copy begin late.

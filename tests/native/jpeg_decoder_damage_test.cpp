@@ -152,7 +152,7 @@ TEST(a_missing_end_marker_is_judged_whatever_the_region) {
   }
 }
 
-TEST(padding_makes_grey_rows_and_counts_blank_ones) {
+TEST(padding_makes_grey_rows) {
   JpegSpec spec;
   spec.width = spec.height = 64;
   spec.stored = JCS_GRAYSCALE;
@@ -162,7 +162,6 @@ TEST(padding_makes_grey_rows_and_counts_blank_ones) {
   decoder.begin({0, 60, 64, 4});
   const uint8_t grey[3] = {128, 128, 128};
   for (int y = 0; y < 4; ++y) EXPECT(std::memcmp(decoder.read_row(), grey, 3) == 0);
-  EXPECT_EQ(decoder.blank_rows(), 0u);
   EXPECT(decoder.warnings() > 0);
   decoder.open(whole.data(), whole.size(), padding());
   EXPECT_EQ(decoder.warnings(), 0);

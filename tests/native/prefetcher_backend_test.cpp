@@ -255,7 +255,7 @@ BACKEND_TEST(a_refused_batch_is_told_and_the_next_prefetcher_works) {
       }
     };
     EXPECT_THROW(wait(), BackendError, "16");
-    prefetcher.cancel(stream->handle());
+    prefetcher.cancel({stream->handle()});
     prefetcher.close();
   }
   Prefetcher prefetcher(backend, 0, 2, kLimit);
@@ -274,7 +274,7 @@ TEST(cuda_a_copy_that_the_device_refuses_is_told) {
   EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "cudaMemcpyAsync");
-  prefetcher.cancel(stream->handle());
+  prefetcher.cancel({stream->handle()});
   stream->synchronize();  // the consumer's own stream is well
 }
 

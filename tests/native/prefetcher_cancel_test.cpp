@@ -38,7 +38,7 @@ TEST(cancel_before_anything_is_pushed) {
   const Batch batch = plain_batch({100}, 1);
   const Memory memory(backend, *batch.plan);
   prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
-  prefetcher.cancel(0);
+  prefetcher.cancel({0});
   EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOver);
   expect_a_good_epoch(backend, prefetcher, 3);
   EXPECT(memory.untouched());
@@ -62,7 +62,7 @@ TEST(cancel_with_batches_that_have_no_credit) {
       },
       [&] { prefetcher.close(); });
   producer.wait_until_asleep();
-  prefetcher.cancel(0);
+  prefetcher.cancel({0});
   producer.join();
   expect_a_good_epoch(backend, prefetcher, 3);
   EXPECT(memory.untouched());
@@ -88,7 +88,7 @@ TEST(cancel_while_a_batch_is_being_issued) {
       EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
     }
     reached.pass();
-    Actor consumer([&] { prefetcher.cancel(0); }, [&] { go.open(); });
+    Actor consumer([&] { prefetcher.cancel({0}); }, [&] { go.open(); });
     consumer.wait_until_asleep();
     go.open();
     consumer.join();
@@ -119,7 +119,7 @@ TEST(cancel_with_batches_issued_and_not_delivered) {
   }
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
-  prefetcher.cancel(stream->handle());  // does not wait on the host
+  prefetcher.cancel({stream->handle()});  // does not wait on the host
   EXPECT(first.untouched() && second.untouched());
   // The owner's next use of the memory, in the order of its stream, comes after the late copies.
   for (const Memory* memory : {&first, &second}) {
@@ -145,7 +145,7 @@ TEST(cancel_on_the_hosts_stream_waits_for_the_device) {
   EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
-  Actor consumer([&] { prefetcher.cancel(0); }, [&] { gate.open(); });
+  Actor consumer([&] { prefetcher.cancel({0}); }, [&] { gate.open(); });
   consumer.wait_until_asleep();
   EXPECT(memory.untouched());
   gate.open();
@@ -160,8 +160,8 @@ TEST(cancel_with_errors_and_the_end_on_their_way) {
   for (const EntryKind kind : {EntryKind::kError, EntryKind::kError, EntryKind::kEnd}) {
     EXPECT(prefetcher.ring().put(epoch, kind, kForever) == WaitStatus::kOk);
   }
-  prefetcher.cancel(0);
-  prefetcher.cancel(0);
+  prefetcher.cancel({0});
+  prefetcher.cancel({0});
   expect_a_good_epoch(backend, prefetcher, 3);
 }
 
@@ -201,7 +201,7 @@ TEST(cancel_at_any_moment) {
         EXPECT_EQ(consumer.take()->wrong(known.at(consumer.next_seq() - 1)), -1);
       }
       consumer.top_up(known, 0, known.at(consumer.next_seq()).plan);
-      prefetcher.cancel(0);
+      prefetcher.cancel({0});
       for (auto& [seq, memory] : consumer.memory()) {
         memory->poison();  // the owner's again: a late write is a race, too
         freed.push_back(std::move(memory));

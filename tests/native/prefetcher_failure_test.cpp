@@ -53,7 +53,7 @@ uint64_t run_until_failure(Backend& backend, size_t depth, std::string* failure)
     producer.join();
     EXPECT(prefetcher.push(epoch, batches.at(0).plan, batches.at(0).addresses(), kForever) ==
            WaitStatus::kOver);
-    prefetcher.cancel(0);
+    prefetcher.cancel({0});
   }
   prefetcher.close();
   return came;
@@ -150,7 +150,7 @@ TEST(work_queued_before_a_failure_is_waited_for) {
   EXPECT(prefetcher.push(epoch, plan, {expected.in.data()}, kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "multiples of 16");
-  prefetcher.cancel(stream->handle());
+  prefetcher.cancel({stream->handle()});
   stream->copy_h2d_async(memory.staging(), poison.data(), poison.size());
   gate.open();
   stream->synchronize();

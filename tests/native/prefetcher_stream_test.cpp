@@ -132,7 +132,7 @@ TEST(a_new_epoch_may_come_on_another_stream) {
   Gate gate;
   gate.close(*slow);
   prefetcher.give_credit(0, batch.plan, dropped.outputs(), nullptr, slow->handle());
-  prefetcher.cancel(slow->handle());
+  prefetcher.cancel({slow->handle()});
   const Ring::Epoch epoch = prefetcher.ring().open_epoch();
   prefetcher.give_credit(epoch.first_seq, batch.plan, memory.outputs(), nullptr, fast->handle());
   prefetcher.deliver(push_and_wait(prefetcher, epoch.number, batch), fast->handle());

@@ -94,7 +94,7 @@ void run_epochs(uint64_t seed, size_t depth, bool ahead) {
     }
     EXPECT(consumer.next(known, 0) == Arrival::kEnd);
     producer.join();
-    prefetcher.cancel(0);
+    prefetcher.cancel({0});
   }
   EXPECT_EQ(prefetcher.ring().stats().delivered, uint64_t{22});
   prefetcher.close();
@@ -203,7 +203,7 @@ TEST(a_reservation_that_is_dropped_gives_the_slot_back) {
   EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == WaitStatus::kTimeout);
   place.reset();
   place = reserved(prefetcher, epoch, 8);
-  prefetcher.cancel(0);
+  prefetcher.cancel({0});
   const uint64_t next = prefetcher.ring().open_epoch().number;
   EXPECT(prefetcher.reserve(next, 8, kNow, &other) == WaitStatus::kTimeout);
   EXPECT(prefetcher.reserve(epoch, 8, kNow, &other) == WaitStatus::kOver);

@@ -179,7 +179,6 @@ void JpegDecoder::fail() {
 const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const JpegOptions& options) {
   close();
   blank_ = false;
-  blank_rows_ = 0;
   skips_outside_ = false;
   header_ = JpegHeader();
   options_ = options;
@@ -320,7 +319,6 @@ const uint8_t* JpegDecoder::read_row() {
   }
   if (blank_) {
     std::memset(pixels, header_.components == 4 ? 255 : 0, region_width_ * size_t{3});
-    ++blank_rows_;
   }
   if (--rows_left_ == 0) {
     check_rest();

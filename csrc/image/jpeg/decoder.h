@@ -120,9 +120,6 @@ class JpegDecoder {
   /// libjpeg's complaints about the picture's data so far. None of them is an error to Pillow.
   long warnings() const;
 
-  /// The rows that could not be made from a truncated picture (Truncated::kPad only).
-  uint32_t blank_rows() const { return blank_rows_; }
-
   /// Memory kept from picture to picture, libjpeg's own aside, which it returns with the picture.
   size_t scratch_bytes() const { return buffer_.capacity(); }
 
@@ -147,7 +144,6 @@ class JpegDecoder {
   uint8_t* wanted_ = nullptr;  // where the region's first column is in it
   uint32_t region_width_ = 0;
   uint32_t rows_left_ = 0;
-  uint32_t blank_rows_ = 0;
   bool blank_ = false;  // no further row can be made
   bool skips_outside_ = false;
 };
