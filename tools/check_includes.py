@@ -2,9 +2,9 @@
 
     python tools/check_includes.py [ROOT]
 
-Prints `file:line: message` for each violation and exits with 1 when there is any. The layers and
-the reasons are in the design: base knows nothing, image turns bytes into pixels, source finds
-bytes, backend moves memory, pipeline starts threads, bindings knows Python.
+Prints `file:line: message` for each violation and exits with 1 when there is any. csrc/README.md
+describes the layers: base knows nothing, image turns bytes into pixels, source finds bytes, backend
+moves memory, pipeline starts threads, bindings knows Python.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 
 namespace fastloader {
 
-// The contract between the pipeline and whatever moves memory. Two implementations, one
+// The contract between the pipeline and the code that moves memory. Two implementations, one
 // conformance suite (tests/native/backend_conformance_test.cpp):
 //
 //  1. Streams and events are owned by exactly one unique_ptr. Work on a stream is FIFO.
@@ -19,7 +19,7 @@ namespace fastloader {
 //  3. A ticket is done only after every task enqueued before its record has *finished*.
 //     A default Ticket is done.
 //  4. The first failure on a stream is sticky, names the call and the device, and is thrown by
-//     `synchronize` and `check`. It does not stop the queue: whoever waits on a ticket wakes.
+//     `synchronize` and `check`. It does not stop the queue: threads that wait for a ticket wake.
 //  5. Destroying a stream drains it. After process exit began, everything is leaked instead.
 //     No destructor throws. Nothing here runs at import time.
 //  6. `wrap_external` gives a non-owning stream for a handle made elsewhere (torch's current
@@ -31,8 +31,9 @@ namespace fastloader {
 //     or image/normalize/augment_kernel.h, run by the CUDA grid and, over the same grid, by the
 //     twin.
 //
-// The event of an outstanding ticket must outlive it and must not be recorded again: the caller
-// owns that rule (the prefetcher keeps one event per slot and proves it in prefetcher.h).
+// The event of an outstanding ticket must outlive the ticket and must not be recorded again. The
+// caller keeps that rule. The prefetcher has two events per slot; ring.h proves that none of them
+// is recorded again too early.
 
 /// A point in a stream's work that can be recorded many times; each time is a generation.
 class Event {

@@ -23,8 +23,8 @@ class StickyError {
   }
 
  private:
-  // Guards: first_. A task takes it only when it fails, so that a caller who asks at each batch
-  // gains no order over tasks it has not waited for.
+  // Guards: first_. A task takes it only when it fails. A caller that asks at each batch therefore
+  // gains no order over tasks that it has not waited for.
   mutable std::mutex mutex_;
   std::string first_;
 };

@@ -4,9 +4,9 @@
 
 namespace fastloader {
 
-/// A file descriptor that is kept for long. Other code of the process may close it meanwhile, as
-/// whoever makes a daemon closes all there are, and open something else that gets its number: asked
-/// is first whether it is still the same file. Move-only.
+/// A file descriptor that is kept for long. Other code may close the descriptor and open another
+/// file that gets the same number; code that makes a daemon closes all of them. `is_kept` tells
+/// whether it is still the same file, and the destructor asks before it closes. Move-only.
 class Descriptor {
  public:
   Descriptor() = default;

@@ -54,7 +54,7 @@ class RefusedImage : public DecodeError {
   using DecodeError::DecodeError;
 };
 
-/// Whoever wanted this does not any more.
+/// The caller has given the work up meanwhile.
 class Stopped : public Error {
  public:
   using Error::Error;

@@ -23,10 +23,11 @@ namespace {
 
 constexpr size_t kMark = 1;  // bytes; never touched, so that they cost no memory
 
-/// Whether anybody still has the memory of one fork: a page of shared memory that the parent maps
-/// before the fork and unmaps after it. The child has inherited the mapping, its children inherit
-/// it in turn, and whoever ends, calls exec or never came to be has it no longer. The system
-/// refuses to seal the page against writing as long as somebody could write to it.
+/// Tells whether a process still has the memory of one fork. It is a page of shared memory that the
+/// parent maps before the fork and unmaps after it. The child inherits the mapping, and the child's
+/// children inherit it in turn. A process that ends or calls exec has it no longer, and neither has
+/// a child that was never made. The system refuses to seal the page against writing as long as a
+/// process could write to it.
 ///
 /// Not the child's pid: the parent cannot know it, the child cannot tell that it is about to call
 /// exec, and numbers come again. Not the end of a pipe: daemons close what they inherited.
@@ -48,11 +49,11 @@ class Mark {
   }
   /// After it, in the parent.
   void unmap() noexcept { munmap(std::exchange(data_, nullptr), kMark); }
-  /// Nobody is asked again.
+  /// Forgets the mark.
   void drop() noexcept { fd_ = Descriptor(); }
 
   bool put_up() const noexcept { return static_cast<bool>(fd_); }
-  /// False: other code has closed its descriptor, and nobody can tell any more.
+  /// False: other code has closed the descriptor, and nothing can tell any more.
   bool kept() const noexcept { return fd_.is_kept(); }
   bool seen() const noexcept { return fcntl(fd_.number(), F_ADD_SEALS, F_SEAL_WRITE) != 0; }
 
@@ -104,7 +105,7 @@ Watch& g_watch = *new Watch;
 // Partner: any thread that frees memory. Acquire and release order it with the fork that follows.
 std::atomic<uint64_t> g_forks{0};
 
-/// Whether somebody has the memory of these forks; they are forgotten if not. Under the mutex.
+/// Whether a process has the memory of these forks; they are forgotten if not. Under the mutex.
 bool are_seen(Forks& forks) noexcept {
   const bool kept = forks.mark.kept();
   if (!kept) g_watch.unknown.extend_by(forks.numbers);
@@ -113,7 +114,7 @@ bool are_seen(Forks& forks) noexcept {
   return !kept;
 }
 
-/// Forgets the forks whose memory nobody has. Under the mutex.
+/// Forgets the forks whose memory no process has. Under the mutex.
 void sweep() noexcept {
   for (Forks& forks : g_watch.marked) {
     if (forks.mark.put_up()) (void)are_seen(forks);

@@ -6,8 +6,8 @@
 
 namespace fastloader {
 
-/// Keeps `message` for whoever drains the log; the library never prints. Any thread may call it.
-/// At most 64 messages are kept, further ones are only counted.
+/// Keeps `message` until `drain_log`. The library never prints. Any thread may call it. It keeps at
+/// most 64 messages, and only counts further ones.
 void log_warning(std::string message) noexcept;
 
 struct LogDrain {

@@ -7,7 +7,7 @@
 namespace fastloader {
 
 /// Anonymous memory that several processes see at once: a memfd, mapped shared. It is sparse: a
-/// page costs memory from the first time that somebody writes to it until `drop`. A forked child
+/// page costs memory from the first write to it until `drop`. A forked child
 /// inherits the mapping; any other process maps it from the descriptor. No name in /dev/shm, and
 /// none of its size limit. Move-only.
 class SharedMapping {

@@ -60,7 +60,7 @@ int64_t Thread::cpu_ns() const {
   if (!thread_.joinable() || born_in_ != fork_generation()) return 0;
   clockid_t clock{};
   timespec time{};
-  // A handle is only for asking; native_handle() is not const for those who would change it.
+  // Only asks by the handle. native_handle() is not const, since a handle could also change it.
   const auto handle = const_cast<std::thread&>(thread_).native_handle();
   if (pthread_getcpuclockid(handle, &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;

@@ -35,7 +35,7 @@ struct Buffer {
   const int64_t thread = syscall(SYS_gettid);
   std::string name;
   // Partner: stop() reads it with acquire, and then only what lies below it. The writer only ever
-  // writes above, so a thread that is late by an event disturbs nobody.
+  // writes above, so a thread that is late by an event does no harm.
   std::atomic<size_t> count{0};
   std::atomic<uint64_t> dropped{0};  // relaxed: a number by itself
 };

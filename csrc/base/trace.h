@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-/// What the threads of this process are at, for a timeline. Off unless somebody has called start().
+/// What the threads of this process do, for a timeline. Off until a call of start().
 namespace fastloader::trace {
 
 struct Event {
@@ -27,7 +27,7 @@ struct ThreadEvents {
 
 namespace detail {
 /// 0 while off, else the number of the trace. Relaxed: it only says whether to take the slow way,
-/// and an event more or less at either end is nobody's loss.
+/// and an event more or less at either end does not matter.
 extern std::atomic<uint64_t> session;
 }  // namespace detail
 

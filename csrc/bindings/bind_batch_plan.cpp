@@ -53,7 +53,7 @@ void register_batch_plan(py::module_& module) {
 
   py::class_<Reservation, std::shared_ptr<Reservation>>(
       module, "Reservation",
-      "A slot of the ring that somebody writes into. Dropped without a commit, it is given back.")
+      "A slot of the ring in the making. Dropping it without a commit gives the slot back.")
       .def("commit", &commit, py::arg("plan"), py::arg("addresses"),
            "Hands the slot over; leaves that lie at their place in it are not copied. False: the "
            "epoch is over.")

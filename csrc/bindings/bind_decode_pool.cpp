@@ -164,7 +164,7 @@ void register_decode_pool(py::module_& module) {
   Enum<FailureKind>::bind(
       module, "FailureKind",
       "What there is to say of a sample. FAILED: another decoder may know how; REFUSED: it would "
-      "take too much, whoever decodes it; LARGE: it is there, and larger than `large_pixels`.",
+      "take too much in any decoder; LARGE: it is there, and larger than `large_pixels`.",
       {{"FAILED", FailureKind::kFailed},
        {"REFUSED", FailureKind::kRefused},
        {"LARGE", FailureKind::kLarge}});
@@ -186,8 +186,7 @@ void register_decode_pool(py::module_& module) {
           "times", &times,
           "What the threads have done for it: pictures, encoded bytes, and thread seconds at read, "
           "decode (and resize) and finish. Of pictures whose rows were timed: looked_at, their "
-          "share "
-          "of decode, and resize, its part of that.");
+          "share of decode, and resize, its part of that.");
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")
@@ -225,8 +224,8 @@ void register_decode_pool(py::module_& module) {
           },
           py::arg("position"), py::kw_only(), py::arg("pixels"), py::arg("height"),
           py::arg("width"), py::arg("index") = py::none(),
-          "Finishes a failed sample from RGB pixels that somebody else decoded; `index`: of "
-          "another sample, which these are.")
+          "Finishes a failed sample from RGB pixels that another decoder made. `index`: the sample "
+          "that these pixels are of, if it is another one.")
       .def(
           "decode_other",
           [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {

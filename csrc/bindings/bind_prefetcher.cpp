@@ -37,7 +37,7 @@ struct PrefetcherHandle {
   Ticket arrived;  // of the batch that wait_arrival announced and deliver will take
 };
 
-/// Destroying a handle joins its threads; nobody may wait for the GIL meanwhile.
+/// Destroying a handle joins its threads. A thread must not hold the GIL while it waits for that.
 struct DeleteWithoutGil {
   void operator()(PrefetcherHandle* handle) const {
     const WithoutGil unlocked;

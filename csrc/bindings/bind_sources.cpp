@@ -64,7 +64,7 @@ void register_sources(py::module_& module) {
   py::class_<MemorySource, Source, std::shared_ptr<MemorySource>>(
       module, "MemorySource",
       "Samples that lie in memory: `sizes[i]` bytes at `addresses[i]`, uint64 arrays that may be "
-      "filled in later. Whoever makes it keeps the samples where they are.")
+      "filled in later. The caller keeps the samples where they are.")
       .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>());
 

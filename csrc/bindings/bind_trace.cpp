@@ -39,7 +39,7 @@ void register_trace(py::module_& module) {
       },
       py::arg("events_per_thread"),
       "Threads keep what they do from now on; the first so many events each. False: they do so "
-      "already, for somebody else.");
+      "already, for another trace.");
   module.def(
       "trace_stop", &stop,
       "[(thread id, name, events that found no room, [(name, begin, end)])], in nanoseconds of "

@@ -23,7 +23,7 @@ void delete_held(dlpack::ManagedTensor* managed) {
   delete static_cast<HeldTensor*>(managed->manager);
 }
 
-// A capsule nobody consumed still owns its memory; torch renames the ones it takes.
+// A capsule that was not consumed still owns its memory. torch renames the ones that it takes.
 void delete_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kFresh) == 0) return;
   auto* managed = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule, kFresh));

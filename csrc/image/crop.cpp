@@ -22,7 +22,7 @@ void check_size(const char* what, const ImageSize& size) {
 
 void check_edge(const char* what, size_t edge) { check_size(what, {edge, edge}); }
 
-/// Python's round(): half to even, whatever the rounding mode of the thread.
+/// Python's round(): half to even, in every rounding mode of the thread.
 double round_half_even(double value) {
   const double floor = std::floor(value);
   const double rest = value - floor;

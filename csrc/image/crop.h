@@ -11,7 +11,8 @@ namespace fastloader {
 // Geometry of torchvision's transforms (v1 and v2 agree) on PIL images: the same box from the same
 // numbers. Where torchvision draws, we draw from Philox: the same distribution, not torch's draws.
 //
-// The order of the draws, all of one operation, is fixed here and nowhere else:
+// The draws of one operation come in this order. Changing it changes every crop of a seed, and
+// fastloader/transforms/_geometry.py repeats it in Python; a test compares the two.
 //   random_resized_crop   for each attempt: area, log of the ratio; once it fits: top, left
 //   random_flip           one
 
@@ -38,8 +39,8 @@ struct CropBox {
   }
 };
 
-/// Which of a sample's random numbers a step of the transform takes. A chain with two steps of one
-/// kind numbers them: kind | number << 8. 3 is taken: the replacement of a bad sample, in Python.
+/// Which of a sample's random numbers a step of the transform takes. A chain has each step at most
+/// once. Python takes 3, for the replacement of a bad sample.
 enum DrawKind : uint32_t {
   kDrawCrop = 0,
   kDrawHorizontalFlip = 1,
@@ -65,10 +66,10 @@ CropBox random_resized_crop(const ImageSize& image, const CropRange& range, Draw
 /// True with the given probability; never for 0, always for 1.
 inline bool random_flip(double probability, Draws& draws) { return draws.uniform() < probability; }
 
-/// CenterCrop. A crop that is larger than the image is padded with zeros.
+/// CenterCrop. A crop that is larger than the image has a border, which ImageTransform::fill fills.
 struct CenterCrop {
   CropBox box;          // the part of the image that is seen
-  size_t pad_left = 0;  // these surround it; with the box they make up the crop
+  size_t pad_left = 0;  // the border: with the box it makes up the crop
   size_t pad_top = 0;
   size_t pad_right = 0;
   size_t pad_bottom = 0;

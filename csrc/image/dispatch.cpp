@@ -95,7 +95,7 @@ std::atomic<const Isa*> chosen_isa{nullptr};
 const Isa& active_isa() {
   const Isa* isa = chosen_isa.load(std::memory_order_acquire);
   if (isa != nullptr) return *isa;
-  // Threads that come here together choose the same; whoever is first is kept for good.
+  // Threads that come here together choose the same, and the first choice is kept for good.
   const Isa* mine = &choose_isa();
   if (chosen_isa.compare_exchange_strong(isa, mine, std::memory_order_acq_rel)) return *mine;
   return *isa;

@@ -13,9 +13,9 @@ namespace fastloader {
 /// Host memory for CPU batches that comes back when the last tensor on it dies. A fresh 38 MB block
 /// costs several times the normalise in page faults; a recycled one costs nothing.
 ///
-/// `allocate` never blocks: a user who keeps every batch makes the pool grow. What comes back
-/// beyond `kKept` blocks, or what `keep` says, is unmapped, so memory falls again once the user
-/// lets go.
+/// `allocate` never blocks: the pool grows if the user keeps every batch. The pool keeps `kKept`
+/// free blocks, or as many as `keep` says, and unmaps the others as they come back. Memory
+/// therefore falls again once the user lets go.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   /// Free blocks kept for the next batch: one in the user's hands, one being filled, and some for
@@ -54,8 +54,9 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   /// unmapped in the child) and after the loader is gone.
   static void deallocate(Buffer* buffer) noexcept;
 
-  /// For whoever makes more batches ahead: at the end of an epoch all of them come back, and the
-  /// next one wants them again. Never fewer than before. Throws std::bad_alloc.
+  /// Keeps `blocks` free blocks from now on, or as many as before if that was more. A loader that
+  /// makes more batches ahead needs it: all of them come back at the end of an epoch, and the next
+  /// epoch takes them again. Throws std::bad_alloc.
   void keep(size_t blocks);
 
   Stats stats() const;

@@ -99,7 +99,7 @@ void DecodePool::set_threads(DecodeQuota& quota, size_t threads) {
   grow(threads);
   const std::lock_guard<std::mutex> lock(mutex_);
   quota.threads_ = threads;
-  work_.notify_all();  // those who found the quota taken
+  work_.notify_all();  // threads that found the quota taken
 }
 
 void DecodePool::lower_priority() {

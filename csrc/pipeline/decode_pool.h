@@ -15,7 +15,7 @@
 namespace fastloader {
 
 /// The share of one loader in the pool: how many threads may work for it at a time, at least one.
-/// Lives through a fork: in the child nobody works for it.
+/// Lives through a fork: in the child no thread works for it.
 class DecodeQuota {
  public:
   /// Throws InvalidArgument for 0.
@@ -40,7 +40,7 @@ class DecodeBatch : public PieceBatch {
     enum class Kind : uint8_t {
       kFailed,   ///< it could not be finished; another decoder may know how
       kRefused,  ///< it could not be, and no other decoder is to try
-      kLarge,    ///< it is finished, and so large that somebody may want to know
+      kLarge,    ///< it is finished, and so large that Python warns of it
     };
     size_t position = 0;
     Kind kind = Kind::kFailed;
@@ -66,7 +66,7 @@ class DecodeBatch : public PieceBatch {
    private:
     friend class DecodePool;
 
-    // Made with the first sample, whose error it is if it cannot be made.
+    // Made with the first sample. If making it fails, that sample fails.
     std::optional<SampleDecoder> decoder_;
     std::optional<Failure> failure_;
     StageTimes times_;
@@ -104,9 +104,9 @@ class DecodeBatch : public PieceBatch {
 
 /// The decode threads of this process, shared by all its loaders. They steal *samples*: the first
 /// batch is done after batch / threads pictures, and no thread idles while any batch has pictures
-/// left. Batches are begun in the order they were submitted, within each loader's quota. One that
-/// is stopped is left by a decoding thread after a few rows, and by a reading one when it has read
-/// its file.
+/// left. The threads begin batches in the order in which they were submitted, within each loader's
+/// quota. When a batch is stopped, a thread that decodes for it leaves after a few rows, and a
+/// thread that reads leaves after its file.
 class DecodePool final : public PiecePool<DecodeBatch> {
  public:
   DecodePool() : PiecePool("fl-decode") {}
@@ -121,8 +121,9 @@ class DecodePool final : public PiecePool<DecodeBatch> {
   size_t threads() const;
   /// How many may work for a quota.
   size_t threads(const DecodeQuota& quota) const;
-  /// From now on that many, whatever is in the pool; where they are fewer, the others go when they
-  /// are done with their sample. Throws what grow() throws, and InvalidArgument for 0.
+  /// Lets that many threads work for the quota from now on, and grows the pool to as many. If they
+  /// are fewer than before, each surplus thread still finishes its sample. Throws what grow()
+  /// throws, and InvalidArgument for 0.
   void set_threads(DecodeQuota& quota, size_t threads);
   /// All threads, also those to come, yield to the process's others from now on.
   void lower_priority();

@@ -12,7 +12,7 @@ namespace fastloader {
 /// cancelled. A piece is some rows of one array.
 class GatherBatch : public PieceBatch {
  public:
-  /// What a thread has to say of the piece that it copied last.
+  /// What a thread measured at the piece that it copied last.
   class Worker {
    public:
     void run(const GatherBatch& batch, size_t piece) noexcept;
@@ -44,17 +44,17 @@ class GatherBatch : public PieceBatch {
   int64_t nanoseconds_ = 0;
 };
 
-/// The gather threads of this process, shared by all its loaders. Batches are begun in the order
-/// they were submitted; whoever waits for one copies pieces of it as well. Cancelling waits for a
-/// piece's time at most.
+/// The gather threads of this process, shared by all its loaders. They begin batches in the order
+/// in which they were submitted. A thread that waits for a batch copies pieces of it as well.
+/// Cancelling waits for a piece's time at most.
 class GatherPool final : public PiecePool<GatherBatch> {
  public:
   GatherPool() : PiecePool("fl-gather") {}
   ~GatherPool() { end(); }
 
-  /// Copies what nobody has begun, which is all of a batch that was not submitted, then waits for
-  /// what others have. False at the deadline. Throws Error for a batch that was left unfinished by
-  /// a fork.
+  /// Copies the pieces that no thread has begun, which are all of a batch that was not submitted.
+  /// Then waits for the pieces that others have begun. Returns false at the deadline. Throws Error
+  /// for a batch that was left unfinished by a fork.
   bool wait(GatherBatch& batch, Clock::time_point deadline);
   /// What copying has cost its threads so far, in nanoseconds.
   int64_t nanoseconds(const GatherBatch& batch) const;

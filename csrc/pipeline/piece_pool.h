@@ -19,14 +19,14 @@
 
 namespace fastloader {
 
-/// One batch on its way, in pieces that any thread of a PiecePool may take. In a forked child one
-/// that was not done never will be; it may be dropped there.
+/// One batch on its way, in pieces that any thread of a PiecePool may take. A forked child can drop
+/// a batch that was not done at the fork, but never finishes it.
 class PieceBatch {
  public:
   PieceBatch(const PieceBatch&) = delete;
   PieceBatch& operator=(const PieceBatch&) = delete;
 
-  /// Becomes true when the batch is stopped: what works on a piece may look there.
+  /// Becomes true when the batch is stopped. A thread that works on a piece may look there.
   const std::atomic<bool>& stopped() const { return stopped_; }
 
  protected:
@@ -46,17 +46,16 @@ class PieceBatch {
   size_t finished_ = 0;
 };
 
-/// The queue that the process's pools of threads share, and the threads: they take *pieces*, not
-/// batches, in the order in which the batches were submitted, and whoever owns a batch waits for it
-/// or cancels it.
+/// The queue of batches and the threads of one pool. The threads take *pieces*, not batches, and
+/// begin batches in the order in which they were submitted. The owner of a batch waits for it or
+/// cancels it.
 ///
 /// `Batch` is a PieceBatch with
 ///   - `size_t pieces() const`, which never changes;
-///   - `Worker`, what one thread keeps from piece to piece. Its `run(Batch&, size_t piece)` does
-///     one, without the mutex, and throws nothing.
+///   - `Worker`, the state that one thread keeps from piece to piece. Its `run(Batch&, size_t
+///     piece)` does one piece, without the mutex, and throws nothing.
 ///
-/// A pool derives from this one, says by the hooks below what is special, and calls `end` in its
-/// destructor.
+/// A pool derives from this class, overrides the hooks below, and calls `end` in its destructor.
 template <typename Batch>
 class PiecePool {
  public:
@@ -88,8 +87,8 @@ class PiecePool {
       queue_.push_back(std::move(batch));
       all = wanted >= sleeping_;
     }
-    // As many as find something, and when they can have the mutex: on a machine whose processors
-    // are all taken, each that wakes in vain may cost the caller its own for a few milliseconds.
+    // Wakes no more threads than there is work for, and wakes them without the mutex. On a busy
+    // machine, a thread that wakes in vain may take the caller's processor for a few milliseconds.
     if (all) {
       work_.notify_all();
     } else {
@@ -103,16 +102,17 @@ class PiecePool {
     return done_locked(batch);
   }
 
-  /// What was not begun of the batch never will be, and whoever waits for it is told at once.
+  /// Threads begin no more pieces of the batch. A thread that waits for a DecodeBatch returns at
+  /// once; the owner of a GatherBatch waits for it no more.
   void stop(Batch& batch) {
     if (batch.born_in_ != fork_generation()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     stop_locked(batch);
   }
 
-  /// The same, and waits until no thread works on the batch.
+  /// Does as `stop`, then waits until no thread works on the batch.
   void cancel(Batch& batch) {
-    // Whoever works on it works in the parent.
+    // The threads that work on it are in the parent.
     if (batch.born_in_ != fork_generation()) return;
     std::unique_lock<std::mutex> lock(mutex_);
     stop_locked(batch);
@@ -140,7 +140,7 @@ class PiecePool {
   virtual size_t room_locked(Batch& /*batch*/) { return std::numeric_limits<size_t>::max(); }
   /// A piece of it was claimed.
   virtual void claimed_locked(Batch& /*batch*/) {}
-  /// `worker` has done the piece. Allocates nothing: what found no memory has to be finished, too.
+  /// `worker` has done the piece. Must not allocate: a piece that found no memory ends here, too.
   virtual void ran_locked(Batch& batch, size_t piece, Worker& worker) noexcept = 0;
   /// A thread looks for something to do.
   virtual void looking_locked(Worker& /*worker*/) {}
@@ -168,7 +168,7 @@ class PiecePool {
   void finish_locked(Batch& batch, size_t piece, Worker& worker) noexcept {
     ran_locked(batch, piece, worker);
     ++batch.finished_;
-    // Nobody else waits for anything in between.
+    // No thread waits for a count in between.
     const bool stopped = batch.stopped_.load(std::memory_order_relaxed);
     if (done_locked(batch) || (stopped && batch.finished_ == batch.claimed_)) {
       finished_.notify_all();
@@ -178,7 +178,7 @@ class PiecePool {
   // Guards everything below, what batches say it does, and what a pool adds of its own.
   mutable std::mutex mutex_;
   std::condition_variable work_;              // threads wait
-  std::condition_variable finished_;          // who waits for a batch, or cancels it
+  std::condition_variable finished_;          // threads wait for a batch, or cancel it
   std::deque<std::shared_ptr<Batch>> queue_;  // batches with unclaimed pieces
   bool closed_ = false;
   size_t sleeping_ = 0;  // threads that wait for work_
@@ -211,10 +211,10 @@ class PiecePool {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!closed_) {
       looking_locked(worker);
-      // No thread sleeps while there is a piece that it may claim: submit() wakes as many as may
-      // claim one of its batch, and where a finished piece makes room for another, its thread looks
-      // for itself before it lets go of the mutex. So nobody is woken in between, which would cost
-      // more than the rest of this.
+      // No thread sleeps while there is a piece that it may claim. submit() wakes as many threads
+      // as may claim a piece of its batch. A thread whose finished piece makes room for another
+      // looks for work itself before it lets go of the mutex. No other wake-up is needed, and one
+      // would cost more than the rest of this loop.
       std::shared_ptr<Batch> batch = next_locked();
       if (batch == nullptr) {
         if (left == nullptr) {

@@ -116,7 +116,7 @@ Stream& Prefetcher::consumer_stream(uintptr_t handle) {
 Prefetcher::Writable& Prefetcher::writable(uint64_t seq, uintptr_t stream) {
   Writable& mine = writable_[seq % writable_.size()];
   // Records on one stream are done in order, so its event can be used again at once. Another stream
-  // may overtake the old one, whose ticket the side stream may still be waiting for.
+  // may overtake the old one while the side stream still waits for the old one's ticket.
   if (mine.stream != stream && !mine.last.done()) {
     auto free = std::find_if(spare_.begin(), spare_.end(), [stream](const Writable& each) {
       return each.stream == stream || each.last.done();
@@ -131,7 +131,7 @@ Prefetcher::Writable& Prefetcher::writable(uint64_t seq, uintptr_t stream) {
 
 void Prefetcher::give_credit(uint64_t seq, std::shared_ptr<const BatchPlan> plan,
                              const std::vector<void*>& outputs, void* staging, uintptr_t stream) {
-  // First of all: the event may be recorded again only when nobody can be waiting on it.
+  // First of all: the event may be recorded again only when no stream can be waiting for it.
   if (!ring_->withdraw_credit(seq)) return;
   credit_.plan = std::move(plan);
   credit_.outputs.assign(outputs.begin(), outputs.end());
@@ -207,8 +207,8 @@ void Prefetcher::prefetch_loop() {
     } catch (const std::exception& error) {
       ring_->fail(error.what());
     }
-    // Also after a failure: some of the work may be queued, and whoever owns the memory must be
-    // able to wait for it.
+    // Also after a failure: some of the work may be queued, and the consumer must be able to wait
+    // for it before it frees the memory.
     try {
       copied = side_->record(*copied_[work.index]);
       side_->check();

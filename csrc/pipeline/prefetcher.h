@@ -54,12 +54,12 @@ class Prefetcher {
   /// Consumer: makes `stream` wait for the batch that `wait_arrival` announced (kBatch), and moves
   /// on. Throws BackendError if the device is known to have failed.
   void deliver(const Ticket& ticket, uintptr_t stream);
-  /// Consumer: ends the epoch; afterwards nothing will be written into credits never delivered,
-  /// beyond work that each of `streams` has been made to wait for: those the credits were made on,
-  /// since that is where their memory goes back to.
+  /// Consumer: ends the epoch. Work that is already queued may still write into undelivered
+  /// credits, and each of `streams` waits for that work. Give all streams on which the credits were
+  /// made: their memory goes back there.
   void cancel(const std::vector<uintptr_t>& streams);
 
-  /// Idempotent, any thread. Wakes everyone, joins both threads, drains the stream.
+  /// Idempotent, any thread. Wakes every waiting thread, joins both threads, drains the stream.
   void close();
 
  private:

@@ -9,9 +9,9 @@
 
 namespace fastloader {
 
-/// A slot in the making, for as long as anybody may write into it: whoever writes shares it. Once
-/// the last holder is gone without a commit, the slot is given back. It keeps the ring's memory
-/// alive, and belongs to one process: in a forked child it is inert.
+/// A slot in the making. All its writers share it, and it lives as long as one of them may write.
+/// Gives the slot back if the last holder drops it without a commit. Keeps the ring's memory alive.
+/// Belongs to one process: in a forked child it does nothing.
 class Reservation {
  public:
   Reservation(std::shared_ptr<Ring> ring, const Ring::Filling& filling);
@@ -23,10 +23,10 @@ class Reservation {
   std::byte* data() const { return filling_.data; }
   size_t bytes() const { return filling_.bytes; }
 
-  /// Hands the slot over, once nobody writes into it any more. `leaves` are host addresses, one per
-  /// leaf; those that lie at their place in the slot already are not copied. False when the epoch
-  /// was cancelled meanwhile. Throws InvalidArgument for a batch larger than bytes(), or out of
-  /// order, or after a commit.
+  /// Hands the slot over. Call it when no thread writes into it any more. `leaves` are host
+  /// addresses, one per leaf; leaves at their place in the slot already are not copied. Returns
+  /// false if the epoch was cancelled meanwhile. Throws InvalidArgument for a batch larger than
+  /// bytes(), or out of order, or after a commit.
   bool commit(const std::shared_ptr<const BatchPlan>& plan, const std::vector<const void*>& leaves);
   /// The same with an error or the end in the batch's place.
   bool commit(EntryKind kind);

@@ -116,7 +116,7 @@ void Ring::take_memory_locked(Slot& slot, size_t bytes) {
   Slot* best = nullptr;
   for (Slot& each : slots_) {
     if (&each == &slot) continue;
-    // Whose memory a late producer of a cancelled epoch may be exchanging at the moment.
+    // A late producer of a cancelled epoch may be exchanging the memory of such a slot right now.
     const bool filling = each.state == SlotState::kFilling;
     if (filling || each.memory != nullptr) ++holding;
     if (each.state != SlotState::kFree || each.memory == nullptr) continue;
@@ -191,7 +191,7 @@ void Ring::abandon(const Filling& filling) {
 
 void Ring::abandon_locked(const Filling& filling) {
   free_locked(slot(filling.seq));
-  // The numbers of a cancelled epoch are another's by now; the slot was nobody else's.
+  // Another epoch has the sequence numbers of a cancelled one by now, but not the slot.
   if (filling.epoch != epoch_) return;
   while (reserved_ > filled_ && slot(reserved_ - 1).state == SlotState::kFree) --reserved_;
 }

@@ -23,17 +23,17 @@ namespace fastloader {
 /// become. At any time
 ///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
 /// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
-/// is also why one event per slot is enough: it is recorded for `seq` only after the reaper has
-/// freed the slot of `seq - max_depth` and the consumer's stream has captured its ticket. What was
-/// reserved or issued before `lower` may exceed the depth until it has been delivered, but never
-/// `max_depth`.
+/// is also why a slot's events can be used for every batch in it: they are recorded for `seq` only
+/// after the reaper has freed the slot of `seq - max_depth` and the consumer's stream has captured
+/// its ticket. What was reserved or issued before `lower` may exceed the depth until it has been
+/// delivered, but never `max_depth`.
 ///
 /// Where `max_depth` exceeds the depth, a slot that is reserved takes over the memory of a free
 /// one, so that no more than `depth` slots hold any.
 ///
 /// A producer may have several slots in the making, [filled, reserved), and commits them in order.
-/// The memory of a FILLING slot is whoever's `begin_fill` it was, until that one commits or
-/// abandons it: the end of its epoch frees it from nobody's hands.
+/// The caller of `begin_fill` owns the memory of a FILLING slot until it commits or abandons the
+/// slot. The end of the epoch does not take the memory away.
 ///
 /// An *epoch* is one pass of a producer. Cancelling it never waits for the producer: a late
 /// producer finds its epoch number stale and is told so.
@@ -48,7 +48,7 @@ class Ring {
   /// In the place of an epoch's number: the one that is open at the time of the call.
   static constexpr uint64_t kPresent = 0;
 
-  /// One batch in the hands of the prefetch thread; nobody else touches slot or credit meanwhile.
+  /// One batch in the hands of the prefetch thread. No other thread touches its slot or credit.
   struct Issue {
     uint64_t seq = 0;
     size_t index = 0;  ///< seq % max_depth
@@ -107,8 +107,8 @@ class Ring {
     uint64_t first_seq = 0;  ///< of its first batch
   };
 
-  /// Cancels what is left of the epoch before. Whoever has credits outstanding calls `cancel`
-  /// first: only that tells the ticket to wait for.
+  /// Cancels what is left of the epoch before. A consumer with outstanding credits calls `cancel`
+  /// first, since only `cancel` returns the ticket to wait for.
   Epoch open_epoch();
 
   // --- producer: one thread per epoch -----------------------------------------------------------
@@ -121,9 +121,9 @@ class Ring {
     size_t bytes = 0;  ///< as asked for
   };
 
-  /// Waits until the next slot is free and holds at least `bytes`; `*filling` is then the caller's,
-  /// who commits or abandons it exactly once, from any thread. Throws InvalidArgument when `bytes`
-  /// exceeds the limit, and what the allocator throws; the slot is free again then and the epoch
+  /// Waits until the next slot is free and holds at least `bytes`. The caller then owns `*filling`
+  /// and commits or abandons it exactly once, from any thread. Throws InvalidArgument if `bytes`
+  /// exceeds the limit, and what the allocator throws; then the slot is free again, and the epoch
   /// goes on.
   WaitStatus begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, Filling* filling);
   /// Hands over a batch. False when the epoch was cancelled meanwhile. Throws InvalidArgument, and
@@ -144,7 +144,7 @@ class Ring {
   /// Blocks until the next batch is filled and has a fitting credit. Errors and ends are passed on
   /// to the consumer on the way. False when closed.
   bool wait_issue(Issue* issue);
-  /// Ends the issue, also a failed one (after `fail`, with whatever ticket).
+  /// Ends the issue, also a failed one (after `fail`, with any ticket).
   void issued(const Issue& issue, Ticket copied);
 
   // --- reaper -----------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Ring {
 
   /// Sticky: from now on `wait_arrival` throws BackendError(what), producers are told kOver.
   void fail(const std::string& what);
-  /// Sticky: everyone wakes, nothing more is accepted. Safe from any thread, any number of times.
+  /// Sticky: every waiting thread wakes, nothing more is accepted. Any thread, any number of times.
   void close();
 
   Stats stats() const;

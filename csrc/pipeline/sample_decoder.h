@@ -29,7 +29,7 @@ struct ImageJob {
   JpegOptions jpeg;
   /// A picture of more pixels is decoded, and worth a warning: Image.MAX_IMAGE_PIXELS.
   uint64_t large_pixels = kPillowPixelLimit / 2;
-  /// Pictures that are shrunk by that much anyway are decoded at 1/2, 1/4 or 1/8 of their size.
+  /// A picture that shrinks to 1/2, 1/4 or 1/8 or less is decoded at that part of its size.
   /// Boxes and flips stay those of the full size. (Measured and left out: colour that is not
   /// interpolated gains nothing, the fast IDCT 2 %.)
   bool approximate = false;
@@ -59,8 +59,8 @@ class SampleDecoder {
   /// What the last decode() took; of one that failed, as far as it came.
   const StageTimes& times() const { return times_; }
 
-  /// The same from pixels that somebody else decoded at their full size: RGB, 3 bytes each, rows
-  /// without gaps.
+  /// Does the same with pixels that another decoder made at their full size: RGB, 3 bytes each,
+  /// rows without gaps.
   void transform(const ImageJob& job, uint64_t index, uint64_t seed, const uint8_t* pixels,
                  const ImageSize& size, void* out);
 

@@ -120,9 +120,9 @@ class WorkerSlots : public std::enable_shared_from_this<WorkerSlots> {
   /// Starts a batch in the slot, if none of this process's tensors lies there any more. Also gives
   /// memory back that only an unusually large batch had needed.
   bool begin(size_t slot);
-  /// Room for a tensor that the caller then holds; nothing if the slot is too small or the system
-  /// has no memory for it. Aligned for any element. What nobody holds any more is written over:
-  /// samples may be collated, too.
+  /// Returns room for a tensor that the caller then holds; nothing if the slot is too small or the
+  /// system has no memory for it. Aligned for any element. Writes over the batch if no tensor on it
+  /// is alive any more: a dataset may collate each sample, too.
   std::optional<size_t> collate(size_t slot, size_t bytes);
   /// Room for bytes that stay in the batch, behind what is there.
   std::optional<size_t> place(size_t slot, size_t bytes);

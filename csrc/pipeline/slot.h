@@ -18,8 +18,8 @@ enum class SlotState : uint8_t { kFree, kFilling, kFilled, kIssuing, kIssued };
 /// What takes a batch's place in the order.
 enum class EntryKind : uint8_t { kBatch, kError, kEnd };
 
-/// Host memory for one batch. Every field is guarded by the ring's mutex, but for the contents of
-/// `memory`, which belong to whoever the state names.
+/// Host memory for one batch. The ring's mutex guards every field, but not the contents of
+/// `memory`: they belong to the thread whose turn `state` names.
 struct Slot {
   SlotState state = SlotState::kFree;
   EntryKind kind = EntryKind::kBatch;

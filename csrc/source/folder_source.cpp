@@ -15,7 +15,7 @@ namespace {
 
 class File {
  public:
-  /// Non-blocking, since opening a pipe that nobody writes to would otherwise never return. Files
+  /// Opens without blocking: opening a pipe that has no writer would otherwise never return. Files
   /// read the same either way.
   explicit File(const std::string& path)
       : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)) {}

@@ -8,7 +8,7 @@
 
 namespace fastloader {
 
-/// The encoded bytes of one sample, somebody else's.
+/// The encoded bytes of one sample. Does not own them.
 struct SampleBytes {
   const uint8_t* data = nullptr;
   size_t size = 0;

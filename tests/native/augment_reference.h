@@ -160,9 +160,9 @@ class AugmentReference {
   const size_t pixels_;
 };
 
-/// Records of every kind: left alone, blended, cut, and (which nobody draws) both; of the image in
-/// the same place and (which nobody draws either) of any other; boxes that overlap, are empty, or
-/// reach to the edge.
+/// Records of every kind: left alone, blended, cut, and (which Python never draws) both; of the
+/// image in the same place and (which Python never draws either) of any other; boxes that overlap,
+/// are empty, or reach to the edge.
 inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, Blend blend,
                                      size_t max_boxes, std::mt19937& random) {
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };

@@ -1,4 +1,5 @@
-// Host memory that comes back: when it is used again, how much is kept, and who may give it back.
+// Host memory that comes back: when it is used again, how much is kept, and which thread may give
+// it back.
 
 #include "pipeline/buffer_pool.h"
 
@@ -144,7 +145,7 @@ TEST(any_thread_may_deallocate) {
         if (Buffer* before = handed[me].exchange(mine)) BufferPool::deallocate(before);
         if (Buffer* theirs = handed[(me + 1) % kThreads].exchange(nullptr)) {
           const auto* bytes = static_cast<unsigned char*>(theirs->data());
-          // Nobody else wrote there: no block is in two hands.
+          // No other thread wrote there: no block is in two hands.
           if (std::any_of(bytes, bytes + 50000, [=](auto b) { return b != bytes[0]; })) ++wrong;
           BufferPool::deallocate(theirs);
         }

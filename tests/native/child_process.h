@@ -121,7 +121,7 @@ class Pipe {
   Pipe() { EXPECT(pipe(ends_.data()) == 0); }
   ~Pipe() { close(ends_[0]); }
   int write_end() const { return ends_[1]; }
-  /// Until nobody has the other end.
+  /// Returns when no process has the other end.
   void read_to_end() const {
     char byte = 0;
     while (read(ends_[0], &byte, 1) > 0) {

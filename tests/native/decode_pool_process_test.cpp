@@ -50,7 +50,7 @@ TEST(a_forked_child_gets_a_pool_of_its_own) {
     if (!done(mine, finished)) _exit(3);
     finished.reset();
     mine.grow(2);
-    // The inherited quota counts nobody, whether the loader was busy or not.
+    // The inherited quota counts no threads, whether the loader was busy or not.
     expect_done(mine, submitted(mine, loader.batch({4, 5, 6})));
     expect_done(mine, submitted(mine, other.batch({4, 5, 6})));
   });

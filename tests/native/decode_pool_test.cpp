@@ -105,7 +105,7 @@ TEST(a_quota_that_grows_wakes_threads_and_one_that_shrinks_lets_them_finish) {
   EXPECT_EQ(pool.threads(*loader.quota), 4u);
   loader.source->wait_begun(4);
   pool.set_threads(*loader.quota, 2);
-  // Four are at it: two may be done with theirs before anybody begins another.
+  // Four threads are at it: two may be done with theirs before one begins another.
   loader.source->open(loader.source->begun()[0]);
   loader.source->open(loader.source->begun()[1]);
   loader.source->open(loader.source->begun()[2]);

@@ -43,7 +43,7 @@ std::vector<int> named(const std::string& name) {
   return found;
 }
 
-/// The user's memory, which has got the number `fd` after somebody had closed that.
+/// The user's memory, which has got the number `fd` after other code had closed that.
 void take_over(int fd) {
   const int users =
       static_cast<int>(syscall(SYS_memfd_create, "users", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -87,7 +87,7 @@ TEST(a_descriptor_that_is_somebody_elses_by_now_is_left_alone) {
     EXPECT_EQ(inherits.exit_code, 0);
     EXPECT(lives(number));
     child->end();
-    EXPECT(lives(number));  // nobody can tell any more
+    EXPECT(lives(number));  // nothing can tell any more
     EXPECT(!lives(earlier));
     EXPECT(!lives(number_of_fork([] { in_forked_child([] {}); })));
     EXPECT(is_untouched(marks[0]));

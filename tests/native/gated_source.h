@@ -48,8 +48,9 @@ inline std::vector<std::vector<uint8_t>> small_pictures(uint64_t count, uint32_t
   return files;
 }
 
-/// Holds threads at chosen samples until the test lets them go, and remembers who came. What is
-/// still closed when a test fails is opened by open_all(); call it before the pool is destroyed.
+/// Holds threads at chosen samples until the test lets them go, and remembers which samples were
+/// begun. open_all() opens what is still closed when a test fails; call it before the pool is
+/// destroyed.
 class GatedSource : public Source {
  public:
   explicit GatedSource(uint64_t count) : pictures_(small_pictures(count)) {}

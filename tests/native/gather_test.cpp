@@ -1,4 +1,4 @@
-// Rows copied by index: what the indices mean, every size of row, and who copies which piece.
+// Rows copied by index: what the indices mean, every size of row, and which thread copies a piece.
 
 #include <algorithm>
 #include <atomic>
@@ -57,7 +57,7 @@ TEST(indices_that_an_array_lacks_are_refused) {
   EXPECT(!refusal([] { resolved({3}, {0, 1, 2}, 9); }).empty());
   EXPECT(!refusal([] { resolved({2}, {0, 1, 9}, 9); }).empty());
   EXPECT(!refusal([] { resolved({2}, {0, 1, -10}, 9); }).empty());
-  EXPECT(refusal([] { resolved({1}, {0, 1, 9}, 9); }).empty());  // nobody asked for the wrong one
+  EXPECT(refusal([] { resolved({1}, {0, 1, 9}, 9); }).empty());  // the wrong one was not asked for
 }
 
 /// Random rows of an array, and where they belong.

@@ -155,7 +155,7 @@ TEST(the_geometry_depends_on_seed_and_index_only) {
   EXPECT_EQ(differs, 3 * kCount);
 }
 
-/// Written down once: whoever changes these changes every crop of every user.
+/// Written down once: a change of these changes every crop of every user.
 TEST(the_crops_of_a_seed_stay_what_they_are) {
   const SampleGeometry one = draw_geometry(training(), {375, 500}, 1234, 0);
   const SampleGeometry two = draw_geometry(training(), {375, 500}, 1234, 1);

@@ -63,7 +63,7 @@ class PlainJpeg {
   uint32_t width = 0;
   uint32_t height = 0;
   int components = 0;
-  uint32_t rows = 0;            ///< that came out before the end, whatever end it was
+  uint32_t rows = 0;            ///< that came out before the picture ended or failed
   std::vector<uint8_t> rgb;     ///< of all rows; missing ones as Pillow leaves them
   bool padded = false;          ///< the bytes ended somewhere, and an end marker was put there
   bool finished = false;        ///< the end marker was reached without an error

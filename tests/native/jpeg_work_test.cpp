@@ -129,7 +129,7 @@ TEST(cancelling_a_batch_ends_the_decoding_of_its_pictures) {
   pool.submit(batch);
   // Until all of them are at it: they use the processor.
   while (pool.cpu_ns() < 20'000'000) std::this_thread::yield();
-  pool.cancel(*batch);  // returns when nobody works on it
+  pool.cancel(*batch);  // returns when no thread works on it
   EXPECT(batch->stopped());
 }
 

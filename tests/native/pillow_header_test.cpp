@@ -6,8 +6,8 @@
 #include "check.h"
 #include "jpeg_samples.h"
 
-// What Pillow refuses is put to the test with Pillow (tests/python/sources/images/test_image_headers.py).
-// Here: no header, however it ends, leads past its bytes, which the sanitizers see.
+// No header, however it ends, leads past its bytes, which the sanitizers see. What Pillow refuses
+// is put to the test with Pillow, in tests/python/sources/images/test_image_headers.py.
 
 namespace fastloader {
 namespace {

@@ -1,5 +1,5 @@
-// Failures of the device, and the end of a prefetcher: close, destruction, fork. Nobody hangs, and
-// no bad batch passes for a good one.
+// Failures of the device, and the end of a prefetcher: close, destruction, fork. No thread hangs,
+// and no bad batch passes for a good one.
 
 #include <pthread.h>
 
@@ -181,7 +181,7 @@ TEST(a_failure_behind_a_delivery_wakes_a_consumer_that_waits) {
 }
 
 TEST(close_waits_for_work_that_no_ticket_tells_of) {
-  // Nobody can wait for a batch whose record was refused: only the stream knows of its copy.
+  // No thread can wait for a batch whose record was refused: only the stream knows of its copy.
   HookedBackend backend;
   const Batch batch = plain_batch({64}, 1);
   const Memory memory(backend, *batch.plan);

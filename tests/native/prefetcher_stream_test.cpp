@@ -1,4 +1,4 @@
-// Whose stream waits for whom. Consumer streams are real ones of the twin, held by gates.
+// Which stream waits for which. Consumer streams are real ones of the twin, held by gates.
 
 #include "hooked_backend.h"
 #include "prefetcher_test.h"
@@ -169,7 +169,7 @@ TEST(an_event_is_recorded_again_on_its_own_stream_or_when_it_is_done) {
   const Batch batch = plain_batch({50}, 1);
   const Memory memory(backend, *batch.plan);
   const int made = backend.events();
-  // Every time in place of the credit before, which nobody has used.
+  // Every time in place of the credit before, which is still unused.
   const auto events_after_a_credit_on = [&](size_t stream) {
     prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, streams[stream]->handle());
     return backend.events() - made;
@@ -196,8 +196,8 @@ TEST(an_event_is_recorded_again_on_its_own_stream_or_when_it_is_done) {
 
 TEST(no_batch_takes_a_credit_while_it_is_being_replaced) {
   // The batch that the first credit would suit comes while the event of that credit is about to be
-  // recorded for the second one. Nobody sleeps: the ring either lacks a credit or issues the batch,
-  // and says which.
+  // recorded for the second one. The test never sleeps: the ring either lacks a credit or issues
+  // the batch, and says which.
   HookedBackend backend;
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;

@@ -1,4 +1,4 @@
-// Batches through the prefetcher on the twin: right bytes, right order, whoever calls from where.
+// Batches through the prefetcher on the twin: right bytes, right order, from any thread.
 // Cancelling is in prefetcher_cancel_test.cpp, failures in prefetcher_failure_test.cpp, streams in
 // prefetcher_stream_test.cpp.
 

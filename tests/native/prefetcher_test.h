@@ -122,8 +122,8 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   ~Memory() {
-    // A test that fails unwinds before its prefetcher is drained; late copies must not crash it, or
-    // nobody would read what failed.
+    // A test that fails unwinds before its prefetcher is drained. Late copies must not crash it, or
+    // its message would be lost.
     if (std::uncaught_exceptions() == 0) return;
     for (auto& block : blocks_) (void)block.release();
   }
@@ -177,7 +177,8 @@ class Memory {
 };
 
 /// A consumer as Python's: makes memory for what is uncredited, looks at what has arrived.
-/// `batches` are those pushed, by sequence number; who pushes from another thread fills it before.
+/// `batches` are those pushed, by sequence number; a test that pushes on another thread fills it
+/// before.
 class Consumer {
  public:
   Consumer(Backend& backend, Prefetcher& prefetcher, uint64_t first_seq)

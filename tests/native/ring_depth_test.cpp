@@ -121,7 +121,7 @@ TEST(a_late_producer_keeps_its_memory_while_others_are_handed_over) {
   const uint64_t epoch = bench.ring.open_epoch().number;
   bench.ring.deepen(3);
   bench.ring.abandon(late[0]);
-  // The slot of the first is free; the second is still being written, whatever others do.
+  // The slot of the first is free; the second is still being written.
   Ring::Filling next;
   EXPECT_EQ(bench.ring.begin_fill(epoch, 64, kNow, &next), WaitStatus::kOk);
   EXPECT(next.data != late[1].data);
@@ -236,7 +236,7 @@ TEST(epochs_that_end_early_while_it_grows) {
       [&] {
         Ring::Issue work;
         while (bench.ring.wait_issue(&work)) {
-          EXPECT(work.data[0] == work.data[255]);  // nobody writes into what is on its way
+          EXPECT(work.data[0] == work.data[255]);  // no thread writes into what is on its way
           bench.ring.issued(work, Ticket{&bench.event, work.seq + 1});
         }
       },

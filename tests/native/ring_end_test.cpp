@@ -39,7 +39,7 @@ TEST(a_stale_producer_that_abandons_frees_its_slot) {
 }
 
 TEST(slots_in_the_making_outlive_their_epoch) {
-  // The new producer gets each only when its old holder lets go, in whatever order that happens.
+  // The new producer gets each only when its old holder lets go, in any order.
   RingBench bench(3);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();

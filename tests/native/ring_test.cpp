@@ -278,7 +278,7 @@ TEST(credits_stay_in_the_window) {
 }
 
 TEST(a_credit_serves_no_batch_behind_the_window) {
-  // Batch 1 has the place and the plan of batch 0, whose memory nobody has taken yet.
+  // Batch 1 has the place and the plan of batch 0, whose memory is not taken yet.
   RingBench bench(1);
   const SharedPlan plan = plan_of(16);
   const uint64_t epoch = bench.ring.open_epoch().number;
@@ -414,8 +414,8 @@ TEST(errors_fill_the_window_and_no_more) {
 }
 
 TEST(a_credit_made_ahead_of_an_error_goes_with_it) {
-  // Its owner made the memory for batch 0; taken for batch 2, which has the same place in the
-  // window, it would be written where nobody looks for it.
+  // The consumer made the memory for batch 0. Batch 2 has the same place in the window; if it took
+  // that memory, the consumer would not look for it there.
   RingBench bench(2);
   const SharedPlan plan = plan_of(8);
   bench.ring.open_epoch();

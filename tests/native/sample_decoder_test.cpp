@@ -134,7 +134,7 @@ std::string describe(const ImageTransform& transform, const PlainJpeg& plain, in
          (transform.center_crop ? ", centre crop" : "");
 }
 
-/// In `out`, between two bytes that nobody may touch.
+/// In `out`, between two bytes that must stay untouched.
 void run_into(std::vector<uint8_t>& out, size_t bytes, const std::function<void(void*)>& run) {
   out.assign(bytes + 2, 0xa5);
   run(out.data() + 1);

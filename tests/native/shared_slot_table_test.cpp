@@ -1,5 +1,5 @@
-// Slots that worker processes fill: who may write to one, when it is free again, and what a fork
-// changes about that. "Workers" are threads of control in this process or forked children.
+// Slots that worker processes fill: which process may write to one, when it is free again, and what
+// a fork changes about that. "Workers" are threads of control in this process or forked children.
 
 #include "pipeline/shared_slot_table.h"
 
@@ -315,7 +315,7 @@ TEST(what_samples_had_needed_is_written_over_and_what_is_in_the_batch_is_not) {
   const auto held = slots->hold(0);
   EXPECT(slots->collate(0, 10) == size_t{64});
   EXPECT(slots->place(0, 1) == size_t{128});
-  EXPECT(slots->place(0, 1) == size_t{192});  // copies are held by nobody
+  EXPECT(slots->place(0, 1) == size_t{192});  // no tensor holds a copy
   EXPECT(slots->place(0, kMega - 256) == size_t{256});
   EXPECT(slots->place(0, 1) == kNone);
   EXPECT(slots->place(0, SIZE_MAX) == kNone);

@@ -1,4 +1,4 @@
-// What threads keep for a timeline, and that it costs nothing and disturbs nobody while off.
+// What threads keep for a timeline, and that it costs nothing and does no harm while off.
 
 #include "base/trace.h"
 
@@ -126,7 +126,7 @@ TEST(a_forked_child_has_a_trace_of_its_own) {
   const Running running(8);
   trace::record("parent", 1, 2);
   const ChildEnd end = in_forked_child([] {
-    trace::record("child", 3, 4);  // to nobody's harm
+    trace::record("child", 3, 4);  // does no harm
     EXPECT(trace::start(8));
     trace::record("child", 5, 6);
     const std::vector<trace::ThreadEvents> threads = trace::stop();

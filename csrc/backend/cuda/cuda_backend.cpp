@@ -38,7 +38,7 @@ class CudaBackend final : public Backend {
   void attach_thread(int device) override {
     require(device);
     cuda_check(cudaSetDevice(device), FASTLOADER_CUDA_CALL("cudaSetDevice"), device);
-    // By default any thread's call that a capture does not allow ruins the capture, whosever it is.
+    // By default a call that captures do not allow ruins every capture, also another thread's.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cuda_check(cudaThreadExchangeStreamCaptureMode(&mode),
                FASTLOADER_CUDA_CALL("cudaThreadExchangeStreamCaptureMode"), device);

@@ -70,7 +70,7 @@ bool CudaEvent::done(uint64_t generation) const {
   const cudaError_t status = cudaEventQuery(get());
   if (status == cudaSuccess) return true;
   cudaGetLastError();
-  // On a failed device nothing more will happen, and whoever waits has to wake.
+  // A failed device will do nothing more, and the waiting thread has to wake.
   return status != cudaErrorNotReady && !is_capture_error(status);
 }
 
@@ -149,8 +149,8 @@ Ticket CudaStream::record(Event& event) {
               [&] { return cudaEventRecord(mine.get(), stream_); })) {
     return Ticket{&event, mine.advance()};
   }
-  // Without a record nothing would tell when the work before it is done, so wait for it here: what
-  // was copied from may be reused as soon as somebody sees the ticket done.
+  // Without a record nothing tells when the work before it is done, so wait for that work here:
+  // the source of a copy may be reused as soon as a thread sees the ticket done.
   attempt(FASTLOADER_CUDA_CALL("cudaStreamSynchronize"),
           [&] { return cudaStreamSynchronize(stream_); });
   return Ticket{};

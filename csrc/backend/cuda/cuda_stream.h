@@ -30,9 +30,9 @@ class CudaEvent final : public Event {
 
  private:
   const CudaEventHandle event_;
-  // Partners: advance (the recording thread) and is_latest (whoever holds a ticket). Relaxed
-  // suffices: a ticket reaches its holder by an order of its own, so the holder never sees less
-  // than the ticket's generation, and the work itself is ordered by the driver.
+  // Partners: advance (the recording thread) and is_latest (any holder of a ticket). Relaxed
+  // suffices. A ticket reaches its holder by an order of its own, so the holder never sees less
+  // than the ticket's generation. The driver orders the work itself.
   std::atomic<uint64_t> generation_{0};
 };
 

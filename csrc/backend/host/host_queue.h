@@ -48,14 +48,14 @@ class HostQueue {
   HostQueue(const HostQueue&) = delete;
   HostQueue& operator=(const HostQueue&) = delete;
 
-  /// `task` must not throw. Throws BackendError after `close` and in a forked child, where nobody
-  /// would run it.
+  /// `task` must not throw. Throws BackendError after `close`, and in a forked child, where no
+  /// thread would run it.
   void push(std::function<void()> task);
   void synchronize();
   /// Runs what is left and joins the thread.
   void close();
-  /// Instead of `close`: whatever `kept` owns, this queue too, is kept for good. Through the queue,
-  /// which its thread still refers to, so that a leak checker finds it.
+  /// Call it instead of `close`. Keeps for good all that `kept` owns, this queue included. The
+  /// queue holds it, and the thread refers to the queue, so a leak checker finds it.
   void abandon(std::shared_ptr<void> kept) noexcept { kept_ = std::move(kept); }
 
   int device() const { return device_; }
@@ -81,7 +81,7 @@ class HostQueue {
 
   std::unique_ptr<Node> head_;  // the stream's thread only; the node before the next task
 
-  // Guards: tail_, tasks_pushed_, synchronizations_, closed_. Only those who push take it.
+  // Guards: tail_, tasks_pushed_, synchronizations_, closed_. Only pushing threads take it.
   std::mutex push_mutex_;
   Node* tail_;
   uint64_t tasks_pushed_ = 0;

@@ -20,8 +20,8 @@ namespace fastloader {
 /// that drop it.
 struct HostEventState {
   Watermark finished;
-  // Written by whoever records; the rule against recording an outstanding ticket's event orders
-  // them, and ThreadSanitizer sees who breaks it.
+  // Written by the recording thread. No thread may record the event of an outstanding ticket; that
+  // rule orders the writers, and ThreadSanitizer sees a thread that breaks it.
   uint64_t recorded = 0;
   uint64_t recorded_by = 0;  // number of the queue
 };
@@ -32,7 +32,7 @@ struct HostShared {
 
   const HostBackendOptions options;
 #ifdef FASTLOADER_TEST_HOOKS
-  // No partner: only counts calls. Relaxed, so that it orders nobody.
+  // No partner: only counts calls. Relaxed, so that it orders no threads.
   std::atomic<uint64_t> operations{0};
 #endif
   // Guards: queues, queues_made, events. Shared for looking up a handle, which pipelines do at

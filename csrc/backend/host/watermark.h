@@ -10,9 +10,10 @@
 
 namespace fastloader {
 
-/// A number that only grows. Who sees it reached a value also sees what its raiser wrote before;
-/// nothing flows the other way. A mutex with a condition variable would order waiters before later
-/// raisers too: an order that no ticket created and that would hide races from ThreadSanitizer.
+/// A number that only grows. A thread that sees it reach a value also sees what the raising thread
+/// wrote before. Nothing flows the other way. A mutex with a condition variable would order waiters
+/// before later raisers, too. No ticket creates that order, and it would hide races from
+/// ThreadSanitizer.
 class Watermark {
  public:
   /// `value` is above every earlier one; one thread at a time.

@@ -252,7 +252,8 @@ void JpegDecoder::begin(const JpegRegion& region) {
   // so there is nothing to pad.
   if (!session_->run(start)) fail();
   const bool smoothed = may_be_smoothed(session_->info);
-  // A truncated one is not exact by nature; who asks for it to be padded gets this library's best.
+  // A truncated picture is not exact by nature: a caller that asks for padding gets this library's
+  // best.
   if (smoothed && !session_->starved && !options_.probing && !jpeg_smooths_as_pillow()) {
     close();
     throw UnsupportedImage(
@@ -287,10 +288,11 @@ void JpegDecoder::choose_columns(const JpegRegion& region) {
 }
 
 void JpegDecoder::place_row(size_t bytes) {
-  // Twice, for the rows that nobody sees after the last one that somebody does.
+  // Twice a row: check_rest() reads the rows below the region behind the last one, which the caller
+  // still looks at.
   buffer_.resize(std::max(buffer_.size(), 2 * bytes + kAvoidAlignment));
   // Never at a multiple of 32: libjpeg-turbo then stores past the caches, and a decode takes a
-  // tenth longer, even before anyone reads the row.
+  // tenth longer, even before the row is read.
   const uintptr_t address = reinterpret_cast<uintptr_t>(buffer_.data());
   const uintptr_t over = address % kAvoidAlignment;
   const uintptr_t wanted = kAvoidAlignment / 2;

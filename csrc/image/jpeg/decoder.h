@@ -34,9 +34,9 @@ struct JpegOptions {
   /// Looked at after every row of blocks: when it becomes true, the picture is given up.
   const std::atomic<bool>* stop = nullptr;
   Truncated truncated = Truncated::kError;
-  /// Also looks for damage below the region and for headers that Pillow may refuse and libjpeg does
-  /// not (UnsupportedImage: Pillow says): whatever makes Pillow's whole decode fail makes this one
-  /// fail. Costs the time of entropy-decoding the rest.
+  /// Also looks for damage below the region, and for headers that Pillow may refuse and libjpeg
+  /// does not (UnsupportedImage: Pillow decides). A picture at which Pillow's whole decode fails
+  /// then always fails here, too. Costs the time of entropy-decoding the rest.
   bool check_below = false;
   /// Takes for granted what the libjpeg that is loaded is to be tested for (jpeg/probe.h).
   bool probing = false;

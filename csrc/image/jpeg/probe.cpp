@@ -21,7 +21,7 @@ using Bytes = std::vector<uint8_t>;
 /// The scans of a progressive file, the same for each component.
 enum class Scans : uint8_t {
   kSequential,
-  kComplete,       ///< whatever libjpeg takes for progressive
+  kComplete,       ///< libjpeg's own script of progressive scans
   kMeans,          ///< the means of the blocks only
   kWithoutLast,    ///< everything but the last bit
   kFewAndRoughly,  ///< means without their last bit, and five coefficients without two
@@ -200,7 +200,7 @@ enum class Known : uint8_t { kNothing, kYes, kNo };
 /// Threads that come at the same time try for themselves, and find the same.
 template <class Probe>
 bool remember(std::atomic<Known>& memory, Probe probe) {
-  // Relaxed: nothing else is read that whoever stored this has written.
+  // Relaxed: this thread reads nothing else that the storing thread wrote.
   Known known = memory.load(std::memory_order_relaxed);
   if (known == Known::kNothing) {
     try {

@@ -30,7 +30,7 @@ JpegSession& session_of(j_decompress_ptr info) {
 
 void on_progress(j_common_ptr info) {
   JpegSession& session = session_of(info);
-  // Relaxed: nothing is read that whoever stopped has written.
+  // Relaxed: this thread reads nothing else that the stopping thread wrote.
   if (session.stop != nullptr && session.stop->load(std::memory_order_relaxed)) {
     give_up(session, JpegSession::End::kStopped);
   }

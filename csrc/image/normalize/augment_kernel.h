@@ -21,8 +21,8 @@ namespace fastloader {
 //     }
 //   });
 //
-// A thread makes 16 neighbouring bytes of the output, whatever the layouts, and looks up its
-// image's record once. The plain kernels stay as they are for batches without records.
+// A thread makes 16 neighbouring bytes of the output in every layout, and looks up its image's
+// record once. The plain kernels stay as they are for batches without records.
 
 struct AugmentGrid {
   size_t values = 0;  // of the output

@@ -11,8 +11,8 @@ namespace fastloader {
 // What the implementations of the two passes on the dispatch list are given.
 //
 // A pass sees a row as bytes, not pixels: each output byte is a sum over input bytes, and the
-// vector kernels make 8 or 16 neighbouring bytes at a time, one per 32-bit lane, whatever the
-// number of channels. A *step* multiplies a few taps of every lane; coefficients, which have more
+// vector kernels make 8 or 16 neighbouring bytes at a time, one per 32-bit lane, with any number
+// of channels. A *step* multiplies a few taps of every lane; coefficients, which have more
 // bits than the multipliers, come in *parts* that are summed apart and put together at the end,
 // which is exact since all of it is integers.
 

@@ -59,7 +59,7 @@ struct ResizeSpec {
   /// The part of the output that is written.
   CropBox written() const { return window.value_or(CropBox{0, 0, out_width, out_height}); }
   size_t out_row_bytes() const { return written().width * channels; }
-  /// Of the whole sizes, whatever the window.
+  /// Depends on the whole sizes, not on the window.
   bool vertical_first() const {
     if (order == ResizeOrder::kHorizontalFirst || in_height <= out_height) return false;
     if (order == ResizeOrder::kPillow12_2) return in_height > 100 * in_width;

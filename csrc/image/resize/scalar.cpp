@@ -28,7 +28,7 @@ void horizontal(const HorizontalPlan& plan, const uint8_t* in, uint8_t* out) {
   horizontal_scalar<3>(plan, in, out);
 }
 
-/// In blocks that a compiler keeps in vector registers of whatever kind there is.
+/// Works in blocks that a compiler can keep in vector registers of any kind.
 void vertical(const uint8_t* const* rows, const uint32_t* words, size_t steps, size_t bytes,
               uint8_t* out) {
   constexpr size_t kBlock = 16;
