@@ -35,7 +35,7 @@ Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_sl
           max_depth)),
       side_(backend.create_stream(device)) {
   for (size_t i = 0; i < ring_->max_depth(); ++i) {
-    copied_.push_back(backend_.create_event(device_));
+    done_.push_back(backend_.create_event(device_));
     started_.push_back(backend_.create_event(device_));
     writable_.push_back(Writable{backend_.create_event(device_), 0, Ticket{}});
   }
@@ -59,7 +59,7 @@ Prefetcher::~Prefetcher() {
     (void)prefetch_.release();
     (void)reaper_.release();
     (void)side_.release();
-    for (auto& event : copied_) (void)event.release();
+    for (auto& event : done_) (void)event.release();
     for (auto& event : started_) (void)event.release();
     for (auto& each : writable_) (void)each.event.release();
     for (auto& each : spare_) (void)each.event.release();
@@ -199,7 +199,7 @@ void Prefetcher::prefetch_loop() {
   }
   Ring::Issue work;
   while (ring_->wait_issue(&work)) {
-    Ticket copied;
+    Ticket done;
     const trace::Span span("issue");
     starts_[work.index] = Start{Ticket{}, now_ns()};
     try {
@@ -210,12 +210,12 @@ void Prefetcher::prefetch_loop() {
     // Also after a failure: some of the work may be queued, and the consumer must be able to wait
     // for it before it frees the memory.
     try {
-      copied = side_->record(*copied_[work.index]);
+      done = side_->record(*done_[work.index]);
       side_->check();
     } catch (const std::exception& error) {
       ring_->fail(error.what());
     }
-    ring_->issued(work, copied);
+    ring_->issued(work, done);
   }
 }
 
@@ -234,7 +234,7 @@ void Prefetcher::reap_loop() {
     try {
       start.ticket.wait_host();
       begun = std::max(since, now_ns());
-      reap.copied.wait_host();
+      reap.done.wait_host();
       side_->check();
     } catch (const std::exception& error) {
       ring_->fail(error.what());

@@ -88,7 +88,7 @@ class Prefetcher {
   const uint64_t born_in_;
   std::shared_ptr<Ring> ring_;  // shared with reservations; a forked child leaks it
   std::unique_ptr<Stream> side_;
-  std::vector<std::unique_ptr<Event>> copied_;   // one per slot, recorded on side_
+  std::vector<std::unique_ptr<Event>> done_;  // one per slot, recorded on side_ behind the kernels
   std::vector<std::unique_ptr<Event>> started_;  // the same, before the copy
   std::vector<Start> starts_;
   std::vector<Writable> writable_;    // one per credit, recorded on the consumer's

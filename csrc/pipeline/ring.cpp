@@ -246,11 +246,11 @@ bool Ring::wait_issue(Issue* issue) {
   }
 }
 
-void Ring::issued(const Issue& issue, Ticket copied) {
+void Ring::issued(const Issue& issue, Ticket done) {
   const std::lock_guard<std::mutex> lock(mutex_);
   slots_[issue.index].state = SlotState::kIssued;
-  window(issue.seq).ready = copied;
-  reap_queue_.push_back(Reap{issue.index, copied});
+  window(issue.seq).ready = done;
+  reap_queue_.push_back(Reap{issue.index, done});
   ++issued_;
   issuing_ = false;
   reapable_.notify_one();

@@ -59,7 +59,7 @@ class Ring {
 
   struct Reap {
     size_t index = 0;
-    Ticket copied;
+    Ticket done;  ///< behind the batch's last kernel
   };
 
   /// A batch without a fitting credit.
@@ -145,7 +145,7 @@ class Ring {
   /// to the consumer on the way. False when closed.
   bool wait_issue(Issue* issue);
   /// Ends the issue, also a failed one (after `fail`, with any ticket).
-  void issued(const Issue& issue, Ticket copied);
+  void issued(const Issue& issue, Ticket done);
 
   // --- reaper -----------------------------------------------------------------------------------
 
