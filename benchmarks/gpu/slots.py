@@ -16,7 +16,7 @@ from fastloader._core.handoff import Handoff, Slots
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-ALIGNMENT = 256  # of a leaf in its slot, as the native BatchPlan lays them out
+ALIGNMENT = 256  # of a leaf in its slot, as the native BatchLayout lays them out
 
 Structure = Callable[[torch.Tensor, torch.Tensor], Any]
 

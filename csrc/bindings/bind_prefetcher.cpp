@@ -23,8 +23,8 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
-using Plan = std::shared_ptr<BatchPlan>;
-using SharedPlan = std::shared_ptr<const BatchPlan>;
+using LayoutPtr = std::shared_ptr<BatchLayout>;
+using SharedLayout = std::shared_ptr<const BatchLayout>;
 
 // Python runs signal handlers only between calls; a tenth of a second is what Ctrl-C may take.
 constexpr std::chrono::milliseconds kSignalInterval{100};
@@ -103,12 +103,12 @@ PrefetcherPtr make_prefetcher(const std::string& backend, int device, size_t dep
 }
 #endif
 
-bool push(PrefetcherHandle& handle, uint64_t epoch, const Plan& plan,
+bool push(PrefetcherHandle& handle, uint64_t epoch, const LayoutPtr& layout,
           const std::vector<uintptr_t>& addresses) {
   std::vector<const void*> leaves;
   leaves.reserve(addresses.size());
   for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
-  const SharedPlan shared = plan;
+  const SharedLayout shared = layout;
   return interruptible(Ring::WaitStatus::kTimeout, [&](Ring::Clock::time_point deadline) {
            return handle.prefetcher->push(epoch, shared, leaves, deadline);
          }) == Ring::WaitStatus::kOk;
@@ -164,13 +164,13 @@ py::list uncredited(PrefetcherHandle& handle, bool ahead) {
   return result;
 }
 
-void give_credit(PrefetcherHandle& handle, uint64_t seq, const Plan& plan,
+void give_credit(PrefetcherHandle& handle, uint64_t seq, const LayoutPtr& layout,
                  const std::vector<uintptr_t>& outputs, uintptr_t staging, uintptr_t stream) {
   std::vector<void*> addresses;
   addresses.reserve(outputs.size());
   for (const uintptr_t address : outputs) addresses.push_back(reinterpret_cast<void*>(address));
   const WithoutGil unlocked;  // a new stream costs the backend some calls, each an event to record
-  handle.prefetcher->give_credit(seq, plan, addresses, reinterpret_cast<void*>(staging), stream);
+  handle.prefetcher->give_credit(seq, layout, addresses, reinterpret_cast<void*>(staging), stream);
 }
 
 py::dict stats(PrefetcherHandle& handle) {
@@ -237,7 +237,7 @@ void register_prefetcher(py::module_& module) {
             return py::make_tuple(epoch.number, epoch.first_seq);
           },
           "(number, sequence number of the first batch) of a new epoch.")
-      .def("push", &push, py::arg("epoch"), py::arg("plan"), py::arg("addresses"),
+      .def("push", &push, py::arg("epoch"), py::arg("layout"), py::arg("addresses"),
            "Copies a batch into the next slot, waiting for one to be free. False: the epoch is "
            "over.")
       .def("reserve", &reserve, py::arg("epoch"), py::arg("bytes"),
@@ -258,7 +258,7 @@ void register_prefetcher(py::module_& module) {
       .def("uncredited", &uncredited, py::arg("ahead"),
            "[(sequence number, whether the batch is in the ring already)] of batches that lack "
            "memory.")
-      .def("give_credit", &give_credit, py::kw_only(), py::arg("seq"), py::arg("plan"),
+      .def("give_credit", &give_credit, py::kw_only(), py::arg("seq"), py::arg("layout"),
            py::arg("outputs"), py::arg("staging"), py::arg("stream"))
       .def("wait_arrival", &wait_arrival, py::arg("epoch"), py::arg("timeout"),
            "What has come: OVER once the epoch was cancelled, or TIMEOUT after `timeout` seconds, "

@@ -15,7 +15,7 @@ PYBIND11_MODULE(_native, module) {
   bindings::register_image_stages(module);
   bindings::register_device_stages(module);
   bindings::register_buffer_pool(module);
-  bindings::register_batch_plan(module);
+  bindings::register_batch_layout(module);
   bindings::register_prefetcher(module);
   bindings::register_sources(module);
   bindings::register_image_job(module);

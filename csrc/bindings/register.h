@@ -16,7 +16,7 @@ void register_jpeg_scans(pybind11::module_& module);
 void register_image_stages(pybind11::module_& module);
 void register_device_stages(pybind11::module_& module);
 void register_buffer_pool(pybind11::module_& module);
-void register_batch_plan(pybind11::module_& module);
+void register_batch_layout(pybind11::module_& module);
 void register_prefetcher(pybind11::module_& module);
 void register_gather(pybind11::module_& module);
 void register_sources(pybind11::module_& module);

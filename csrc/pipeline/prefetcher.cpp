@@ -90,19 +90,19 @@ Ring::WaitStatus Prefetcher::reserve(uint64_t epoch, size_t bytes, Clock::time_p
   return waited;
 }
 
-Ring::WaitStatus Prefetcher::push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
+Ring::WaitStatus Prefetcher::push(uint64_t epoch, const std::shared_ptr<const BatchLayout>& layout,
                                   const std::vector<const void*>& leaves,
                                   Clock::time_point deadline) {
-  if (plan == nullptr) throw InvalidArgument("push: a batch needs a plan");
+  if (layout == nullptr) throw InvalidArgument("push: a batch needs a layout");
   Ring::Filling filling;
   Ring::WaitStatus waited;
   {
     const trace::Span span("wait for a slot");
-    waited = ring_->begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
+    waited = ring_->begin_fill(epoch, layout->packed_bytes(), deadline, &filling);
   }
   if (waited != Ring::WaitStatus::kOk) return waited;
-  return Reservation(ring_, filling).commit(plan, leaves) ? Ring::WaitStatus::kOk
-                                                          : Ring::WaitStatus::kOver;
+  return Reservation(ring_, filling).commit(layout, leaves) ? Ring::WaitStatus::kOk
+                                                            : Ring::WaitStatus::kOver;
 }
 
 Stream& Prefetcher::consumer_stream(uintptr_t handle) {
@@ -129,11 +129,11 @@ Prefetcher::Writable& Prefetcher::writable(uint64_t seq, uintptr_t stream) {
   return mine;
 }
 
-void Prefetcher::give_credit(uint64_t seq, std::shared_ptr<const BatchPlan> plan,
+void Prefetcher::give_credit(uint64_t seq, std::shared_ptr<const BatchLayout> layout,
                              const std::vector<void*>& outputs, void* staging, uintptr_t stream) {
   // First of all: the event may be recorded again only when no stream can be waiting for it.
   if (!ring_->withdraw_credit(seq)) return;
-  credit_.plan = std::move(plan);
+  credit_.layout = std::move(layout);
   credit_.outputs.assign(outputs.begin(), outputs.end());
   credit_.staging = staging;
   Stream& consumer = consumer_stream(stream);
@@ -166,8 +166,8 @@ void Prefetcher::issue(const Ring::Issue& work) {
   const Credit& credit = *work.credit;
   side_->wait(credit.writable);
   if (times_stages()) starts_[work.index].ticket = side_->record(*started_[work.index]);
-  const auto& leaves = work.plan->leaves();
-  if (!work.plan->needs_staging()) {
+  const auto& leaves = work.layout->leaves();
+  if (!work.layout->needs_staging()) {
     for (size_t i = 0; i < leaves.size(); ++i) {
       if (leaves[i].bytes > 0) {
         side_->copy_h2d_async(credit.outputs[i], work.data + leaves[i].offset, leaves[i].bytes);
@@ -176,9 +176,9 @@ void Prefetcher::issue(const Ring::Issue& work) {
     return;
   }
   auto* staging = static_cast<std::byte*>(credit.staging);
-  side_->copy_h2d_async(staging, work.data, work.plan->packed_bytes());
+  side_->copy_h2d_async(staging, work.data, work.layout->packed_bytes());
   for (size_t i = 0; i < leaves.size(); ++i) {
-    const BatchPlan::Leaf& leaf = leaves[i];
+    const BatchLayout::Leaf& leaf = leaves[i];
     if (leaf.bytes == 0 || leaf.records) continue;
     if (leaf.augment) {
       side_->augment_async(*leaf.augment, staging + leaves.back().offset, staging + leaf.offset,

@@ -44,12 +44,12 @@ class Prefetcher {
   Ring::WaitStatus reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
                            std::shared_ptr<Reservation>* place);
   /// Producer: copies one batch into the next slot. `leaves` are host addresses, one per leaf.
-  Ring::WaitStatus push(uint64_t epoch, const std::shared_ptr<const BatchPlan>& plan,
+  Ring::WaitStatus push(uint64_t epoch, const std::shared_ptr<const BatchLayout>& layout,
                         const std::vector<const void*>& leaves, Clock::time_point deadline);
 
   /// Consumer: offers device memory for batch `seq`, in place of an earlier offer if there was one.
   /// What the memory was used for before ends at the present point of `stream`.
-  void give_credit(uint64_t seq, std::shared_ptr<const BatchPlan> plan,
+  void give_credit(uint64_t seq, std::shared_ptr<const BatchLayout> layout,
                    const std::vector<void*>& outputs, void* staging, uintptr_t stream);
   /// Consumer: makes `stream` wait for the batch that `wait_arrival` announced (kBatch), and moves
   /// on. Throws BackendError if the device is known to have failed.

@@ -31,33 +31,33 @@ void Reservation::check_held() const {
   }
 }
 
-bool Reservation::commit(const std::shared_ptr<const BatchPlan>& plan,
+bool Reservation::commit(const std::shared_ptr<const BatchLayout>& layout,
                          const std::vector<const void*>& leaves) {
   check_held();
-  if (plan == nullptr) throw InvalidArgument("a batch needs a plan");
-  if (leaves.size() != plan->leaves().size()) {
-    throw InvalidArgument(std::to_string(leaves.size()) + " addresses for a plan of " +
-                          std::to_string(plan->leaves().size()) + " leaves");
+  if (layout == nullptr) throw InvalidArgument("a batch needs a layout");
+  if (leaves.size() != layout->leaves().size()) {
+    throw InvalidArgument(std::to_string(leaves.size()) + " addresses for a layout of " +
+                          std::to_string(layout->leaves().size()) + " leaves");
   }
-  if (plan->packed_bytes() > filling_.bytes) {
-    throw InvalidArgument("a batch of " + std::to_string(plan->packed_bytes()) +
+  if (layout->packed_bytes() > filling_.bytes) {
+    throw InvalidArgument("a batch of " + std::to_string(layout->packed_bytes()) +
                           " bytes in a slot that was reserved for " +
                           std::to_string(filling_.bytes));
   }
-  for (const BatchPlan::Leaf& leaf : plan->leaves()) {
+  for (const BatchLayout::Leaf& leaf : layout->leaves()) {
     if (leaf.augment) validate_records(*leaf.augment, leaves.back());
   }
   size_t copied = 0;
   const trace::Span span("pack");
   Lap lap(times_stages());
   for (size_t i = 0; i < leaves.size(); ++i) {
-    const BatchPlan::Leaf& leaf = plan->leaves()[i];
+    const BatchLayout::Leaf& leaf = layout->leaves()[i];
     std::byte* place = filling_.data + leaf.offset;
     if (leaf.bytes == 0 || leaves[i] == place) continue;
     std::memcpy(place, leaves[i], leaf.bytes);
     copied += leaf.bytes;
   }
-  const bool taken = ring_->commit(filling_, plan, copied, static_cast<double>(lap()) * 1e-9);
+  const bool taken = ring_->commit(filling_, layout, copied, static_cast<double>(lap()) * 1e-9);
   ring_.reset();
   return taken;
 }

@@ -27,7 +27,8 @@ class Reservation {
   /// addresses, one per leaf; leaves at their place in the slot already are not copied. Returns
   /// false if the epoch was cancelled meanwhile. Throws InvalidArgument for a batch larger than
   /// bytes(), or out of order, or after a commit.
-  bool commit(const std::shared_ptr<const BatchPlan>& plan, const std::vector<const void*>& leaves);
+  bool commit(const std::shared_ptr<const BatchLayout>& layout,
+              const std::vector<const void*>& leaves);
   /// The same with an error or the end in the batch's place.
   bool commit(EntryKind kind);
 

@@ -147,11 +147,11 @@ void Ring::grow(Slot& slot, size_t bytes) {
   }
 }
 
-bool Ring::commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied,
+bool Ring::commit(const Filling& filling, std::shared_ptr<const BatchLayout> layout, size_t copied,
                   double seconds) {
   const std::lock_guard<std::mutex> lock(mutex_);
   stats_.pack_s += seconds;
-  return commit_locked(filling, EntryKind::kBatch, std::move(plan), copied);
+  return commit_locked(filling, EntryKind::kBatch, std::move(layout), copied);
 }
 
 bool Ring::commit(const Filling& filling, EntryKind kind) {
@@ -160,7 +160,7 @@ bool Ring::commit(const Filling& filling, EntryKind kind) {
 }
 
 bool Ring::commit_locked(const Filling& filling, EntryKind kind,
-                         std::shared_ptr<const BatchPlan> plan, size_t copied) {
+                         std::shared_ptr<const BatchLayout> layout, size_t copied) {
   if (over(filling.epoch)) {
     abandon_locked(filling);
     return false;
@@ -169,15 +169,15 @@ bool Ring::commit_locked(const Filling& filling, EntryKind kind,
     throw InvalidArgument("batch " + std::to_string(filling.seq) +
                           " cannot be committed, the next one is " + std::to_string(filled_));
   }
-  if (plan != nullptr) {
-    stats_.bytes += plan->packed_bytes();
+  if (layout != nullptr) {
+    stats_.bytes += layout->packed_bytes();
     stats_.copied += copied;
     ++stats_.filled;
   }
   Slot& mine = slot(filled_);
   mine.state = SlotState::kFilled;
   mine.kind = kind;
-  mine.plan = std::move(plan);
+  mine.layout = std::move(layout);
   ++filled_;
   issuable_.notify_one();
   arrived_.notify_all();
@@ -211,8 +211,8 @@ Ring::WaitStatus Ring::put(uint64_t epoch, EntryKind kind, Clock::time_point dea
 }
 
 bool Ring::credit_fits(uint64_t seq) const {
-  return seq < delivered_ + depth_ && window(seq).credit.plan != nullptr &&
-         window(seq).credit.plan == slot(seq).plan;
+  return seq < delivered_ + depth_ && window(seq).credit.layout != nullptr &&
+         window(seq).credit.layout == slot(seq).layout;
 }
 
 bool Ring::wait_issue(Issue* issue) {
@@ -240,7 +240,7 @@ bool Ring::wait_issue(Issue* issue) {
     issue->seq = issued_;
     issue->index = issued_ % slots_.size();
     issue->data = static_cast<const std::byte*>(next.memory->data());
-    issue->plan = next.plan;
+    issue->layout = next.layout;
     issue->credit = &place.credit;
     return true;
   }
@@ -282,7 +282,7 @@ std::vector<Ring::Uncredited> Ring::uncredited(bool ahead) const {
       if (slot(seq).kind == EntryKind::kBatch && !credit_fits(seq)) {
         missing.push_back({seq, true});
       }
-    } else if (ahead && window(seq).credit.plan == nullptr) {
+    } else if (ahead && window(seq).credit.layout == nullptr) {
       missing.push_back({seq, false});
     }
   }
@@ -301,26 +301,26 @@ bool Ring::wants_credit(uint64_t seq) const {
 bool Ring::withdraw_credit(uint64_t seq) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!wants_credit(seq)) return false;
-  window(seq).credit.plan = nullptr;
+  window(seq).credit.layout = nullptr;
   return true;
 }
 
 void Ring::give_credit(uint64_t seq, const Credit& credit) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!wants_credit(seq)) return;
-  if (credit.plan == nullptr || credit.outputs.size() != credit.plan->leaves().size()) {
-    throw InvalidArgument("a credit needs a plan and one output per leaf of it");
+  if (credit.layout == nullptr || credit.outputs.size() != credit.layout->leaves().size()) {
+    throw InvalidArgument("a credit needs a layout and one output per leaf of it");
   }
-  if (credit.plan->needs_staging() && credit.staging == nullptr) {
-    throw InvalidArgument("a credit for this plan needs a staging buffer");
+  if (credit.layout->needs_staging() && credit.staging == nullptr) {
+    throw InvalidArgument("a credit for this layout needs a staging buffer");
   }
   Credit& mine = window(seq).credit;
-  // The plan last: it is what makes a credit, and copying the outputs may throw.
-  mine.plan = nullptr;
+  // The layout last: it is what makes a credit, and copying the outputs may throw.
+  mine.layout = nullptr;
   mine.outputs = credit.outputs;
   mine.staging = credit.staging;
   mine.writable = credit.writable;
-  mine.plan = credit.plan;
+  mine.layout = credit.layout;
   issuable_.notify_one();
 }
 
@@ -372,7 +372,7 @@ void Ring::delivered() {
   if (place.kind == EntryKind::kBatch) ++stats_.delivered;
   // Also one that an error left unused: its owner made it for this number, not for the one that
   // comes into its place.
-  place.credit.plan = nullptr;
+  place.credit.layout = nullptr;
   place.ready = Ticket{};
   ++delivered_;
   // An error or end behind this batch may have waited for its place in the window.
@@ -401,7 +401,7 @@ Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
   }
   for (uint64_t seq = issued_; seq < filled_; ++seq) free_locked(slot(seq));
   for (Window& place : windows_) {
-    place.credit.plan = nullptr;
+    place.credit.layout = nullptr;
     place.ready = Ticket{};
   }
   issued_ = filled_;
@@ -413,7 +413,7 @@ Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
 void Ring::free_locked(Slot& slot) {
   if (slot.state != SlotState::kFree) --used_;
   slot.state = SlotState::kFree;
-  slot.plan = nullptr;
+  slot.layout = nullptr;
   slot_freed_.notify_all();
 }
 

@@ -53,7 +53,7 @@ class Ring {
     uint64_t seq = 0;
     size_t index = 0;  ///< seq % max_depth
     const std::byte* data = nullptr;
-    std::shared_ptr<const BatchPlan> plan;
+    std::shared_ptr<const BatchLayout> layout;
     Credit* credit = nullptr;
   };
 
@@ -65,7 +65,7 @@ class Ring {
   /// A batch without a fitting credit.
   struct Uncredited {
     uint64_t seq = 0;
-    bool filled = false;  ///< already in the ring, so that its plan is known
+    bool filled = false;  ///< already in the ring, so that its layout is known
   };
 
   struct Stats {
@@ -129,7 +129,7 @@ class Ring {
   /// Hands over a batch. False when the epoch was cancelled meanwhile. Throws InvalidArgument, and
   /// changes nothing, unless this is the oldest slot in the making. `copied` bytes in `seconds` are
   /// for the statistics.
-  bool commit(const Filling& filling, std::shared_ptr<const BatchPlan> plan, size_t copied = 0,
+  bool commit(const Filling& filling, std::shared_ptr<const BatchLayout> layout, size_t copied = 0,
               double seconds = 0);
   /// The same with an error or the end in the batch's place.
   bool commit(const Filling& filling, EntryKind kind);
@@ -157,15 +157,15 @@ class Ring {
   // --- consumer: one thread at a time -----------------------------------------------------------
 
   /// Batches in the window [delivered, delivered + depth) that lack a credit, or have one for
-  /// another plan. With `ahead`, also those not filled yet.
+  /// another layout. With `ahead`, also those not filled yet.
   std::vector<Uncredited> uncredited(bool ahead) const;
   /// Takes the credit for `seq` back, if there is one, so that a new one may be made: the prefetch
   /// thread cannot start the batch meanwhile. False when an error or the end has taken the batch's
   /// place, which a consumer that looks ahead cannot know: no credit is needed then. Throws
   /// InvalidArgument when `seq` is outside the window or already issued.
   bool withdraw_credit(uint64_t seq);
-  /// Throws InvalidArgument as `withdraw_credit` does, and when the credit does not suit its plan.
-  /// Ignored where an error or the end has taken the batch's place.
+  /// Throws InvalidArgument as `withdraw_credit` does, and when the credit does not suit its
+  /// layout. Ignored where an error or the end has taken the batch's place.
   void give_credit(uint64_t seq, const Credit& credit);
   /// What has come next in order. kBatch sets `*ticket`. kOver: `epoch` was cancelled, before the
   /// call or on another thread meanwhile; what comes then is not for this consumer. Throws the
@@ -210,8 +210,8 @@ class Ring {
   bool wants_credit(uint64_t seq) const;
   WaitStatus reserve_locked(std::unique_lock<std::mutex>& lock, uint64_t epoch,
                             Clock::time_point deadline, Filling* filling);
-  bool commit_locked(const Filling& filling, EntryKind kind, std::shared_ptr<const BatchPlan> plan,
-                     size_t copied);
+  bool commit_locked(const Filling& filling, EntryKind kind,
+                     std::shared_ptr<const BatchLayout> layout, size_t copied);
   void abandon_locked(const Filling& filling);
   void grow(Slot& slot, size_t bytes);
   void take_memory_locked(Slot& slot, size_t bytes);

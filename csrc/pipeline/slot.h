@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "pipeline/batch_plan.h"
+#include "pipeline/batch_layout.h"
 
 namespace fastloader {
 
@@ -23,16 +23,16 @@ enum class EntryKind : uint8_t { kBatch, kError, kEnd };
 struct Slot {
   SlotState state = SlotState::kFree;
   EntryKind kind = EntryKind::kBatch;
-  std::shared_ptr<const BatchPlan> plan;
+  std::shared_ptr<const BatchLayout> layout;
   std::unique_ptr<HostBlock> memory;
 };
 
 /// Device memory that the consumer made for one batch to come, and since when it may be written.
 struct Credit {
-  std::shared_ptr<const BatchPlan> plan;  ///< null: no credit yet
-  std::vector<void*> outputs;             ///< one per leaf of the plan
-  void* staging = nullptr;                ///< packed_bytes() of device memory if needs_staging()
-  Ticket writable;                        ///< recorded on the consumer's stream
+  std::shared_ptr<const BatchLayout> layout;  ///< null: no credit yet
+  std::vector<void*> outputs;                 ///< one per leaf of the layout
+  void* staging = nullptr;  ///< packed_bytes() of device memory if needs_staging()
+  Ticket writable;          ///< recorded on the consumer's stream
 };
 
 }  // namespace fastloader

@@ -22,7 +22,7 @@ TEST(a_slow_bus_is_time_of_the_device) {
   for (uint64_t i = 0; i < 6; ++i) {
     batches[epoch.first_seq + i] = t::plain_batch({100, 30}, 1);
     const t::Batch& batch = batches[epoch.first_seq + i];
-    EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), t::kForever) ==
+    EXPECT(prefetcher.push(epoch.number, batch.layout, batch.addresses(), t::kForever) ==
            t::WaitStatus::kOk);
     EXPECT(consumer.next(batches, 0) == t::Arrival::kBatch);
     EXPECT_EQ(consumer.take()->wrong(batch), -1);
@@ -45,11 +45,11 @@ TEST(waiting_for_the_consumers_stream_is_no_work_of_the_device) {
   Prefetcher prefetcher(backend, 0, 1, t::kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const t::Batch batch = t::plain_batch({100}, 1);
-  const t::Memory memory(backend, *batch.plan);
+  const t::Memory memory(backend, *batch.layout);
   t::Gate gate;
   gate.close(*stream);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), t::kNow) == t::WaitStatus::kOk);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, stream->handle());
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), t::kNow) == t::WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(t::kForever, &ticket) == t::Arrival::kBatch);
   // It has been issued by now, so that from now on the side stream waits.

@@ -18,9 +18,9 @@ constexpr size_t kFence = 256;  // keeps the alignment that device memory has
 /// Device memory for one batch. Made on `stream`, to which the poison is written.
 class Fenced {
  public:
-  Fenced(Backend& backend, Stream& stream, const BatchPlan& plan) {
-    for (const BatchPlan::Leaf& leaf : plan.leaves()) add(backend, stream, leaf.out_bytes());
-    add(backend, stream, plan.packed_bytes());
+  Fenced(Backend& backend, Stream& stream, const BatchLayout& layout) {
+    for (const BatchLayout::Leaf& leaf : layout.leaves()) add(backend, stream, leaf.out_bytes());
+    add(backend, stream, layout.packed_bytes());
   }
   Fenced(const Fenced&) = delete;
   Fenced& operator=(const Fenced&) = delete;
@@ -80,7 +80,7 @@ void run_epoch(Backend& backend, Prefetcher& prefetcher, const std::vector<Batch
   Actor producer(
       [&] {
         for (const Batch& batch : batches) {
-          if (prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) !=
+          if (prefetcher.push(epoch.number, batch.layout, batch.addresses(), kForever) !=
               WaitStatus::kOk) {
             return;
           }
@@ -93,9 +93,9 @@ void run_epoch(Backend& backend, Prefetcher& prefetcher, const std::vector<Batch
   std::vector<uintptr_t> used;
   const auto top_up = [&](Stream& stream) {
     for (const Ring::Uncredited& missing : prefetcher.ring().uncredited(false)) {
-      const SharedPlan plan = batches[missing.seq - epoch.first_seq].plan;
-      auto memory = std::make_unique<Fenced>(backend, stream, *plan);
-      prefetcher.give_credit(missing.seq, plan, memory->outputs(), memory->staging(),
+      const SharedLayout layout = batches[missing.seq - epoch.first_seq].layout;
+      auto memory = std::make_unique<Fenced>(backend, stream, *layout);
+      prefetcher.give_credit(missing.seq, layout, memory->outputs(), memory->staging(),
                              stream.handle());
       offered[missing.seq] = std::move(memory);
       used.push_back(stream.handle());
@@ -205,16 +205,16 @@ BACKEND_TEST(memory_of_a_cancelled_batch_goes_back_behind_the_late_copy) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({1000}, 1);
-  const Fenced first(backend, *held, *batch.plan);
-  const Fenced second(backend, *free, *batch.plan);
+  const Fenced first(backend, *held, *batch.layout);
+  const Fenced second(backend, *free, *batch.layout);
   const PinnedBytes poison(backend, 1000);
   poison.fill(Bytes(1000, kPoison));
   Gate gate;
   gate.close(*held);
-  prefetcher.give_credit(0, batch.plan, first.outputs(), nullptr, held->handle());
-  prefetcher.give_credit(1, batch.plan, second.outputs(), nullptr, free->handle());
+  prefetcher.give_credit(0, batch.layout, first.outputs(), nullptr, held->handle());
+  prefetcher.give_credit(1, batch.layout, second.outputs(), nullptr, free->handle());
   for (int i = 0; i < 2; ++i) {
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) == WaitStatus::kOk);
   }
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
@@ -233,21 +233,21 @@ BACKEND_TEST(a_refused_batch_is_told_and_the_next_prefetcher_works) {
   const auto stream = backend.create_stream(0);
   std::mt19937 random(5);
   Batch batch;
-  BatchPlan::Leaf leaf;
+  BatchLayout::Leaf leaf;
   const NormalizeSpec spec = make_spec(2, 5, 7, 3, Layout::kNchw, Layout::kNchw, kTypes[0]);
   Expected expected(spec);
   leaf.bytes = spec.in_bytes();
   leaf.normalize = spec;
   batch.in.push_back(expected.in);
   batch.out.push_back(expected.out);
-  batch.plan = std::make_shared<const BatchPlan>(std::vector<BatchPlan::Leaf>{leaf});
+  batch.layout = std::make_shared<const BatchLayout>(std::vector<BatchLayout::Leaf>{leaf});
   {
     Prefetcher prefetcher(backend, 0, 2, kLimit);
     const uint64_t epoch = prefetcher.ring().open_epoch().number;
-    const Fenced memory(backend, *stream, *batch.plan);
+    const Fenced memory(backend, *stream, *batch.layout);
     void* crooked = static_cast<uint8_t*>(memory.outputs()[0]) + 4;
-    prefetcher.give_credit(0, batch.plan, {crooked}, memory.staging(), stream->handle());
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
+    prefetcher.give_credit(0, batch.layout, {crooked}, memory.staging(), stream->handle());
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) == WaitStatus::kOk);
     const auto wait = [&] {
       Ticket ticket;
       for (;;) {
@@ -270,8 +270,8 @@ TEST(cuda_a_copy_that_the_device_refuses_is_told) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({1000}, 1);
-  prefetcher.give_credit(0, batch.plan, {nullptr}, nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
+  prefetcher.give_credit(0, batch.layout, {nullptr}, nullptr, stream->handle());
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "cudaMemcpyAsync");
   prefetcher.cancel({stream->handle()});

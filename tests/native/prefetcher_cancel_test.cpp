@@ -17,7 +17,7 @@ void expect_a_good_epoch(Backend& backend, Prefetcher& prefetcher, unsigned seed
   Actor producer(
       [&] {
         for (const auto& [seq, batch] : batches) {
-          EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) ==
+          EXPECT(prefetcher.push(epoch.number, batch.layout, batch.addresses(), kForever) ==
                  WaitStatus::kOk);
         }
       },
@@ -36,10 +36,10 @@ TEST(cancel_before_anything_is_pushed) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({100}, 1);
-  const Memory memory(backend, *batch.plan);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
+  const Memory memory(backend, *batch.layout);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, 0);
   prefetcher.cancel({0});
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOver);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) == WaitStatus::kOver);
   expect_a_good_epoch(backend, prefetcher, 3);
   EXPECT(memory.untouched());
 }
@@ -50,14 +50,14 @@ TEST(cancel_with_batches_that_have_no_credit) {
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({100}, 1);
   const Batch other = plain_batch({100}, 1);
-  const Memory memory(backend, *batch.plan);
-  prefetcher.give_credit(0, other.plan, memory.outputs(), nullptr, 0);  // for another plan
+  const Memory memory(backend, *batch.layout);
+  prefetcher.give_credit(0, other.layout, memory.outputs(), nullptr, 0);  // for another layout
   for (int i = 0; i < 2; ++i) {
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   }
   Actor producer(
       [&] {
-        EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) ==
+        EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) ==
                WaitStatus::kOver);
       },
       [&] { prefetcher.close(); });
@@ -80,12 +80,12 @@ TEST(cancel_while_a_batch_is_being_issued) {
     Prefetcher prefetcher(backend, 0, 2, kLimit);
     const uint64_t epoch = prefetcher.ring().open_epoch().number;
     const Batch batch = plain_batch({100, 30}, 1);
-    const Memory first(backend, *batch.plan);
-    const Memory second(backend, *batch.plan);
+    const Memory first(backend, *batch.layout);
+    const Memory second(backend, *batch.layout);
     for (const Memory* memory : {&first, &second}) {
-      prefetcher.give_credit(memory == &first ? 0 : 1, batch.plan, memory->outputs(),
+      prefetcher.give_credit(memory == &first ? 0 : 1, batch.layout, memory->outputs(),
                              memory->staging(), 0);
-      EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+      EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
     }
     reached.pass();
     Actor consumer([&] { prefetcher.cancel({0}); }, [&] { go.open(); });
@@ -107,15 +107,15 @@ TEST(cancel_with_batches_issued_and_not_delivered) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({100}, 1);
-  const Memory first(backend, *batch.plan);
-  const Memory second(backend, *batch.plan);
+  const Memory first(backend, *batch.layout);
+  const Memory second(backend, *batch.layout);
   const Bytes poison(100, Memory::kPoison);
   Gate gate;
   gate.close(*stream);  // so that the copies are queued and cannot begin
   for (const Memory* memory : {&first, &second}) {
-    prefetcher.give_credit(memory == &first ? 0 : 1, batch.plan, memory->outputs(), nullptr,
+    prefetcher.give_credit(memory == &first ? 0 : 1, batch.layout, memory->outputs(), nullptr,
                            stream->handle());
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   }
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
@@ -138,11 +138,11 @@ TEST(cancel_on_the_hosts_stream_waits_for_the_device) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({100}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   Gate gate;
   gate.close(*stream);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, stream->handle());
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
   Actor consumer([&] { prefetcher.cancel({0}); }, [&] { gate.open(); });
@@ -187,7 +187,7 @@ TEST(cancel_at_any_moment) {
       Actor producer(
           [&] {
             for (const auto& [seq, each] : known) {
-              if (prefetcher.push(epoch.number, each.plan, each.addresses(), kForever) !=
+              if (prefetcher.push(epoch.number, each.layout, each.addresses(), kForever) !=
                   WaitStatus::kOk) {
                 return;
               }
@@ -196,11 +196,11 @@ TEST(cancel_at_any_moment) {
           [&] { prefetcher.close(); });
       Consumer consumer(backend, prefetcher, epoch.first_seq);
       for (uint64_t left = random() % 6; left > 0; --left) {
-        consumer.top_up(known, 0, known.at(consumer.next_seq()).plan);
+        consumer.top_up(known, 0, known.at(consumer.next_seq()).layout);
         EXPECT(consumer.next(known, 0) == Arrival::kBatch);
         EXPECT_EQ(consumer.take()->wrong(known.at(consumer.next_seq() - 1)), -1);
       }
-      consumer.top_up(known, 0, known.at(consumer.next_seq()).plan);
+      consumer.top_up(known, 0, known.at(consumer.next_seq()).layout);
       prefetcher.cancel({0});
       for (auto& [seq, memory] : consumer.memory()) {
         memory->poison();  // the owner's again: a late write is a race, too

@@ -25,15 +25,15 @@ uint64_t run_until_failure(Backend& backend, size_t depth, std::string* failure)
   const NormalizeSpec spec =
       make_spec(1, 3, 5, 3, Layout::kNhwc, Layout::kNchw, FloatType::kFloat32);
   const Expected expected(spec);
-  made[2].plan = std::make_shared<const BatchPlan>(
-      std::vector<BatchPlan::Leaf>{BatchPlan::Leaf{spec.in_bytes(), spec, 0}});
+  made[2].layout = std::make_shared<const BatchLayout>(
+      std::vector<BatchLayout::Leaf>{BatchLayout::Leaf{spec.in_bytes(), spec, 0}});
   made[2].in = {expected.in};
   made[2].out = {expected.out};
   const std::map<uint64_t, Batch>& batches = made;
   Actor producer(
       [&] {
         for (const auto& [seq, batch] : batches) {
-          if (prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) != WaitStatus::kOk)
+          if (prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) != WaitStatus::kOk)
             return;
         }
       },
@@ -51,7 +51,7 @@ uint64_t run_until_failure(Backend& backend, size_t depth, std::string* failure)
     Ticket ticket;
     EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, *failure);
     producer.join();
-    EXPECT(prefetcher.push(epoch, batches.at(0).plan, batches.at(0).addresses(), kForever) ==
+    EXPECT(prefetcher.push(epoch, batches.at(0).layout, batches.at(0).addresses(), kForever) ==
            WaitStatus::kOver);
     prefetcher.cancel({0});
   }
@@ -139,15 +139,15 @@ TEST(work_queued_before_a_failure_is_waited_for) {
   const NormalizeSpec spec =
       make_spec(1, 4, 4, 3, Layout::kNhwc, Layout::kNchw, FloatType::kFloat16);
   const Expected expected(spec);
-  const auto plan = std::make_shared<const BatchPlan>(
-      std::vector<BatchPlan::Leaf>{BatchPlan::Leaf{spec.in_bytes(), spec, 0}});
-  const Memory memory(backend, *plan);
-  const Bytes poison(plan->packed_bytes(), Memory::kPoison);
+  const auto layout = std::make_shared<const BatchLayout>(
+      std::vector<BatchLayout::Leaf>{BatchLayout::Leaf{spec.in_bytes(), spec, 0}});
+  const Memory memory(backend, *layout);
+  const Bytes poison(layout->packed_bytes(), Memory::kPoison);
   Gate gate;
   gate.close(*stream);
-  prefetcher.give_credit(0, plan, {static_cast<char*>(memory.outputs()[0]) + 1}, memory.staging(),
+  prefetcher.give_credit(0, layout, {static_cast<char*>(memory.outputs()[0]) + 1}, memory.staging(),
                          stream->handle());
-  EXPECT(prefetcher.push(epoch, plan, {expected.in.data()}, kNow) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, layout, {expected.in.data()}, kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "multiples of 16");
   prefetcher.cancel({stream->handle()});
@@ -168,11 +168,11 @@ TEST(a_failure_behind_a_delivery_wakes_a_consumer_that_waits) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({64}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   Gate gate;
   gate.close(*stream);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, stream->handle());
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
   prefetcher.deliver(ticket, stream->handle());
@@ -184,7 +184,7 @@ TEST(close_waits_for_work_that_no_ticket_tells_of) {
   // No thread can wait for a batch whose record was refused: only the stream knows of its copy.
   HookedBackend backend;
   const Batch batch = plain_batch({64}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   std::unique_ptr<Prefetcher> prefetcher;
   Gate gate;            // of the side stream, so it has to go first
   bool copied = false;  // the hook's own
@@ -198,8 +198,8 @@ TEST(close_waits_for_work_that_no_ticket_tells_of) {
   });
   prefetcher = std::make_unique<Prefetcher>(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher->ring().open_epoch().number;
-  prefetcher->give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
-  EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  prefetcher->give_credit(0, batch.layout, memory.outputs(), nullptr, 0);
+  EXPECT(prefetcher->push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT_THROW(prefetcher->ring().wait_arrival(kForever, &ticket), BackendError, "was refused");
   Actor closer([&] { prefetcher->close(); }, [&] { gate.open(); });
@@ -231,7 +231,7 @@ TEST(a_third_thread_may_close) {
     }
     consumer.join();
     first.join();
-    EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOver);
+    EXPECT(prefetcher->push(epoch, batch.layout, batch.addresses(), kForever) == WaitStatus::kOver);
     prefetcher.reset();
   }
 }
@@ -241,10 +241,10 @@ TEST(close_wakes_a_producer_in_a_full_ring) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({8}, 1);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   Actor producer(
       [&] {
-        EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) ==
+        EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) ==
                WaitStatus::kOver);
       },
       [&] { prefetcher.close(); });
@@ -262,11 +262,11 @@ TEST(close_waits_for_a_batch_in_the_middle) {
     go.pass();
   });
   const Batch batch = plain_batch({64}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, 0);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   reached.pass();
   Actor closer([&] { prefetcher.close(); }, [&] { go.open(); });
   closer.wait_until_asleep();
@@ -282,14 +282,14 @@ TEST(destruction_in_every_state) {
     options.delay_seed = static_cast<uint64_t>(state) + 1;
     HostBackend backend(options);
     const Batch batch = plain_batch({64, 5}, 1);
-    const Memory memory(backend, *batch.plan);
+    const Memory memory(backend, *batch.layout);
     Prefetcher prefetcher(backend, 0, 2, kLimit);
     if (state == 0) continue;
     const uint64_t epoch = prefetcher.ring().open_epoch().number;
     if (state == 1) continue;
-    prefetcher.give_credit(0, batch.plan, memory.outputs(), memory.staging(), 0);
+    prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), 0);
     if (state == 2) continue;
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
     if (state == 3) continue;
     Ticket ticket;
     EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
@@ -315,19 +315,20 @@ TEST(a_forked_child_can_destroy_what_it_inherited) {
     go.pass();
   });
   const Batch batch = plain_batch({64}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   auto prefetcher = std::make_unique<Prefetcher>(backend, 0, 1, kLimit);
   expect_inert_in_child(prefetcher.get());  // both threads wait, in condition variables
   const uint64_t epoch = prefetcher->ring().open_epoch().number;
-  EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  EXPECT(prefetcher->push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
   expect_inert_in_child(prefetcher.get());
   Actor producer(
       [&] {
-        EXPECT(prefetcher->push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
+        EXPECT(prefetcher->push(epoch, batch.layout, batch.addresses(), kForever) ==
+               WaitStatus::kOk);
       },
       [&] { prefetcher->close(); });
   producer.wait_until_asleep();
-  prefetcher->give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
+  prefetcher->give_credit(0, batch.layout, memory.outputs(), nullptr, 0);
   reached.pass();
   expect_inert_in_child(prefetcher.get());  // in the middle of a batch
   go.open();

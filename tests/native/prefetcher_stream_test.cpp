@@ -8,7 +8,7 @@ namespace {
 
 /// Pushes `batch`, waits until it has been issued, and returns its ticket.
 Ticket push_and_wait(Prefetcher& prefetcher, uint64_t epoch, const Batch& batch) {
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) == WaitStatus::kOk);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
   return ticket;
@@ -20,11 +20,11 @@ TEST(the_side_stream_waits_for_the_credit_and_the_host_for_nothing) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({100, 7}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   Bytes back(100, 0);
   Gate gate;
   gate.close(*stream);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), memory.staging(), stream->handle());
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), stream->handle());
   const Ticket ticket = push_and_wait(prefetcher, epoch, batch);
   prefetcher.deliver(ticket, stream->handle());  // the gate is still closed
   stream->copy_d2h_async(back.data(), memory.outputs()[0], back.size());
@@ -44,12 +44,12 @@ TEST(the_stream_of_delivery_waits_though_it_made_no_credit) {
   Prefetcher prefetcher(backend, 0, 2, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({64}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   const auto passed = backend.create_event(0);
   Bytes back(64, 0);
   Gate gate;
   gate.close(*maker);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), memory.staging(), maker->handle());
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), maker->handle());
   prefetcher.deliver(push_and_wait(prefetcher, epoch, batch), user->handle());
   user->copy_d2h_async(back.data(), memory.outputs()[0], back.size());
   const Ticket read = user->record(*passed);
@@ -66,14 +66,14 @@ TEST(a_slot_is_not_refilled_while_its_copy_is_held) {
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({64}, 1);
   const Batch next = refilled(batch, 2);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   Gate gate;
   gate.close(*stream);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), memory.staging(), stream->handle());
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), stream->handle());
   prefetcher.deliver(push_and_wait(prefetcher, epoch, batch), stream->handle());
-  EXPECT(prefetcher.push(epoch, next.plan, next.addresses(), kNow) == WaitStatus::kTimeout);
+  EXPECT(prefetcher.push(epoch, next.layout, next.addresses(), kNow) == WaitStatus::kTimeout);
   gate.open();
-  EXPECT(prefetcher.push(epoch, next.plan, next.addresses(), kForever) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, next.layout, next.addresses(), kForever) == WaitStatus::kOk);
   stream->synchronize();
   EXPECT_EQ(memory.wrong(batch), -1);
 }
@@ -91,28 +91,28 @@ TEST(a_consumer_may_change_its_stream_while_the_old_one_is_held) {
   std::vector<std::unique_ptr<Memory>> memory;
   for (unsigned i = 0; i < 6; ++i) {
     batches.push_back(refilled(first, i));
-    memory.push_back(std::make_unique<Memory>(backend, *first.plan));
+    memory.push_back(std::make_unique<Memory>(backend, *first.layout));
   }
   Gate gate;
   gate.close(*slow);
   for (uint64_t seq = 0; seq < 2; ++seq) {
     const uintptr_t stream = (seq == 0 ? slow : fast)->handle();
-    prefetcher.give_credit(seq, first.plan, memory[seq]->outputs(), nullptr, stream);
-    EXPECT(prefetcher.push(epoch, first.plan, batches[seq].addresses(), kNow) == WaitStatus::kOk);
+    prefetcher.give_credit(seq, first.layout, memory[seq]->outputs(), nullptr, stream);
+    EXPECT(prefetcher.push(epoch, first.layout, batches[seq].addresses(), kNow) == WaitStatus::kOk);
   }
   for (uint64_t seq = 0; seq < 2; ++seq) {
     Ticket ticket;
     EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
     prefetcher.deliver(ticket, fast->handle());
     const uintptr_t stream = (seq == 0 ? fast : slow)->handle();
-    prefetcher.give_credit(seq + 2, first.plan, memory[seq + 2]->outputs(), nullptr, stream);
+    prefetcher.give_credit(seq + 2, first.layout, memory[seq + 2]->outputs(), nullptr, stream);
   }
   for (const auto& each : memory) EXPECT(each->untouched());
   gate.open();
   for (uint64_t seq = 2; seq < 6; ++seq) {
     if (seq >= 4) {
       const uintptr_t stream = (seq % 2 == 0 ? slow : fast)->handle();
-      prefetcher.give_credit(seq, first.plan, memory[seq]->outputs(), nullptr, stream);
+      prefetcher.give_credit(seq, first.layout, memory[seq]->outputs(), nullptr, stream);
     }
     prefetcher.deliver(push_and_wait(prefetcher, epoch, batches[seq]), fast->handle());
   }
@@ -127,14 +127,14 @@ TEST(a_new_epoch_may_come_on_another_stream) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   prefetcher.ring().open_epoch();
   const Batch batch = plain_batch({50}, 1);
-  const Memory dropped(backend, *batch.plan);
-  const Memory memory(backend, *batch.plan);
+  const Memory dropped(backend, *batch.layout);
+  const Memory memory(backend, *batch.layout);
   Gate gate;
   gate.close(*slow);
-  prefetcher.give_credit(0, batch.plan, dropped.outputs(), nullptr, slow->handle());
+  prefetcher.give_credit(0, batch.layout, dropped.outputs(), nullptr, slow->handle());
   prefetcher.cancel({slow->handle()});
   const Ring::Epoch epoch = prefetcher.ring().open_epoch();
-  prefetcher.give_credit(epoch.first_seq, batch.plan, memory.outputs(), nullptr, fast->handle());
+  prefetcher.give_credit(epoch.first_seq, batch.layout, memory.outputs(), nullptr, fast->handle());
   prefetcher.deliver(push_and_wait(prefetcher, epoch.number, batch), fast->handle());
   fast->synchronize();  // while the gate is closed: nothing waits for the slow stream any more
   EXPECT_EQ(memory.wrong(batch), -1);
@@ -148,12 +148,12 @@ TEST(a_replaced_credit_is_not_waited_for) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({50}, 1);
-  const Memory replaced(backend, *batch.plan);
-  const Memory memory(backend, *batch.plan);
+  const Memory replaced(backend, *batch.layout);
+  const Memory memory(backend, *batch.layout);
   Gate gate;
   gate.close(*slow);
-  prefetcher.give_credit(0, batch.plan, replaced.outputs(), nullptr, slow->handle());
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, fast->handle());
+  prefetcher.give_credit(0, batch.layout, replaced.outputs(), nullptr, slow->handle());
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, fast->handle());
   prefetcher.deliver(push_and_wait(prefetcher, epoch, batch), fast->handle());
   fast->synchronize();
   EXPECT_EQ(memory.wrong(batch), -1);
@@ -167,11 +167,11 @@ TEST(an_event_is_recorded_again_on_its_own_stream_or_when_it_is_done) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   prefetcher.ring().open_epoch();
   const Batch batch = plain_batch({50}, 1);
-  const Memory memory(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
   const int made = backend.events();
   // Every time in place of the credit before, which is still unused.
   const auto events_after_a_credit_on = [&](size_t stream) {
-    prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, streams[stream]->handle());
+    prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, streams[stream]->handle());
     return backend.events() - made;
   };
   EXPECT_EQ(events_after_a_credit_on(0), 0);
@@ -202,18 +202,18 @@ TEST(no_batch_takes_a_credit_while_it_is_being_replaced) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({50}, 1);
-  const Memory replaced(backend, *batch.plan);
-  const Memory memory(backend, *batch.plan);
-  prefetcher.give_credit(0, batch.plan, replaced.outputs(), nullptr, 0);
+  const Memory replaced(backend, *batch.layout);
+  const Memory memory(backend, *batch.layout);
+  prefetcher.give_credit(0, batch.layout, replaced.outputs(), nullptr, 0);
   int records = 0;
   backend.set_before_wrapped([&](const char* call) {
     if (std::strcmp(call, "record") != 0) return;
     ++records;
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
     Ticket ticket;
     EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kNeedsCredit);
   });
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, 0);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, 0);
   EXPECT_EQ(records, 1);
   Ticket ticket;
   EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
@@ -229,14 +229,14 @@ TEST(a_refused_credit_changes_nothing) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({50}, 1);
-  const Memory memory(backend, *batch.plan);
-  const Memory early(backend, *batch.plan);
+  const Memory memory(backend, *batch.layout);
+  const Memory early(backend, *batch.layout);
   Gate gate;
   gate.close(*stream);
-  prefetcher.give_credit(0, batch.plan, memory.outputs(), nullptr, stream->handle());
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, stream->handle());
   const Ticket ticket = push_and_wait(prefetcher, epoch, batch);
-  EXPECT_THROW(prefetcher.give_credit(1, batch.plan, early.outputs(), nullptr, 0), InvalidArgument,
-               "batch 1");
+  EXPECT_THROW(prefetcher.give_credit(1, batch.layout, early.outputs(), nullptr, 0),
+               InvalidArgument, "batch 1");
   EXPECT(memory.untouched());
   gate.open();
   prefetcher.deliver(ticket, stream->handle());
@@ -271,18 +271,18 @@ TEST(memory_is_used_again_as_soon_as_the_consumer_gave_it_back) {
     Actor producer(
         [&] {
           for (const Batch& batch : batches) {
-            EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) ==
+            EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) ==
                    WaitStatus::kOk);
           }
         },
         [&] { prefetcher.close(); });
     const auto offer = [&](uint64_t seq, size_t stream) {
       const Memory& mine = *memory[seq % depth];
-      prefetcher.give_credit(seq, first.plan, mine.outputs(), mine.staging(),
+      prefetcher.give_credit(seq, first.layout, mine.outputs(), mine.staging(),
                              streams[stream]->handle());
     };
     for (uint64_t seq = 0; seq < depth; ++seq) {
-      memory.push_back(std::make_unique<Memory>(backend, *first.plan));
+      memory.push_back(std::make_unique<Memory>(backend, *first.layout));
       offer(seq, random() % streams.size());
     }
     for (uint64_t seq = 0; seq < kCount; ++seq) {

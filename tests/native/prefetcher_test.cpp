@@ -75,7 +75,7 @@ void run_epochs(uint64_t seed, size_t depth, bool ahead) {
             const WaitStatus waited =
                 seq == error_at
                     ? prefetcher.ring().put(epoch.number, EntryKind::kError, kForever)
-                    : prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever);
+                    : prefetcher.push(epoch.number, batch.layout, batch.addresses(), kForever);
             EXPECT(waited == WaitStatus::kOk);
           }
           EXPECT(prefetcher.ring().put(epoch.number, EntryKind::kEnd, kForever) == WaitStatus::kOk);
@@ -84,7 +84,7 @@ void run_epochs(uint64_t seed, size_t depth, bool ahead) {
     Consumer consumer(backend, prefetcher, epoch.first_seq);
     const std::map<uint64_t, Batch>& known = batches;
     for (uint64_t seq = epoch.first_seq; seq < epoch.first_seq + kCount; ++seq) {
-      if (ahead) consumer.top_up(known, 0, known.at(seq).plan);
+      if (ahead) consumer.top_up(known, 0, known.at(seq).layout);
       if (seq == error_at) {
         EXPECT(consumer.next(known, 0) == Arrival::kError);
         continue;
@@ -121,7 +121,7 @@ TEST(one_thread_may_produce_and_consume) {
       while (batches.size() < seq + depth) {
         Batch batch = random_batch(random);
         // The slot may still be in the reaper's hands, for a moment.
-        EXPECT(prefetcher.push(epoch.number, batch.plan, batch.addresses(), kForever) ==
+        EXPECT(prefetcher.push(epoch.number, batch.layout, batch.addresses(), kForever) ==
                WaitStatus::kOk);
         batches[batches.size()] = std::move(batch);
       }
@@ -147,12 +147,12 @@ TEST(a_batch_made_in_its_slot_is_not_copied) {
     std::shared_ptr<Reservation> places[2];
     for (unsigned i = 0; i < 2; ++i) {
       Batch& batch = batches[round + i] = plain_batch({1000, 24}, 10 * round + i);
-      places[i] = reserved(prefetcher, epoch, batch.plan->packed_bytes() + 300 * i);
+      places[i] = reserved(prefetcher, epoch, batch.layout->packed_bytes() + 300 * i);
       std::memcpy(places[i]->data(), batch.in[0].data(), 1000);
     }
     for (unsigned i = 0; i < 2; ++i) {
       const Batch& batch = batches[round + i];
-      EXPECT(places[i]->commit(batch.plan, {places[i]->data(), batch.in[1].data()}));
+      EXPECT(places[i]->commit(batch.layout, {places[i]->data(), batch.in[1].data()}));
     }
     for (unsigned i = 0; i < 2; ++i) {
       EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
@@ -161,7 +161,7 @@ TEST(a_batch_made_in_its_slot_is_not_copied) {
   }
   EXPECT_EQ(prefetcher.ring().stats().copied, uint64_t{6 * 24});
   const Batch pushed = plain_batch({1000, 24}, 3);
-  EXPECT(prefetcher.push(epoch, pushed.plan, pushed.addresses(), kForever) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, pushed.layout, pushed.addresses(), kForever) == WaitStatus::kOk);
   EXPECT_EQ(prefetcher.ring().stats().copied, uint64_t{6 * 24 + 1024});
 }
 
@@ -171,12 +171,13 @@ TEST(a_reservation_is_committed_once_and_only_what_fits) {
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({8, 8}, 1);
   const auto place = reserved(prefetcher, epoch, 256);
-  EXPECT_THROW(place->commit(batch.plan, batch.addresses()), InvalidArgument, "reserved for 256");
-  EXPECT_THROW(place->commit(batch.plan, {nullptr}), InvalidArgument, "2 leaves");
-  EXPECT_THROW(place->commit(nullptr, {}), InvalidArgument, "plan");
+  EXPECT_THROW(place->commit(batch.layout, batch.addresses()), InvalidArgument, "reserved for 256");
+  EXPECT_THROW(place->commit(batch.layout, {nullptr}), InvalidArgument, "2 leaves");
+  EXPECT_THROW(place->commit(nullptr, {}), InvalidArgument, "layout");
   EXPECT(place->commit(EntryKind::kError));
   EXPECT_THROW(place->commit(EntryKind::kError), InvalidArgument, "committed already");
-  EXPECT_THROW(place->commit(batch.plan, batch.addresses()), InvalidArgument, "committed already");
+  EXPECT_THROW(place->commit(batch.layout, batch.addresses()), InvalidArgument,
+               "committed already");
 }
 
 TEST(a_reservation_outlives_its_prefetcher) {
@@ -189,7 +190,7 @@ TEST(a_reservation_outlives_its_prefetcher) {
   prefetcher->close();
   prefetcher.reset();
   std::memset(written->data(), 1, 256);
-  EXPECT(!written->commit(batch.plan, batch.addresses()));
+  EXPECT(!written->commit(batch.layout, batch.addresses()));
   std::memset(dropped->data(), 1, 256);
   dropped.reset();
 }
@@ -216,8 +217,8 @@ TEST(a_full_ring_times_out_the_only_thread) {
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({8}, 1);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kTimeout);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kTimeout);
 }
 
 TEST(wrong_arguments_are_refused) {
@@ -230,18 +231,19 @@ TEST(wrong_arguments_are_refused) {
   Prefetcher prefetcher(backend, 1, 1, 600);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const Batch batch = plain_batch({8, 8}, 1);
-  EXPECT_THROW(prefetcher.push(epoch, batch.plan, {nullptr}, kNow), InvalidArgument, "2 leaves");
-  EXPECT_THROW(prefetcher.push(epoch, nullptr, {}, kNow), InvalidArgument, "plan");
-  EXPECT_THROW(prefetcher.give_credit(1, batch.plan, {nullptr, nullptr}, nullptr, 0),
+  EXPECT_THROW(prefetcher.push(epoch, batch.layout, {nullptr}, kNow), InvalidArgument, "2 leaves");
+  EXPECT_THROW(prefetcher.push(epoch, nullptr, {}, kNow), InvalidArgument, "layout");
+  EXPECT_THROW(prefetcher.give_credit(1, batch.layout, {nullptr, nullptr}, nullptr, 0),
                InvalidArgument, "batch 1");
-  EXPECT_THROW(prefetcher.give_credit(0, batch.plan, {nullptr}, &prefetcher, 0), InvalidArgument,
+  EXPECT_THROW(prefetcher.give_credit(0, batch.layout, {nullptr}, &prefetcher, 0), InvalidArgument,
                "one output per leaf");
-  EXPECT_THROW(prefetcher.give_credit(0, nullptr, {}, nullptr, 0), InvalidArgument, "plan");
-  EXPECT_THROW(prefetcher.give_credit(0, batch.plan, {nullptr, nullptr}, nullptr, 77),
+  EXPECT_THROW(prefetcher.give_credit(0, nullptr, {}, nullptr, 0), InvalidArgument, "layout");
+  EXPECT_THROW(prefetcher.give_credit(0, batch.layout, {nullptr, nullptr}, nullptr, 77),
                InvalidArgument, "handle");
   const Batch large = plain_batch({1000}, 1);
-  EXPECT_THROW(prefetcher.push(epoch, large.plan, large.addresses(), kNow), InvalidArgument, "600");
-  EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kNow) == WaitStatus::kOk);
+  EXPECT_THROW(prefetcher.push(epoch, large.layout, large.addresses(), kNow), InvalidArgument,
+               "600");
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
 }
 
 TEST(the_prefetch_thread_allocates_nothing_in_steady_state) {
@@ -254,14 +256,14 @@ TEST(the_prefetch_thread_allocates_nothing_in_steady_state) {
   Batch batch = plain_batch({spec.in_bytes(), 16}, 1);
   batch.in[0] = expected.in;
   batch.out[0] = expected.out;
-  batch.plan = std::make_shared<const BatchPlan>(std::vector<BatchPlan::Leaf>{
-      BatchPlan::Leaf{spec.in_bytes(), spec, 0}, BatchPlan::Leaf{16, {}, 0}});
+  batch.layout = std::make_shared<const BatchLayout>(std::vector<BatchLayout::Leaf>{
+      BatchLayout::Leaf{spec.in_bytes(), spec, 0}, BatchLayout::Leaf{16, {}, 0}});
   Consumer consumer(backend, prefetcher, 0);
   std::map<uint64_t, Batch> batches;
   uint64_t before = 0;
   for (uint64_t seq = 0; seq < 60; ++seq) {
     if (seq == 10) before = g_prefetch_allocations;
-    EXPECT(prefetcher.push(epoch, batch.plan, batch.addresses(), kForever) == WaitStatus::kOk);
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kForever) == WaitStatus::kOk);
     batches[seq] = batch;
     EXPECT(consumer.next(batches, 0) == Arrival::kBatch);
     EXPECT_EQ(consumer.take()->wrong(batch), -1);
@@ -289,7 +291,8 @@ TEST(memory_that_cannot_be_pinned_serves_and_is_told) {
   EXPECT(prefetcher.ring().stats().pinned);
   std::map<uint64_t, Batch> batches;
   batches[0] = plain_batch({8, 9}, 1);
-  EXPECT(prefetcher.push(epoch, batches[0].plan, batches[0].addresses(), kNow) == WaitStatus::kOk);
+  EXPECT(prefetcher.push(epoch, batches[0].layout, batches[0].addresses(), kNow) ==
+         WaitStatus::kOk);
   EXPECT(!prefetcher.ring().stats().pinned);
   EXPECT(prefetcher.ring().stats().why_not_pinned.find("pinning") != std::string::npos);
   Consumer consumer(backend, prefetcher, 0);

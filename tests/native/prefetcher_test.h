@@ -25,7 +25,7 @@ namespace fastloader::testing {
 
 using WaitStatus = Ring::WaitStatus;
 using Arrival = Ring::Arrival;
-using SharedPlan = std::shared_ptr<const BatchPlan>;
+using SharedLayout = std::shared_ptr<const BatchLayout>;
 
 constexpr auto kForever = Ring::Clock::time_point::max();
 constexpr auto kNow = Ring::Clock::time_point::min();
@@ -33,7 +33,7 @@ constexpr size_t kLimit = size_t{1} << 24;
 
 /// A batch to push and what must come out of it.
 struct Batch {
-  SharedPlan plan;
+  SharedLayout layout;
   std::vector<Bytes> in;
   std::vector<Bytes> out;
 
@@ -46,17 +46,17 @@ struct Batch {
 
 inline Batch plain_batch(const std::vector<size_t>& sizes, unsigned seed) {
   Batch batch;
-  std::vector<BatchPlan::Leaf> leaves;
+  std::vector<BatchLayout::Leaf> leaves;
   for (const size_t bytes : sizes) {
-    leaves.push_back(BatchPlan::Leaf{bytes, {}, 0});
+    leaves.push_back(BatchLayout::Leaf{bytes, {}, 0});
     batch.in.push_back(pattern(bytes, seed++));
   }
   batch.out = batch.in;
-  batch.plan = std::make_shared<const BatchPlan>(std::move(leaves));
+  batch.layout = std::make_shared<const BatchLayout>(std::move(leaves));
   return batch;
 }
 
-/// The same structure and plan, other bytes. Only for plain leaves.
+/// The same structure and layout, other bytes. Only for plain leaves.
 inline Batch refilled(const Batch& like, unsigned seed) {
   Batch batch = like;
   for (Bytes& leaf : batch.in) leaf = pattern(leaf.size(), seed++);
@@ -69,16 +69,16 @@ inline Batch refilled(const Batch& like, unsigned seed) {
 inline Batch random_batch(std::mt19937& random) {
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
   Batch batch;
-  std::vector<BatchPlan::Leaf> leaves;
+  std::vector<BatchLayout::Leaf> leaves;
   for (size_t left = below(6); left > 0; --left) {
     const size_t kind = below(8);
     if (kind == 0) {
-      leaves.push_back(BatchPlan::Leaf{0, {}, 0});
+      leaves.push_back(BatchLayout::Leaf{0, {}, 0});
       batch.in.emplace_back();
       batch.out.emplace_back();
     } else if (kind <= 4) {
       const size_t bytes = 1 + below(kind == 1 ? 5000 : 40);
-      leaves.push_back(BatchPlan::Leaf{bytes, {}, 0});
+      leaves.push_back(BatchLayout::Leaf{bytes, {}, 0});
       batch.in.push_back(pattern(bytes, static_cast<unsigned>(random())));
       batch.out.push_back(batch.in.back());
     } else {
@@ -86,7 +86,7 @@ inline Batch random_batch(std::mt19937& random) {
           make_spec(below(3), 1 + below(9), 1 + below(9), static_cast<int>(1 + below(4)),
                     kLayouts[below(2)], kLayouts[below(2)], kTypes[below(3)]);
       Expected expected(spec);
-      leaves.push_back(BatchPlan::Leaf{spec.in_bytes(), spec, 0});
+      leaves.push_back(BatchLayout::Leaf{spec.in_bytes(), spec, 0});
       batch.in.push_back(std::move(expected.in));
       batch.out.push_back(std::move(expected.out));
     }
@@ -96,7 +96,7 @@ inline Batch random_batch(std::mt19937& random) {
         make_spec(below(3), 1 + below(9), 1 + below(9), static_cast<int>(1 + below(4)),
                   kLayouts[below(2)], kLayouts[below(2)], kTypes[below(3)]),
         kFills[below(3)], kBlends[below(2)], below(3), random);
-    BatchPlan::Leaf leaf;
+    BatchLayout::Leaf leaf;
     leaf.bytes = made.in.size();
     leaf.augment = made.spec;
     leaves.push_back(leaf);
@@ -104,9 +104,9 @@ inline Batch random_batch(std::mt19937& random) {
     batch.out.push_back(made.out);
     batch.in.push_back(made.records());
     batch.out.emplace_back();
-    leaves.push_back(BatchPlan::Leaf{batch.in.back().size(), {}, 0});
+    leaves.push_back(BatchLayout::Leaf{batch.in.back().size(), {}, 0});
   }
-  batch.plan = std::make_shared<const BatchPlan>(std::move(leaves));
+  batch.layout = std::make_shared<const BatchLayout>(std::move(leaves));
   return batch;
 }
 
@@ -115,9 +115,9 @@ class Memory {
  public:
   static constexpr uint8_t kPoison = 0xA5;
 
-  Memory(Backend& backend, const BatchPlan& plan) {
-    for (const BatchPlan::Leaf& leaf : plan.leaves()) add(backend, leaf.out_bytes());
-    add(backend, plan.packed_bytes());
+  Memory(Backend& backend, const BatchLayout& layout) {
+    for (const BatchLayout::Leaf& leaf : layout.leaves()) add(backend, leaf.out_bytes());
+    add(backend, layout.packed_bytes());
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -185,11 +185,11 @@ class Consumer {
       : backend_(backend), prefetcher_(prefetcher), next_(first_seq) {}
 
   /// Offers memory for what is filled, and, where `last` is given, for what will come after it.
-  void top_up(const std::map<uint64_t, Batch>& batches, uintptr_t stream, SharedPlan ahead = {}) {
+  void top_up(const std::map<uint64_t, Batch>& batches, uintptr_t stream, SharedLayout ahead = {}) {
     for (const Ring::Uncredited& missing : prefetcher_.ring().uncredited(ahead != nullptr)) {
-      const SharedPlan plan = missing.filled ? batches.at(missing.seq).plan : ahead;
-      auto memory = std::make_unique<Memory>(backend_, *plan);
-      prefetcher_.give_credit(missing.seq, plan, memory->outputs(), memory->staging(), stream);
+      const SharedLayout layout = missing.filled ? batches.at(missing.seq).layout : ahead;
+      auto memory = std::make_unique<Memory>(backend_, *layout);
+      prefetcher_.give_credit(missing.seq, layout, memory->outputs(), memory->staging(), stream);
       memory_[missing.seq] = std::move(memory);
     }
   }

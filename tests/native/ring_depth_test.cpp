@@ -13,17 +13,17 @@ namespace {
 
 TEST(slots_beyond_the_depth_are_not_used_until_it_grows) {
   RingBench bench(2, 1 << 20, 5);
-  const SharedPlan plan = plan_of(16);
+  const SharedLayout layout = layout_of(16);
   bench.ring.open_epoch();
   EXPECT_EQ(bench.ring.max_depth(), 5u);
-  for (int value : {1, 2}) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 3), WaitStatus::kTimeout);
+  for (int value : {1, 2}) EXPECT_EQ(bench.fill(1, layout, value), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, layout, 3), WaitStatus::kTimeout);
   bench.ring.deepen(4);
   EXPECT_EQ(bench.ring.depth(), 4u);
-  for (int value : {3, 4}) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kTimeout);
+  for (int value : {3, 4}) EXPECT_EQ(bench.fill(1, layout, value), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, layout, 5), WaitStatus::kTimeout);
   for (uint64_t seq = 0; seq < 4; ++seq) {
-    bench.credit(seq, plan);
+    bench.credit(seq, layout);
     EXPECT_EQ(bench.issue(), static_cast<int>(seq) + 1);
     EXPECT_EQ(bench.arrival(), Arrival::kBatch);
     bench.ring.delivered();
@@ -33,10 +33,10 @@ TEST(slots_beyond_the_depth_are_not_used_until_it_grows) {
 
 TEST(deepening_wakes_a_producer_that_waits) {
   RingBench bench(1, 1 << 20, 3);
-  const SharedPlan plan = plan_of(16);
+  const SharedLayout layout = layout_of(16);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
-  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), WaitStatus::kOk); },
+  EXPECT_EQ(bench.fill(1, layout, 1), WaitStatus::kOk);
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, layout, 2, kForever), WaitStatus::kOk); },
                  bench.closer());
   producer.wait_until_asleep();
   bench.ring.deepen(2);
@@ -45,13 +45,13 @@ TEST(deepening_wakes_a_producer_that_waits) {
 
 TEST(deepening_widens_the_window_of_credits) {
   RingBench bench(2, 1 << 20, 4);
-  const SharedPlan plan = plan_of(16);
+  const SharedLayout layout = layout_of(16);
   bench.ring.open_epoch();
   EXPECT_EQ(bench.ring.uncredited(true).size(), 2u);
-  EXPECT_THROW(bench.credit(2, plan), InvalidArgument, "batch 2");
+  EXPECT_THROW(bench.credit(2, layout), InvalidArgument, "batch 2");
   bench.ring.deepen(3);
   EXPECT_EQ(bench.ring.uncredited(true).size(), 3u);
-  bench.credit(2, plan);
+  bench.credit(2, layout);
 }
 
 TEST(depth_never_shrinks_and_stays_within_what_the_ring_was_made_for) {
@@ -65,23 +65,23 @@ TEST(depth_never_shrinks_and_stays_within_what_the_ring_was_made_for) {
 
 TEST(no_more_slots_hold_memory_than_the_ring_is_deep) {
   RingBench bench(2, 1 << 20, 7);
-  const SharedPlan plan = plan_of(256);
+  const SharedLayout layout = layout_of(256);
   bench.ring.open_epoch();
   uint64_t seq = 0;
-  for (int round = 0; round < 20; ++round) bench.round(1, seq++, plan, round);
+  for (int round = 0; round < 20; ++round) bench.round(1, seq++, layout, round);
   EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{2 * 256});
   EXPECT_EQ(bench.ring.stats().slot_growths, uint64_t{0});
   bench.ring.deepen(5);
-  for (int round = 0; round < 20; ++round) bench.round(1, seq++, plan, round);
+  for (int round = 0; round < 20; ++round) bench.round(1, seq++, layout, round);
   EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{5 * 256});
 }
 
 TEST(memory_that_fits_is_taken_over_first) {
   RingBench bench(2, 1 << 20, 3);
   bench.ring.open_epoch();
-  bench.round(1, 0, plan_of(256), 1);
-  bench.round(1, 1, plan_of(1024), 1);
-  bench.round(1, 2, plan_of(512), 1);  // the third slot has none of its own
+  bench.round(1, 0, layout_of(256), 1);
+  bench.round(1, 1, layout_of(1024), 1);
+  bench.round(1, 2, layout_of(512), 1);  // the third slot has none of its own
   EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{256 + 1024});
   EXPECT_EQ(bench.ring.stats().slot_growths, uint64_t{0});
 }
@@ -110,9 +110,9 @@ TEST(slots_in_the_making_keep_their_memory_to_themselves) {
 
 TEST(a_late_producer_keeps_its_memory_while_others_are_handed_over) {
   RingBench bench(2, 1 << 20, 5);
-  const SharedPlan plan = plan_of(64);
+  const SharedLayout layout = layout_of(64);
   bench.ring.open_epoch();
-  for (uint64_t seq = 0; seq < 2; ++seq) bench.round(1, seq, plan, 1);
+  for (uint64_t seq = 0; seq < 2; ++seq) bench.round(1, seq, layout, 1);
   std::vector<Ring::Filling> late(2);
   for (Ring::Filling& each : late) {
     EXPECT_EQ(bench.ring.begin_fill(1, 64, kNow, &each), WaitStatus::kOk);
@@ -176,13 +176,13 @@ TEST(a_slot_whose_memory_is_being_made_counts_as_holding_some) {
 
 TEST(slots_of_cancelled_epochs_are_counted_once) {
   RingBench bench(2, 1 << 20, 6);
-  const SharedPlan plan = plan_of(64);
+  const SharedLayout layout = layout_of(64);
   for (size_t depth = 2; depth <= 6; ++depth) {
     bench.ring.deepen(depth);
     // In the making, filled, an error, issued and not delivered: every way to be in use at the end.
     const Ring::Epoch begun = bench.ring.open_epoch();
-    EXPECT_EQ(bench.fill(begun.number, plan, 1), WaitStatus::kOk);
-    bench.credit(begun.first_seq, plan);
+    EXPECT_EQ(bench.fill(begun.number, layout, 1), WaitStatus::kOk);
+    bench.credit(begun.first_seq, layout);
     EXPECT_EQ(bench.issue(), 1);
     Ring::Filling late;
     if (depth == 2) {
@@ -196,17 +196,17 @@ TEST(slots_of_cancelled_epochs_are_counted_once) {
     bench.ring.abandon(late);
     // All are free again, and no more than there are.
     const uint64_t epoch = bench.ring.open_epoch().number;
-    for (size_t i = 0; i < depth; ++i) EXPECT_EQ(bench.fill(epoch, plan, 2), WaitStatus::kOk);
-    EXPECT_EQ(bench.fill(epoch, plan, 2), WaitStatus::kTimeout);
+    for (size_t i = 0; i < depth; ++i) EXPECT_EQ(bench.fill(epoch, layout, 2), WaitStatus::kOk);
+    EXPECT_EQ(bench.fill(epoch, layout, 2), WaitStatus::kTimeout);
   }
 }
 
 TEST(lowering_leaves_what_is_there_and_takes_less_from_then_on) {
   RingBench bench(4);
-  const SharedPlan plan = plan_of(16);
+  const SharedLayout layout = layout_of(16);
   bench.ring.open_epoch();
-  for (int value : {0, 1, 2, 3}) EXPECT_EQ(bench.fill(1, plan, value), WaitStatus::kOk);
-  for (uint64_t seq = 0; seq < 4; ++seq) bench.credit(seq, plan);
+  for (int value : {0, 1, 2, 3}) EXPECT_EQ(bench.fill(1, layout, value), WaitStatus::kOk);
+  for (uint64_t seq = 0; seq < 4; ++seq) bench.credit(seq, layout);
   bench.ring.lower(2);
   bench.ring.lower(3);
   EXPECT_EQ(bench.ring.depth(), 2u);
@@ -219,19 +219,19 @@ TEST(lowering_leaves_what_is_there_and_takes_less_from_then_on) {
     bench.ring.delivered();
     EXPECT_EQ(bench.issue(), value);
     bench.reap();
-    EXPECT_EQ(bench.fill(1, plan, 9),
+    EXPECT_EQ(bench.fill(1, layout, 9),
               WaitStatus::kTimeout);  // still two of the four, and more are not taken
   }
   bench.reap();
-  EXPECT_EQ(bench.fill(1, plan, 4), WaitStatus::kOk);
-  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kTimeout);
+  EXPECT_EQ(bench.fill(1, layout, 4), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, layout, 5), WaitStatus::kTimeout);
   bench.ring.deepen(3);
-  EXPECT_EQ(bench.fill(1, plan, 5), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, layout, 5), WaitStatus::kOk);
 }
 
 TEST(epochs_that_end_early_while_it_grows) {
   RingBench bench(1, 1 << 20, 8);
-  const SharedPlan plan = plan_of(256);
+  const SharedLayout layout = layout_of(256);
   Actor prefetch(
       [&] {
         Ring::Issue work;
@@ -251,15 +251,15 @@ TEST(epochs_that_end_early_while_it_grows) {
   for (int round = 0; round < 60; ++round) {
     const Ring::Epoch epoch = bench.ring.open_epoch();
     producers.push_back(std::make_unique<Actor>(
-        [&bench, plan, number = epoch.number, round] {
-          while (bench.fill(number, plan, round, kForever) == WaitStatus::kOk) {
+        [&bench, layout, number = epoch.number, round] {
+          while (bench.fill(number, layout, round, kForever) == WaitStatus::kOk) {
           }
         },
         bench.closer()));
     Ticket ticket;
     for (uint64_t seq = epoch.first_seq; seq < epoch.first_seq + round % 7; ++seq) {
       for (const Ring::Uncredited& missing : bench.ring.uncredited(true)) {
-        bench.credit(missing.seq, plan);
+        bench.credit(missing.seq, layout);
       }
       EXPECT_EQ(bench.ring.wait_arrival(kForever, &ticket), Arrival::kBatch);
       bench.ring.delivered();
@@ -278,13 +278,13 @@ TEST(epochs_that_end_early_while_it_grows) {
 
 TEST(everything_at_once_while_it_grows) {
   RingBench bench(1, 1 << 20, 8);
-  const SharedPlan plan = plan_of(256);
+  const SharedLayout layout = layout_of(256);
   const uint64_t epoch = bench.ring.open_epoch().number;
   constexpr int kBatches = 300;
   Actor producer(
       [&] {
         for (int i = 0; i < kBatches; ++i) {
-          EXPECT_EQ(bench.fill(epoch, plan, i % 100, kForever), WaitStatus::kOk);
+          EXPECT_EQ(bench.fill(epoch, layout, i % 100, kForever), WaitStatus::kOk);
         }
       },
       bench.closer());
@@ -300,7 +300,7 @@ TEST(everything_at_once_while_it_grows) {
       bench.closer());
   for (uint64_t seq = 0; seq < kBatches; ++seq) {
     for (const Ring::Uncredited& missing : bench.ring.uncredited(true)) {
-      bench.credit(missing.seq, plan);
+      bench.credit(missing.seq, layout);
     }
     EXPECT_EQ(bench.arrival(kForever), Arrival::kBatch);
     EXPECT_EQ(bench.ticket.generation, seq + 1);

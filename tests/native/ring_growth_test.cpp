@@ -12,7 +12,7 @@ TEST(slots_are_exact_at_first_and_have_some_air_later) {
   bench.ring.open_epoch();
   uint64_t seq = 0;
   for (const size_t bytes : {1024u, 512u, 1024u, 2048u, 2304u, 8192u, 9216u}) {
-    bench.round(1, seq++, plan_of(bytes), 1);
+    bench.round(1, seq++, layout_of(bytes), 1);
   }
   // 2304 fits into the air of 2048; the last ones stop at the limit.
   EXPECT(asked == (std::vector<size_t>{1024, 2560, 10000}));
@@ -22,10 +22,10 @@ TEST(slots_are_exact_at_first_and_have_some_air_later) {
 
 TEST(a_batch_without_bytes_has_a_slot_too) {
   RingBench bench(1);
-  const SharedPlan plan = plan_of(0);
+  const SharedLayout layout = layout_of(0);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 0), WaitStatus::kOk);
-  bench.credit(0, plan);
+  EXPECT_EQ(bench.fill(1, layout, 0), WaitStatus::kOk);
+  bench.credit(0, layout);
   Ring::Issue work;
   EXPECT(bench.ring.wait_issue(&work));
 }
@@ -37,7 +37,7 @@ TEST(too_large_a_batch_is_refused_and_the_ring_goes_on) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_THROW(bench.ring.begin_fill(1, 1001, kNow, &filling), InvalidArgument, "1001 bytes");
     EXPECT_THROW(bench.ring.begin_fill(1, 1001, kNow, &filling), InvalidArgument, "1000 bytes");
-    bench.round(1, static_cast<uint64_t>(round), plan_of(700), 3);
+    bench.round(1, static_cast<uint64_t>(round), layout_of(700), 3);
   }
   EXPECT_EQ(bench.ring.begin_fill(1, 1000, kNow, &filling), WaitStatus::kOk);
   bench.ring.abandon(filling);
@@ -46,14 +46,14 @@ TEST(too_large_a_batch_is_refused_and_the_ring_goes_on) {
 TEST(an_allocator_that_throws_leaves_the_slot_free) {
   RingBench bench(1);
   bench.ring.open_epoch();
-  bench.round(1, 0, plan_of(100), 1);
+  bench.round(1, 0, layout_of(100), 1);
   Ring::Filling filling;
   bench.before_allocation = [](size_t) { throw BackendError("no memory left"); };
   EXPECT_THROW(bench.ring.begin_fill(1, 5000, kNow, &filling), BackendError, "no memory left");
   EXPECT_THROW(bench.ring.begin_fill(1, 5000, kNow, &filling), BackendError, "no memory left");
   EXPECT_EQ(bench.ring.stats().slot_bytes, uint64_t{0});
   bench.before_allocation = nullptr;
-  bench.round(1, 1, plan_of(5000), 1);
+  bench.round(1, 1, layout_of(5000), 1);
 }
 
 TEST(an_allocator_that_throws_wakes_the_next_producer) {
@@ -75,7 +75,9 @@ TEST(an_allocator_that_throws_wakes_the_next_producer) {
   bench.ring.cancel();
   const uint64_t epoch = bench.ring.open_epoch().number;
   Actor producer(
-      [&] { EXPECT_THROW(bench.fill(epoch, plan_of(8), 1, kForever), BackendError, "no memory"); },
+      [&] {
+        EXPECT_THROW(bench.fill(epoch, layout_of(8), 1, kForever), BackendError, "no memory");
+      },
       [&] { go.open(); });
   producer.wait_until_asleep();
   go.open();
@@ -86,28 +88,28 @@ TEST(an_allocator_that_throws_wakes_the_next_producer) {
 TEST(unpinned_memory_is_told_once) {
   RingBench bench(2);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan_of(8), 1), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, layout_of(8), 1), WaitStatus::kOk);
   EXPECT(bench.ring.stats().pinned);
   bench.why_not_pinned = "locked memory is limited";
-  EXPECT_EQ(bench.fill(1, plan_of(8), 1), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, layout_of(8), 1), WaitStatus::kOk);
   EXPECT(!bench.ring.stats().pinned);
   EXPECT_EQ(bench.ring.stats().why_not_pinned, std::string("locked memory is limited"));
 }
 
 TEST(a_slot_that_grows_does_not_hold_the_others_up) {
   RingBench bench(2);
-  const SharedPlan plan = plan_of(8);
+  const SharedLayout layout = layout_of(8);
   bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(1, plan, 1), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(1, layout, 1), WaitStatus::kOk);
   Door reached, go;
   bench.before_allocation = [&](size_t) {
     reached.open();
     go.pass();
   };
-  Actor producer([&] { EXPECT_EQ(bench.fill(1, plan, 2, kForever), WaitStatus::kOk); },
+  Actor producer([&] { EXPECT_EQ(bench.fill(1, layout, 2, kForever), WaitStatus::kOk); },
                  [&] { go.open(); });
   reached.pass();
-  bench.credit(0, plan);
+  bench.credit(0, layout);
   EXPECT_EQ(bench.issue(), 1);
   EXPECT_EQ(bench.arrival(), Arrival::kBatch);
   bench.ring.delivered();
@@ -150,23 +152,23 @@ TEST(a_producer_whose_slot_grows_is_told_of_the_end) {
 
 TEST(a_new_epoch_waits_for_a_slot_that_grows) {
   RingBench bench(2);
-  const SharedPlan plan = plan_of(8);
+  const SharedLayout layout = layout_of(8);
   bench.ring.open_epoch();
   Door reached, go;
   bench.before_allocation = [&](size_t) {
     reached.open();
     go.pass();
   };
-  Actor stale([&] { EXPECT_EQ(bench.fill(1, plan_of(4096), 9, kForever), WaitStatus::kOver); },
+  Actor stale([&] { EXPECT_EQ(bench.fill(1, layout_of(4096), 9, kForever), WaitStatus::kOver); },
               [&] { go.open(); });
   reached.pass();
   bench.ring.cancel();
   const Ring::Epoch epoch = bench.ring.open_epoch();
-  EXPECT_EQ(bench.fill(epoch.number, plan, 5), WaitStatus::kTimeout);
+  EXPECT_EQ(bench.fill(epoch.number, layout, 5), WaitStatus::kTimeout);
   go.open();
-  EXPECT_EQ(bench.fill(epoch.number, plan, 5, kForever), WaitStatus::kOk);
+  EXPECT_EQ(bench.fill(epoch.number, layout, 5, kForever), WaitStatus::kOk);
   stale.join();
-  bench.credit(epoch.first_seq, plan);
+  bench.credit(epoch.first_seq, layout);
   EXPECT_EQ(bench.issue(), 5);
 }
 

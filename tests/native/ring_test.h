@@ -17,7 +17,7 @@ namespace fastloader::testing {
 
 using WaitStatus = Ring::WaitStatus;
 using Arrival = Ring::Arrival;
-using SharedPlan = std::shared_ptr<const BatchPlan>;
+using SharedLayout = std::shared_ptr<const BatchLayout>;
 
 constexpr auto kForever = Ring::Clock::time_point::max();
 constexpr auto kNow = Ring::Clock::time_point::min();
@@ -51,9 +51,9 @@ class FakeEvent final : public Event {
   std::atomic<uint64_t> finished{0};
 };
 
-inline SharedPlan plan_of(size_t bytes) {
-  return std::make_shared<const BatchPlan>(
-      std::vector<BatchPlan::Leaf>{BatchPlan::Leaf{bytes, {}, 0}});
+inline SharedLayout layout_of(size_t bytes) {
+  return std::make_shared<const BatchLayout>(
+      std::vector<BatchLayout::Leaf>{BatchLayout::Leaf{bytes, {}, 0}});
 }
 
 /// A ring on fake memory, with all four roles in the hands of the test.
@@ -68,19 +68,19 @@ struct RingBench {
             max_depth) {}
 
   /// Fills the next slot with `value`; the answer of whichever call ended it.
-  WaitStatus fill(uint64_t epoch, const SharedPlan& plan, int value,
+  WaitStatus fill(uint64_t epoch, const SharedLayout& layout, int value,
                   Ring::Clock::time_point deadline = kNow) {
     Ring::Filling filling;
-    const WaitStatus waited = ring.begin_fill(epoch, plan->packed_bytes(), deadline, &filling);
+    const WaitStatus waited = ring.begin_fill(epoch, layout->packed_bytes(), deadline, &filling);
     if (waited != WaitStatus::kOk) return waited;
-    std::memset(filling.data, value, plan->packed_bytes());
-    return ring.commit(filling, plan) ? WaitStatus::kOk : WaitStatus::kOver;
+    std::memset(filling.data, value, layout->packed_bytes());
+    return ring.commit(filling, layout) ? WaitStatus::kOk : WaitStatus::kOver;
   }
 
-  void credit(uint64_t seq, const SharedPlan& plan) {
+  void credit(uint64_t seq, const SharedLayout& layout) {
     Credit credit;
-    credit.plan = plan;
-    credit.outputs.assign(plan->leaves().size(), nullptr);
+    credit.layout = layout;
+    credit.outputs.assign(layout->leaves().size(), nullptr);
     credit.staging = this;
     ring.give_credit(seq, credit);
   }
@@ -106,9 +106,9 @@ struct RingBench {
   }
 
   /// Fill, credit, issue, deliver and reap: the whole way of one batch.
-  void round(uint64_t epoch, uint64_t seq, const SharedPlan& plan, int value) {
-    EXPECT_EQ(fill(epoch, plan, value), WaitStatus::kOk);
-    credit(seq, plan);
+  void round(uint64_t epoch, uint64_t seq, const SharedLayout& layout, int value) {
+    EXPECT_EQ(fill(epoch, layout, value), WaitStatus::kOk);
+    credit(seq, layout);
     EXPECT_EQ(issue(), value);
     EXPECT_EQ(arrival(), Arrival::kBatch);
     EXPECT_EQ(ticket.generation, seq + 1);

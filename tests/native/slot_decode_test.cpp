@@ -25,7 +25,7 @@ struct SlotLoader {
   std::shared_ptr<Reservation> reserve(uint64_t epoch, size_t samples,
                                        Ring::Clock::time_point deadline = kForever) {
     Ring::Filling filling;
-    const size_t bytes = plan_of(this->bytes(samples))->packed_bytes();
+    const size_t bytes = layout_of(this->bytes(samples))->packed_bytes();
     if (bench.ring.begin_fill(epoch, bytes, deadline, &filling) != WaitStatus::kOk) return nullptr;
     return std::make_shared<Reservation>(ring, filling);
   }
@@ -37,8 +37,9 @@ struct SlotLoader {
   }
 
   /// The whole batch as it arrives: issued, compared with a decoder of its own, delivered, reaped.
-  void expect_arrival(uint64_t seq, const SharedPlan& plan, const Indices& indices, uint64_t seed) {
-    bench.credit(seq, plan);
+  void expect_arrival(uint64_t seq, const SharedLayout& layout, const Indices& indices,
+                      uint64_t seed) {
+    bench.credit(seq, layout);
     Ring::Issue work;
     EXPECT(bench.ring.wait_issue(&work));
     EXPECT_EQ(work.seq, seq);
@@ -64,7 +65,7 @@ TEST(batches_lie_in_their_slots) {
   SlotLoader slots(12, 3, 3);
   pool.grow(3);
   const uint64_t epoch = slots.bench.ring.open_epoch().number;
-  const SharedPlan plan = plan_of(slots.bytes(4));
+  const SharedLayout layout = layout_of(slots.bytes(4));
   for (uint64_t seq = 0; seq < 9; seq += 3) {
     std::shared_ptr<Reservation> places[3];
     Batch batches[3];
@@ -75,8 +76,8 @@ TEST(batches_lie_in_their_slots) {
     for (uint64_t i = 0; i < 3; ++i) {
       expect_done(pool, batches[i]);
       EXPECT(batches[i]->sample(0) == places[i]->data());
-      EXPECT(places[i]->commit(plan, {places[i]->data()}));
-      slots.expect_arrival(seq + i, plan, range(4 * i, 4 * i + 4), seq + i);
+      EXPECT(places[i]->commit(layout, {places[i]->data()}));
+      slots.expect_arrival(seq + i, layout, range(4 * i, 4 * i + 4), seq + i);
     }
   }
   EXPECT_EQ(slots.bench.ring.stats().copied, uint64_t{0});
@@ -113,7 +114,7 @@ TEST(a_thread_that_writes_late_holds_its_slot_and_no_other) {
         EXPECT(mine != nullptr && mine->data() == held);
         const Batch again = submitted(pool, slots.batch(mine, {3}, 11));
         expect_done(pool, again);
-        EXPECT(mine->commit(plan_of(slots.bytes(1)), {mine->data()}));
+        EXPECT(mine->commit(layout_of(slots.bytes(1)), {mine->data()}));
       },
       [&] { slots.loader.source->open_all(); });
   producer.wait_until_asleep();
@@ -130,7 +131,7 @@ TEST(epochs_end_at_any_moment_and_the_next_one_is_whole) {
   SlotLoader slots(16, 3, 1 + seed % 4);
   pool.grow(4);
   const size_t depth = slots.bench.ring.depth();
-  const SharedPlan plan = plan_of(slots.bytes(3));
+  const SharedLayout layout = layout_of(slots.bytes(3));
   for (uint64_t number = 0; number < 40; ++number) {
     const Ring::Epoch epoch = slots.bench.ring.open_epoch();
     uint64_t next = epoch.first_seq;
@@ -148,8 +149,8 @@ TEST(epochs_end_at_any_moment_and_the_next_one_is_whole) {
       auto [slot, done] = std::move(flight.front());
       flight.pop_front();
       expect_done(pool, done);
-      EXPECT(slot->commit(plan, {slot->data()}));
-      slots.expect_arrival(next, plan, indices(next), next);
+      EXPECT(slot->commit(layout, {slot->data()}));
+      slots.expect_arrival(next, layout, indices(next), next);
       ++next;
     }
     slots.bench.ring.cancel();

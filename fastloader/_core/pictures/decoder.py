@@ -89,7 +89,7 @@ class Decoder:
         leaves = [(samples * self.job.sample_bytes, None), (samples * 8, None)]
         if draws is not None:
             leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
-        return int(self.native.BatchPlan(leaves).packed_bytes)
+        return int(self.native.BatchLayout(leaves).packed_bytes)
 
     def times(self) -> dict[str, float]:
         """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""

@@ -229,7 +229,7 @@ class EngineIterator(DeliveryIterator):
             addresses.append(0)
         epoch.prefetcher.give_credit(
             seq=seq,
-            plan=credit.layout.native,
+            layout=credit.layout.native,
             outputs=addresses,
             staging=0 if credit.staging is None else credit.staging.data_ptr(),
             stream=credit.stream,

@@ -19,14 +19,14 @@ from fastloader.transforms._normalization import Normalization, make_spec
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedLayout:
-    """The structure of a packed batch: the native plan, and how to allocate its outputs."""
+    """The structure of a packed batch: the native BatchLayout, and how to allocate its outputs."""
 
     native: Any
     # (shape, dtype, strides) of each leaf; ((N, C, H, W), None, ()) of an image leaf.
     outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
     # (leaf of the targets, leaf of their weights): what is mixed after delivery.
     mixed: tuple[int, int] | None = None
-    records: bool = False  # whether the native plan has one more leaf, which has no output
+    records: bool = False  # whether the native BatchLayout has one more leaf, which has no output
 
 
 class Packing:
@@ -105,4 +105,4 @@ class Packing:
                         self.native, images[index], self.normalization, records
                     )
             leaves.append((source.numel() * source.element_size(), spec))
-        return PackedLayout(self.native.BatchPlan(leaves), outputs, mixed, records is not None)
+        return PackedLayout(self.native.BatchLayout(leaves), outputs, mixed, records is not None)

@@ -13,18 +13,18 @@
 namespace fastloader {
 
 /// How the tensors of one batch lie in a ring slot and what becomes of them on the device.
-/// Immutable; batches of the same structure share one plan, and plans are compared by address.
-class BatchPlan {
+/// Immutable; batches of the same structure share one layout, and layouts are compared by address.
+class BatchLayout {
  public:
   struct Leaf {
     size_t bytes = 0;
     /// Set: the leaf is uint8 pixels and the output is normalised floats. Unset: a plain copy.
     std::optional<NormalizeSpec> normalize;
-    size_t offset = 0;  ///< in the slot; filled in by BatchPlan
+    size_t offset = 0;  ///< in the slot; filled in by BatchLayout
     /// Set: the leaf is uint8 pixels and the output what augment() makes of them, by the records
-    /// in the plan's last leaf, which has no output.
+    /// in the layout's last leaf, which has no output.
     std::optional<AugmentSpec> augment = {};
-    bool records = false;  ///< whether this is that last leaf; filled in by BatchPlan
+    bool records = false;  ///< whether this is that last leaf; filled in by BatchLayout
 
     size_t out_bytes() const {
       if (records) return 0;
@@ -37,7 +37,7 @@ class BatchPlan {
   /// leaves share a cache line.
   static constexpr size_t kAlignment = 256;
 
-  explicit BatchPlan(std::vector<Leaf> leaves) : leaves_(std::move(leaves)) {
+  explicit BatchLayout(std::vector<Leaf> leaves) : leaves_(std::move(leaves)) {
     for (Leaf& leaf : leaves_) {
       if (leaf.augment) check_augmented(leaf);
       if (leaf.normalize) {
@@ -77,7 +77,7 @@ class BatchPlan {
         last.bytes != leaf.augment->record_bytes()) {
       throw InvalidArgument("augmenting one leaf needs " +
                             std::to_string(leaf.augment->record_bytes()) +
-                            " bytes of records of its own in the plan's last leaf");
+                            " bytes of records of its own in the layout's last leaf");
     }
     last.records = true;
   }

@@ -8,7 +8,7 @@
 
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "pipeline/batch_plan.h"
+#include "pipeline/batch_layout.h"
 #include "pipeline/reservation.h"
 
 namespace py = pybind11;
@@ -16,45 +16,45 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
-using Plan = std::shared_ptr<BatchPlan>;
+using LayoutPtr = std::shared_ptr<BatchLayout>;
 
-bool commit(Reservation& place, const Plan& plan, const std::vector<uintptr_t>& addresses) {
+bool commit(Reservation& place, const LayoutPtr& layout, const std::vector<uintptr_t>& addresses) {
   std::vector<const void*> leaves;
   leaves.reserve(addresses.size());
   for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
   const WithoutGil unlocked;
-  return place.commit(plan, leaves);
+  return place.commit(layout, leaves);
 }
 
 using Spec = std::variant<std::monostate, NormalizeSpec, AugmentSpec>;
 
-BatchPlan make_plan(const std::vector<std::pair<size_t, Spec>>& leaves) {
-  std::vector<BatchPlan::Leaf> made;
+BatchLayout make_layout(const std::vector<std::pair<size_t, Spec>>& leaves) {
+  std::vector<BatchLayout::Leaf> made;
   for (const auto& [bytes, spec] : leaves) {
-    BatchPlan::Leaf leaf;
+    BatchLayout::Leaf leaf;
     leaf.bytes = bytes;
     if (const auto* normalize = std::get_if<NormalizeSpec>(&spec)) leaf.normalize = *normalize;
     if (const auto* augment = std::get_if<AugmentSpec>(&spec)) leaf.augment = *augment;
     made.push_back(leaf);
   }
-  return BatchPlan(std::move(made));
+  return BatchLayout(std::move(made));
 }
 
 }  // namespace
 
-void register_batch_plan(py::module_& module) {
-  py::class_<BatchPlan, Plan>(module, "BatchPlan",
-                              "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec, "
-                              "AugmentSpec or None) each. With an AugmentSpec the last leaf holds "
-                              "its records and has no output.")
-      .def(py::init(&make_plan), py::arg("leaves"))
-      .def_property_readonly("packed_bytes", &BatchPlan::packed_bytes)
-      .def_property_readonly("needs_staging", &BatchPlan::needs_staging);
+void register_batch_layout(py::module_& module) {
+  py::class_<BatchLayout, LayoutPtr>(
+      module, "BatchLayout",
+      "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec, AugmentSpec or None) "
+      "each. With an AugmentSpec the last leaf holds its records and has no output.")
+      .def(py::init(&make_layout), py::arg("leaves"))
+      .def_property_readonly("packed_bytes", &BatchLayout::packed_bytes)
+      .def_property_readonly("needs_staging", &BatchLayout::needs_staging);
 
   py::class_<Reservation, std::shared_ptr<Reservation>>(
       module, "Reservation",
       "A slot of the ring in the making. Dropping it without a commit gives the slot back.")
-      .def("commit", &commit, py::arg("plan"), py::arg("addresses"),
+      .def("commit", &commit, py::arg("layout"), py::arg("addresses"),
            "Hands the slot over; leaves that lie at their place in it are not copied. False: the "
            "epoch is over.")
       .def(
