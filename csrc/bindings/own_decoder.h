@@ -4,7 +4,7 @@
 
 namespace fastloader::bindings {
 
-/// Of the calling thread, for samples that Python hands over one by one.
+/// Returns the calling thread's decoder, for samples that Python hands over one by one.
 inline SampleDecoder& own_decoder() {
   thread_local SampleDecoder decoder;
   return decoder;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "pipeline/credit.h"
 #include "pipeline/slot.h"
 
 namespace fastloader {

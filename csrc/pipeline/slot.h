@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "backend/backend.h"
 #include "pipeline/batch_layout.h"
@@ -25,14 +24,6 @@ struct Slot {
   EntryKind kind = EntryKind::kBatch;
   std::shared_ptr<const BatchLayout> layout;
   std::unique_ptr<HostBlock> memory;
-};
-
-/// Device memory that the consumer made for one batch to come, and since when it may be written.
-struct Credit {
-  std::shared_ptr<const BatchLayout> layout;  ///< null: no credit yet
-  std::vector<void*> outputs;                 ///< one per leaf of the layout
-  void* staging = nullptr;  ///< packed_bytes() of device memory if needs_staging()
-  Ticket writable;          ///< recorded on the consumer's stream
 };
 
 }  // namespace fastloader
