@@ -49,11 +49,11 @@ struct Registry {
 
 Registry& registry() { return per_process<Registry>(); }
 
-// Not the registry's, which a forked child makes anew: a number must not come again for its
-// threads. Relaxed: only that is asked of it.
+// Outside of the registry, which a forked child makes anew: no number may come again for its
+// threads. Relaxed: nothing else depends on it.
 std::atomic<uint64_t> last_session{0};
 
-// Weak: what was handed over, or given up, is not kept by threads that sleep.
+// Weak: a sleeping thread must not keep a buffer that was handed over or given up.
 thread_local std::weak_ptr<Buffer> t_buffer;
 
 std::shared_ptr<Buffer> begin_thread() {

@@ -94,13 +94,13 @@ bool wait(Batch& batch) {
   return true;
 }
 
-/// What only the consumer may touch, and only once the threads are through with it.
+/// Returns the batch, which only the consumer may touch once the threads are done with it.
 DecodeBatch& finished(const Batch& batch) {
   if (!batch.done) throw InvalidArgument("the batch is not done yet: call wait() first");
   return *batch.decode;
 }
 
-/// The same, of one that has that sample.
+/// The same, if the batch has that sample.
 DecodeBatch& finished(const Batch& batch, size_t position) {
   DecodeBatch& decode = finished(batch);
   if (position >= decode.size()) {

@@ -8,8 +8,8 @@
 #include "bindings/register.h"
 #include "image/normalize/normalize.h"
 
-// What the prefetch thread does on the device, one call at a time, so that benchmarks can tell what
-// it costs. Loaders don't come by here.
+// The prefetch thread's calls on the device, one at a time, so that benchmarks can tell what each
+// costs. Loaders do not use them.
 
 namespace py = pybind11;
 

@@ -14,12 +14,12 @@
 namespace fastloader {
 namespace {
 
-/// Short enough to lie in a std::string itself, which it has to: there is no memory for another.
+/// Must be short enough to lie inside the std::string: there is no memory for more.
 constexpr const char* kOutOfMemory = "out of memory";
 
 using Failure = DecodeBatch::Failure;
 
-/// What a thread says of a sample that failed with the exception it is handling.
+/// Describes the exception that the thread handles, with which the sample failed.
 Failure failure_at(size_t position) noexcept {
   try {
     try {

@@ -15,9 +15,9 @@ struct GatherLeaf {
   size_t list = 0;  ///< which of the batch's lists of rows it takes
 };
 
-/// What a sampler's indices mean in an array of `rows` rows, through `map` where there is one (a
-/// Subset). Negative indices and map entries count from the end, as in Python. Throws
-/// std::out_of_range naming the first index that is neither.
+/// Returns the rows that a sampler's indices mean in an array of `rows` rows, through `map` if
+/// there is one (a Subset). Negative indices and map entries count from the end, as in Python.
+/// Throws std::out_of_range with the first index that means no row.
 std::vector<uint64_t> resolve_rows(const int64_t* indices, size_t count, const int64_t* map,
                                    size_t map_size, uint64_t rows);
 

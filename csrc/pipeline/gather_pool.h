@@ -40,7 +40,7 @@ class GatherBatch : public PieceBatch {
   const std::vector<GatherLeaf> leaves_;
   const std::vector<std::vector<uint64_t>> lists_;
   std::vector<Piece> pieces_;
-  // Of the threads that copied, the waiting one included. Guarded by the pool's mutex.
+  // What the threads took to copy, the waiting one included. Guarded by the pool's mutex.
   int64_t nanoseconds_ = 0;
 };
 

@@ -48,7 +48,7 @@ class Prefetcher {
                         const std::vector<const void*>& leaves, Clock::time_point deadline);
 
   /// Consumer: offers device memory for batch `seq`, in place of an earlier offer if there was one.
-  /// What the memory was used for before ends at the present point of `stream`.
+  /// Earlier uses of that memory must end at the present point of `stream`.
   void give_credit(uint64_t seq, std::shared_ptr<const BatchLayout> layout,
                    const std::vector<void*>& outputs, void* staging, uintptr_t stream);
   /// Consumer: makes `stream` wait for the batch that `wait_arrival` announced (kBatch), and moves
@@ -70,8 +70,8 @@ class Prefetcher {
     Ticket last;
   };
 
-  /// Of the batch in a slot, for the statistics. Written by the prefetch thread, read by the
-  /// reaper; the ring's mutex, under which the slot changes hands, orders the two.
+  /// When the batch in a slot was begun, for the statistics. The prefetch thread writes it, the
+  /// reaper reads it. The ring's mutex, under which the slot changes hands, orders the two.
   struct Start {
     Ticket ticket;
     int64_t issued = 0;  // now_ns()

@@ -370,8 +370,8 @@ void Ring::delivered() {
   asking_ = false;
   Window& place = window(delivered_);
   if (place.kind == EntryKind::kBatch) ++stats_.delivered;
-  // Also one that an error left unused: its owner made it for this number, not for the one that
-  // comes into its place.
+  // An error may have left this credit unused. Drop it all the same: the consumer made it for this
+  // number, not for the batch that takes its place.
   place.credit.layout = nullptr;
   place.ready = Ticket{};
   ++delivered_;

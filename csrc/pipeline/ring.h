@@ -46,7 +46,7 @@ class Ring {
   enum class WaitStatus : uint8_t { kOk, kOver, kTimeout };
   enum class Arrival : uint8_t { kBatch, kError, kEnd, kNeedsCredit, kTimeout, kOver };
 
-  /// In the place of an epoch's number: the one that is open at the time of the call.
+  /// Stands for the number of the epoch that is open at the time of the call.
   static constexpr uint64_t kPresent = 0;
 
   /// One batch in the hands of the prefetch thread. No other thread touches its slot or credit.
@@ -93,7 +93,7 @@ class Ring {
   Ring(size_t depth, size_t max_slot_bytes, Allocate allocate, size_t max_depth = 0);
 
   size_t depth() const;
-  /// What the depth may become.
+  /// The most that the depth may become.
   size_t max_depth() const { return slots_.size(); }
   /// From now on there are `depth` slots and credits; nothing happens unless that is more than now.
   /// Any thread. Throws InvalidArgument above `max_depth`.
@@ -134,8 +134,8 @@ class Ring {
               double seconds = 0);
   /// The same with an error or the end in the batch's place.
   bool commit(const Filling& filling, EntryKind kind);
-  /// Gives the slot back. What was reserved behind it in the same epoch cannot be committed any
-  /// more and is to be abandoned too, before the next one is reserved.
+  /// Gives the slot back. Slots that were reserved behind it in the same epoch cannot be committed
+  /// any more. Abandon them too, before the next one is reserved.
   void abandon(const Filling& filling);
   /// begin_fill and commit of an error or the end, which need no memory.
   WaitStatus put(uint64_t epoch, EntryKind kind, Clock::time_point deadline);
@@ -168,9 +168,9 @@ class Ring {
   /// Throws InvalidArgument as `withdraw_credit` does, and when the credit does not suit its
   /// layout. Ignored where an error or the end has taken the batch's place.
   void give_credit(uint64_t seq, const Credit& credit);
-  /// What has come next in order. kBatch sets `*ticket`. kOver: `epoch` was cancelled, before the
-  /// call or on another thread meanwhile; what comes then is not for this consumer. Throws the
-  /// sticky failure.
+  /// Waits for the next arrival in order. kBatch sets `*ticket`. kOver: `epoch` was cancelled
+  /// before the call, or by another thread meanwhile; later arrivals are not for this consumer.
+  /// Throws the sticky failure.
   Arrival wait_arrival(Clock::time_point deadline, Ticket* ticket, uint64_t epoch = kPresent);
   /// The arrival was taken: the window moves on, and a credit that an error left unused is dropped.
   /// Call it after the consumer's stream has captured the ticket. Throws InvalidArgument when

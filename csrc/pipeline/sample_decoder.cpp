@@ -17,8 +17,8 @@ constexpr size_t kRgb = 3;
 /// One picture in so many has its rows timed; see StageTimes.
 constexpr uint64_t kLookedAt = 16;
 
-/// What the resize is given: a part of the decoded pixels, and what is stretched of that part if
-/// not all of it.
+/// The input of the resize: a part of the decoded pixels, and the box in it that is stretched if
+/// that is not all of it.
 struct ResizeInput {
   CropBox part;
   std::optional<ResizeBox> box;
@@ -73,11 +73,11 @@ bool begins_as_jpeg(const uint8_t* begin, size_t size) {
   return size >= kSignature.size() && std::equal(kSignature.begin(), kSignature.end(), begin);
 }
 
-/// What a thread keeps of the room for a file. Beyond, the system's allocator maps memory of its
-/// own anyway, which goes back to the system, and making it anew is little beside such a file.
+/// The most bytes that a thread keeps for a file. The system's allocator maps larger blocks by
+/// themselves and gives them back to the system; a new one costs little beside such a file.
 constexpr size_t kKeptFile = size_t{32} << 20;
 
-/// Of a room for files, at its end: what only an outlier had needed.
+/// Gives back the memory of a file if only an outlier had needed so much.
 struct GiveBack {
   std::vector<uint8_t>& file;
   ~GiveBack() {
@@ -85,8 +85,8 @@ struct GiveBack {
   }
 };
 
-/// Pages of a mapped file come from the disk when they are touched: better here, where it counts as
-/// reading, than one by one in the decoder.
+/// Touches the pages of a file. Those of a mapped file come from the disk at the first touch:
+/// better here, where that counts as reading, than one by one in the decoder.
 void touch(const SampleBytes& file) {
   constexpr size_t kPage = 4096;  // or a multiple of it
   for (size_t at = 0; at < file.size; at += kPage) {

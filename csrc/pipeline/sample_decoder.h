@@ -16,7 +16,7 @@
 
 namespace fastloader {
 
-/// What one loader wants of its pictures. Immutable, shared by its batches.
+/// What one loader does with its pictures. Immutable, shared by its batches.
 struct ImageJob {
   enum class Output : uint8_t {
     kNhwcBytes,   ///< uint8, as the ring wants it
@@ -43,8 +43,8 @@ struct ImageJob {
 /// fits the spec.
 void validate(const ImageJob& job);
 
-/// From a sample's bytes to its finished pixels. One per thread; keeps every buffer it needs, so
-/// that nothing is allocated once the largest picture has been seen.
+/// Turns a sample's bytes into its finished pixels. One per thread. Keeps every buffer that it
+/// needs, so that it allocates nothing once it has seen the largest usual picture.
 class SampleDecoder {
  public:
   SampleDecoder() = default;
@@ -54,9 +54,9 @@ class SampleDecoder {
   /// become true; what is at `out` is undefined then.
   void decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
               const std::atomic<bool>* stop = nullptr);
-  /// Of the last picture, if it has more than the job's `large_pixels`; otherwise 0.
+  /// The pixels of the last picture, if they are more than the job's `large_pixels`; otherwise 0.
   uint64_t large() const { return large_; }
-  /// What the last decode() took; of one that failed, as far as it came.
+  /// What the last decode() took. If that failed: what it took until then.
   const StageTimes& times() const { return times_; }
 
   /// Does the same with pixels that another decoder made at their full size: RGB, 3 bytes each,
@@ -67,8 +67,8 @@ class SampleDecoder {
   /// The box and flips of a sample, from its header.
   SampleGeometry geometry(const ImageJob& job, uint64_t index, uint64_t seed);
 
-  /// Memory kept from picture to picture, libjpeg's own tables aside: what usual pictures need.
-  /// What only an unusually large one had needed is given back behind it.
+  /// Bytes kept from picture to picture, without libjpeg's own tables. They are what usual pictures
+  /// need: the decoder gives back what only an unusually large one had needed.
   size_t scratch_bytes() const {
     return file_.capacity() + pixels_.capacity() + jpeg_.scratch_bytes() + resizer_.scratch_bytes();
   }

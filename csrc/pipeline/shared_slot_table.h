@@ -17,7 +17,7 @@ class SlotMemory {
  public:
   /// Throws InvalidArgument for sizes of zero, Error when the system refuses.
   SlotMemory(size_t slots, size_t slot_bytes);
-  /// In another process; takes the descriptor over.
+  /// Maps the memory in another process. Takes the descriptor over.
   SlotMemory(int fd, size_t slots, size_t slot_bytes);
 
   size_t slots() const { return slots_; }
@@ -79,7 +79,8 @@ class SharedSlotTable : public std::enable_shared_from_this<SharedSlotTable> {
   std::optional<size_t> take(size_t worker);
   /// The worker has filled it. Throws Error unless the slot is with a worker.
   std::shared_ptr<Lease> receive(size_t slot);
-  /// The worker processes are gone: what was with them is free. The caller has made sure.
+  /// Frees the slots that were with workers. The caller has made sure that those processes are
+  /// gone.
   void reclaim();
 
   size_t workers() const { return slots_.size() / slots_per_worker_; }
@@ -128,7 +129,7 @@ class WorkerSlots : public std::enable_shared_from_this<WorkerSlots> {
   std::optional<size_t> place(size_t slot, size_t bytes);
   /// The batch is complete.
   void finish(size_t slot);
-  /// What a tensor on the slot holds on to, so that `begin` knows of it.
+  /// Returns an object for a tensor on the slot to hold, so that `begin` knows of the tensor.
   std::shared_ptr<void> hold(size_t slot);
 
   const SlotMemory& memory() const { return *memory_; }
@@ -145,8 +146,8 @@ class WorkerSlots : public std::enable_shared_from_this<WorkerSlots> {
 
   std::shared_ptr<SlotMemory> memory_;
   std::vector<Slot> slots_;
-  // What a large batch needs, forgotten slowly. Partner: a batch that ends on another thread; a
-  // figure that is one batch old does.
+  // Bytes that a large batch needs, forgotten slowly. Partner: a batch that ends on another thread.
+  // Relaxed: a figure that is one batch old will do.
   std::atomic<size_t> usual_{0};
 };
 

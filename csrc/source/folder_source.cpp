@@ -39,7 +39,7 @@ class File {
 
 constexpr size_t kLeastGrowth = size_t{64} << 10;
 
-/// What is read at first of a file that is looked at: most pictures, in one call of the system.
+/// Bytes that are read before `look` is asked. Most pictures are smaller: one system call.
 constexpr size_t kBeginning = size_t{256} << 10;
 
 /// No picture is that large; a disk image or a sparse file may be larger than the memory.

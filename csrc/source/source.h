@@ -26,13 +26,14 @@ class Source {
   /// Replaces the contents of `bytes`, whose capacity is kept from sample to sample. Throws
   /// SourceError with the sample's name and the system's reason.
   virtual void read(uint64_t index, std::vector<uint8_t>& bytes) const = 0;
-  /// Whether the rest of a file is wanted that begins like this.
+  /// Tells from the beginning of a file whether the caller wants the rest.
   using Look = bool (*)(const uint8_t* begin, size_t size);
-  /// The same; of a large file that `look` does not want, only the beginning that was looked at.
+  /// Does as read(), but may give only the beginning of a large file that `look` does not want.
   virtual void read_if(uint64_t index, std::vector<uint8_t>& bytes, Look /*look*/) const {
     read(index, bytes);
   }
-  /// Where the sample lies in memory already, for as long as the source lives; otherwise read() it.
+  /// Returns the sample if it lies in memory already, for as long as the source lives. Otherwise
+  /// read() it.
   virtual std::optional<SampleBytes> view(uint64_t /*index*/) const { return std::nullopt; }
   /// What to call the sample in a message: its path, its key.
   virtual std::string name(uint64_t index) const = 0;

@@ -15,9 +15,9 @@
 
 namespace fastloader {
 
-/// What an event's tasks refer to. It lives as long as the backend: a task that waits may still be
-/// queued when the ticket is done and the event gone, and a reference count would order the threads
-/// that drop it.
+/// The state that an event's tasks refer to. It lives as long as the backend: a task that waits may
+/// still be queued when the ticket is done and the event is gone. A reference count instead would
+/// order the threads that drop it.
 struct HostEventState {
   Watermark finished;
   // Written by the recording thread. No thread may record the event of an outstanding ticket; that
@@ -26,7 +26,7 @@ struct HostEventState {
   uint64_t recorded_by = 0;  // number of the queue
 };
 
-/// What the objects of one backend share. None of it is touched by a task.
+/// The state that the objects of one backend share. Tasks never touch it.
 struct HostShared {
   explicit HostShared(const HostBackendOptions& wanted) : options(wanted) {}
 

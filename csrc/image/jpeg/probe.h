@@ -4,9 +4,9 @@
 
 namespace fastloader {
 
-/// What the libjpeg that is loaded does, found out by decoding made-up pictures with it. Neither
-/// the headers nor a function of the library tell: another one than was compiled against may be
-/// loaded, and libjpeg's own version is that of 1998 in all of them.
+/// Finds out what the loaded libjpeg does, by decoding made-up pictures with it. Neither the
+/// headers nor a function of the library tell: the loaded library may be another one than was
+/// compiled against, and libjpeg's own version is that of 1998 in all of them.
 ///
 /// Each is tried once per process, by the first picture that depends on it.
 

@@ -15,13 +15,13 @@ bool is_frame(uint8_t marker) {
   return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-/// Of a frame of these libjpeg takes several scans only if the first lacks a component.
+/// libjpeg takes several scans of such a frame only if the first lacks a component.
 bool is_sequential(uint8_t frame) {
   return frame == 0xc0 || frame == 0xc1 || frame == 0xc3 || frame == 0xc9;
 }
 
-/// What libjpeg reads a length behind, wherever it meets it. It passes over the others, a scan's
-/// restarts and what it takes for damage there, or gives the picture up at them.
+/// Whether libjpeg reads a length behind the marker, wherever it meets it. It passes over the other
+/// markers (a scan's restarts, and what it takes for damage there), or gives the picture up.
 bool has_segment(uint8_t marker) {
   return (marker >= 0xc0 && marker <= 0xcf) || (marker > kEndOfImage && marker != 0xff);
 }
