@@ -26,6 +26,7 @@ from fastloader._core.pictures.bad_samples import make_policy
 from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, refuse_image_options
+from fastloader._core.sources import fallback
 from fastloader._core.sources.arrays.source import ArraySource
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
@@ -55,8 +56,8 @@ class Runtime:
         self.arrays = ArraySource(delivery.statistics)
         self.images = ImageSource(delivery.statistics, policy)
         self.python = PythonSource(delivery.statistics)
-        # They are asked in this order; what none of them serves is Python's.
-        self.native: tuple[Source, ...] = (self.arrays, self.images)
+        # Asked in this order. The first plan is taken; what none of them serves is Python's.
+        self.sources: tuple[Source, ...] = (self.arrays, self.images)
         self._headspace: Measured | None = None
         self._said = ""  # the reason for the Python path that was logged last
 
@@ -163,15 +164,17 @@ class Runtime:
 
     def _planned(self, loader: Loader) -> tuple[Plan, str]:
         """The plan of the next epoch; and why it is Python's, if it is."""
-        reason = "native=False"
+        reason = ""
         wanted = self.delivery.normalization
-        try:
-            for source in self.native if loader.native else ():
+        for source in self.sources:
+            try:
                 plan = source.plan(loader, wanted)
-                if plan is not None:
-                    return plan, ""
-        except NotNative as refusal:
-            reason = str(refusal)
+            except NotNative as refusal:  # another source may serve what this one refuses
+                reason = reason or str(refusal)
+                continue
+            if plan is not None:
+                return plan, ""
+        reason = reason or fallback.why_no_source(loader)
         return self.python.plan(loader, wanted, reason), reason
 
     def _say(self, loader: Loader, reason: str) -> None:
@@ -179,8 +182,9 @@ class Runtime:
         if reason != self._said:
             self._said = reason
             _log.info("fastloader: Python path: %s", reason)
-            if loader.native and extension.load() is not None and holds_pictures(loader.dataset):
-                warn_of_python_path(reason)
+            if loader.native and extension.load() is not None:
+                if fallback.holds_pictures(loader.dataset):
+                    fallback.warn_of_python_path(reason)
 
     def plan(self, loader: Loader) -> str:
         return f"{self._planned(loader)[0]}; batches are {self.delivery}"
@@ -255,7 +259,7 @@ class Runtime:
     def _figures(self, loader: Loader) -> Figures:
         """The training loop's waiting is the last of the stages."""
         made = Figures()
-        for source in (*reversed(self.native), self.python):
+        for source in (*reversed(self.sources), self.python):
             made = made.joined(source.figures(loader))
         statistics = self.delivery.statistics
         waited = Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
@@ -276,7 +280,7 @@ class Runtime:
         seen = self.observe(loader)
         counted = self.delivery.stats()
         counted["stages"] = {stage.name: stage.as_dict() for stage in seen.figures.stages}
-        for source in (self.python, *reversed(self.native)):
+        for source in (self.python, *reversed(self.sources)):
             counted.update(source.stats(loader))
         if seen.auto:
             counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from torch.utils.data import default_collate
 
 from fastloader._core.order.loader import Loader
+from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.names import is_class, named
 from fastloader.errors import NotNative
 
@@ -18,34 +18,6 @@ def check_collation(loader: Loader) -> None:
     check_batches(loader)
     if loader.collate_fn is not default_collate:
         raise NotNative(f"collate_fn is {named(loader.collate_fn)}")
-
-
-def check_batches(loader: Loader) -> None:
-    if loader._dataset_kind != 0:
-        raise NotNative("the dataset is iterable")
-    if loader.batch_size is None and loader.batch_sampler is None:
-        raise NotNative("batch_size=None: samples are not collated")
-    init = loader.worker_init_fn
-    if init is not None and not _only_seeds(init):
-        raise NotNative(f"worker_init_fn is {named(init)}")
-
-
-# The worker_init_fn of Lightning, under the names of both its packages, and of transformers' Trainer.
-_SEEDING = (
-    ("lightning.fabric.utilities.seed", "pl_worker_init_function"),
-    ("lightning_fabric.utilities.seed", "pl_worker_init_function"),
-    ("transformers.trainer_utils", "seed_worker"),
-)
-
-
-def _only_seeds(init: Any) -> bool:
-    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Without
-    worker processes such a function has nothing to do."""
-    if is_class(type(init), "fastloader.compat.timm.collate", "WorkerSeeding"):
-        return bool(init.usual)
-    while type(init) is functools.partial:
-        init = init.func
-    return (getattr(init, "__module__", ""), getattr(init, "__qualname__", "")) in _SEEDING
 
 
 def container(collate_fn: Any) -> type:

@@ -1,4 +1,4 @@
-"""The warning that pictures take the Python path, for users who may expect the native one."""
+"""Why Python makes the batches, and the warning for users who may expect the native path."""
 
 from __future__ import annotations
 
@@ -9,18 +9,25 @@ from torch.utils.data import ConcatDataset, Subset
 
 import fastloader
 from fastloader._core.machine.callers import callers
-from fastloader.errors import PythonPathWarning
+from fastloader._core.order.loader import Loader
+from fastloader._core.sources.arguments import check_batches, check_extension, check_native
+from fastloader._core.sources.collation import container
+from fastloader._core.sources.images.recognize import RECOGNIZERS, parts, unknown
+from fastloader.errors import NotNative, PythonPathWarning
 
 _PACKAGE = fastloader.__path__[0]
 
-# Classes by module and name, so that neither torchvision nor timm is imported.
-_PICTURES = {
-    ("fastloader.datasets.image_folder", "ImageFolder"),
-    ("fastloader.datasets.lmdb_dataset", "LMDBDataset"),
-    ("fastloader.compat.timm.dataset", "ImageDataset"),
-    ("torchvision.datasets.folder", "ImageFolder"),
-    ("timm.data.dataset", "ImageDataset"),
-}
+
+def why_no_source(loader: Loader) -> str:
+    """Why no source but Python's makes the batches, if none of them knows the dataset."""
+    try:
+        check_native(loader)
+        check_extension()
+        check_batches(loader)
+        container(loader.collate_fn)
+    except NotNative as refusal:
+        return str(refusal)
+    return unknown(next(parts(loader.dataset)))
 
 
 def holds_pictures(dataset: Any) -> bool:
@@ -31,7 +38,7 @@ def holds_pictures(dataset: Any) -> bool:
     if type(dataset) is ConcatDataset:
         return all(holds_pictures(each) for each in dataset.datasets)
     kinds = {(kind.__module__, kind.__qualname__) for kind in type(dataset).__mro__}
-    if not kinds & _PICTURES or getattr(dataset, "legacy", False) is True:
+    if not kinds & RECOGNIZERS.keys() or getattr(dataset, "legacy", False) is True:
         return False
     # timm's ImageDataset may read from something else than a folder.
     reader = getattr(dataset, "reader", None)

@@ -11,10 +11,10 @@ from fastloader._core.observation.figures import Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
+from fastloader._core.sources.arguments import check_native, check_no_image_options
 from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads
 from fastloader._core.sources.arrays.memory import ArrayMemory, warn_unpinned
 from fastloader._core.sources.arrays.recognize import NativeArrays, holds_arrays, recognize_arrays
-from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
 
@@ -28,8 +28,8 @@ class ArraySource:
     def plan(self, loader: Loader, wanted: Normalization | None) -> ArrayPlan | None:
         if not holds_arrays(loader.dataset):
             return None
-        if (loader.on_error, loader.truncated, loader.decode) != ("raise", "error", "exact"):
-            raise NotNative("the dataset is of arrays")
+        check_native(loader)
+        check_no_image_options(loader, "the dataset is of arrays")
         return ArrayPlan(self, recognize_arrays(loader), loader)
 
     def forget_seed(self) -> None:

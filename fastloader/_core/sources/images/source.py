@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.handoff import Handoff
-from fastloader._core.machine import devices, extension
+from fastloader._core.machine import devices
 from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
@@ -19,8 +19,9 @@ from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
+from fastloader._core.sources.arguments import check_extension, check_native
 from fastloader._core.sources.images.iterator import ImageIterator
-from fastloader._core.sources.images.recognize import recognize_images
+from fastloader._core.sources.images.recognize import holds_images, recognize_images
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
@@ -37,8 +38,10 @@ class ImageSource:
         self._locates = LOOP  # the thread that found the records of the last epoch
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
-        if extension.load() is None:
-            raise NotNative("the native module is not in use")
+        if not holds_images(loader.dataset):
+            return None
+        check_native(loader)
+        check_extension()
         images = recognize_images(loader)
         if wanted is not None and images.chain.floating:
             raise NotNative("the transform ends in floats, but mean, std or dtype ask for uint8")

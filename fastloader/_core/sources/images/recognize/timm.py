@@ -11,7 +11,7 @@ from fastloader.errors import NotNative
 from fastloader.transforms._chain_reader import read_chain
 
 
-def recognize_timm(dataset: Any, called: str) -> NativeImages:
+def recognize_timm(dataset: Any) -> NativeImages:
     """Recognises timm's own ImageDataset and that of compat.timm."""
     reader = type(dataset.reader)
     homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
@@ -31,4 +31,5 @@ def recognize_timm(dataset: Any, called: str) -> NativeImages:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
     chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
     store, targets = flat(dataset, dataset.reader.samples)
-    return NativeImages(store, targets, None, chain, called, attempts)
+    package = type(dataset).__module__.partition(".")[0]
+    return NativeImages(store, targets, None, chain, f"{package} ImageDataset", attempts)

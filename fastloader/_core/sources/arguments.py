@@ -1,0 +1,61 @@
+"""Arguments of a loader that a source may have to refuse, so that Python makes the batches.
+
+Each function raises NotNative, with the reason in words.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fastloader._core.machine import extension
+from fastloader._core.order.loader import Loader
+from fastloader._core.sources.names import is_class, named
+from fastloader.errors import NotNative
+
+
+def check_native(loader: Loader) -> None:
+    """For a source that makes batches without the dataset's own code."""
+    if not loader.native:
+        raise NotNative("native=False")
+
+
+def check_extension() -> None:
+    """For a source that needs the native module."""
+    if extension.load() is None:
+        raise NotNative("the native module is not in use")
+
+
+def check_no_image_options(loader: Loader, reason: str) -> None:
+    """For a source that decodes no pictures."""
+    if (loader.on_error, loader.truncated, loader.decode) != ("raise", "error", "exact"):
+        raise NotNative(reason)
+
+
+def check_batches(loader: Loader) -> None:
+    """For a source that makes batches of samples by their indices, without worker processes."""
+    if loader._dataset_kind != 0:
+        raise NotNative("the dataset is iterable")
+    if loader.batch_size is None and loader.batch_sampler is None:
+        raise NotNative("batch_size=None: samples are not collated")
+    init = loader.worker_init_fn
+    if init is not None and not _only_seeds(init):
+        raise NotNative(f"worker_init_fn is {named(init)}")
+
+
+# The worker_init_fn of Lightning, under the names of both its packages, and of transformers' Trainer.
+_SEEDING = (
+    ("lightning.fabric.utilities.seed", "pl_worker_init_function"),
+    ("lightning_fabric.utilities.seed", "pl_worker_init_function"),
+    ("transformers.trainer_utils", "seed_worker"),
+)
+
+
+def _only_seeds(init: Any) -> bool:
+    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Without
+    worker processes such a function has nothing to do."""
+    if is_class(type(init), "fastloader.compat.timm.collate", "WorkerSeeding"):
+        return bool(init.usual)
+    while type(init) is functools.partial:
+        init = init.func
+    return (getattr(init, "__module__", ""), getattr(init, "__qualname__", "")) in _SEEDING
