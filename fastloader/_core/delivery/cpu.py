@@ -19,7 +19,7 @@ from fastloader._core.batch.containers import Key, rebuild
 from fastloader._core.batch.images import Image, as_image, find_images
 from fastloader._core.batch.tree import flatten, is_leaf, unflatten
 from fastloader._core.delivery.iterator import DeliveryIterator
-from fastloader._core.delivery.path import DeliveryPath
+from fastloader._core.delivery.path import DeliveryPath, stays_on_cpu
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.handoff import Handoff, Plan
 from fastloader._core.machine import extension
@@ -35,6 +35,10 @@ class CpuPath(DeliveryPath):
 
     name = "cpu"
     words = "on the CPU"
+
+    @classmethod
+    def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:
+        return spec.normalization is not None and stays_on_cpu(device)
 
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         super().__init__(spec, statistics)

@@ -27,7 +27,7 @@ from fastloader.transforms._normalization import Normalization
 # Seconds that a pump thread may take to leave its source. torch's iterators take a tenth of a second.
 _PATIENCE = 60.0
 
-# All there are; `DeliverySpec.path` names one of them.
+# Asked in this order, and the first that serves the device is taken. `StreamPath` serves every device.
 PATHS: tuple[type[DeliveryPath], ...] = (PlainPath, CpuPath, EnginePath, StreamPath)
 
 
@@ -39,9 +39,25 @@ class Delivery:
         self.spec = spec
         self.statistics = Statistics()
         self.augmentation: Augmentation | None = None
-        self._path: DeliveryPath | None = None  # chosen when the first epoch begins
+        self._chosen: type[DeliveryPath] | None = None
+        self._path: DeliveryPath | None = None  # made when the first epoch begins
         self._live: weakref.WeakSet[Any] = weakref.WeakSet()
         self._home = HomeProcess()
+        if spec.settled:
+            self.settle()
+
+    def settle(self) -> None:
+        """Chooses device and path for good, at the first ``iter()``."""
+        self.spec.settle()
+        if self._chosen is None:
+            self._chosen = self._choose()
+
+    def _choose(self) -> type[DeliveryPath]:
+        device = self.device
+        for kind in PATHS:
+            if kind.serves(self.spec, device):
+                return kind
+        raise Error(f"no delivery brings batches to device {device}")
 
     @property
     def device(self) -> torch.device | None:
@@ -51,11 +67,11 @@ class Delivery:
     @property
     def path(self) -> str:
         """The name of the path. Before the first ``iter()``, the name that it would have now."""
-        return self.spec.path
+        return self._kind.name
 
     @property
     def _kind(self) -> type[DeliveryPath]:
-        return next(kind for kind in PATHS if kind.name == self.spec.path)
+        return self._choose() if self._chosen is None else self._chosen
 
     @property
     def is_plain(self) -> bool:
@@ -108,7 +124,7 @@ class Delivery:
         return iterator
 
     def _path_here(self) -> DeliveryPath:
-        self.spec.settle()
+        self.settle()
         if not self._home.here:
             # This is a forked child, which does not have the parent's threads. It leaves alone what
             # those threads own.

@@ -6,9 +6,12 @@ import abc
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import torch
+
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.handoff import Handoff, Plan, Slots
+from fastloader._core.machine import devices
 from fastloader._core.observation.figures import Figures
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import DepthRule
@@ -22,12 +25,20 @@ class DeliveryPath(abc.ABC):
 
     name: ClassVar[str]  # stats()["path"]
     words: ClassVar[str]  # the second half of plan()
+    reads_ahead: ClassVar[bool] = False  # whether it takes batches before the loop wants them
 
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         self.spec = spec
         self.statistics = statistics
         # Whether depth="auto" follows what this path sees of the last epoch.
         self.watches_depth = False
+
+    @classmethod
+    @abc.abstractmethod
+    def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:
+        """Whether this path delivers to ``device`` what ``spec`` asks for. The paths are asked in the
+        order of `delivery.PATHS`, and the first that serves is taken. ``device``: None if batches stay
+        as their source made them. Starts nothing."""
 
     @abc.abstractmethod
     def begin(
@@ -85,7 +96,10 @@ class DeliveryPath(abc.ABC):
             depth=self._depth(),
         )
 
-    reads_ahead: ClassVar[bool] = False  # whether it takes batches before the loop wants them
-
     def _depth(self) -> int | DepthRule | None:
         return self.spec.depth_rule or self.spec.depth
+
+
+def stays_on_cpu(device: torch.device | None) -> bool:
+    """Whether batches stay on the CPU, where FASTLOADER_BACKEND sends them through no other path."""
+    return device is None or (device.type == "cpu" and not devices.forced_backend())

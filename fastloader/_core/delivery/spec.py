@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -42,58 +41,29 @@ class DeliverySpec:
         if native is not None and self.normalization is not None:
             native.active_isa()  # reports a wrong FASTLOADER_FORCE_ISA now, not at the first batch
         devices.forced_backend()  # reports a wrong FASTLOADER_BACKEND now
-        self._settled: tuple[torch.device | None, str] | None = None
+        self.settled = False
+        self._device: torch.device | None = None
         if device is None or (named is not None and named.type == "cpu"):
             self.settle()
 
     def settle(self) -> None:
-        """Chooses device and path for good, at the first ``iter()``.
+        """Settles the device for good, at the first ``iter()``.
 
-        The choice cannot come earlier. A device without a number is the current one, and scripts set it
+        It cannot be settled earlier. A device without a number is the current one, and scripts set it
         after they have made their loaders. CUDA that was started here would be of no use in a process
         that is forked later.
         """
-        if self._settled is None:
-            device = devices.resolve_device(self.arguments[0])
-            self._settled = device, self._choose_path(device)
+        if not self.settled:
+            self._device = devices.resolve_device(self.arguments[0])
+            self.settled = True
 
     @property
     def device(self) -> torch.device | None:
         """The device that batches go to. It may lack its number before the first ``iter()``."""
-        if self._settled is not None:
-            return self._settled[0]
+        if self.settled:
+            return self._device
         named = devices.check_device(self.arguments[0])
         return torch.device(devices.accelerator_type() or "cpu") if named is None else named
-
-    @property
-    def path(self) -> str:
-        """The name of the `DeliveryPath`; before the first ``iter()``, of the one that it would be
-        now."""
-        return self._choose_path(self.device) if self._settled is None else self._settled[1]
-
-    def _choose_path(self, device: torch.device | None) -> str:
-        forced = devices.forced_backend()
-        on_cpu = "torch" if self.normalization is None else "cpu"
-        if device is None:
-            return on_cpu
-        if forced == "torch":
-            return "streams"
-        if device.type == "cpu":
-            if forced != "host":
-                return on_cpu
-            if extension.load() is None:
-                raise ValueError(
-                    "FASTLOADER_BACKEND=host needs the native module, which is not in use: "
-                    + (extension.problem() or "it is switched off or was left out on purpose")
-                )
-            return "engine"
-        if device.type == "cuda":
-            problem = devices.native_cuda_problem()
-            if not problem:
-                return "engine"
-            if extension.load() is not None:
-                _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
-        return "streams"
 
 
 def _checked_depth(depth: int | str | None) -> int | None:
@@ -104,12 +74,3 @@ def _checked_depth(depth: int | str | None) -> int | None:
     if not 1 <= depth <= _MAX_DEPTH:
         raise ValueError(f"depth={depth}: the ring holds 1 to {_MAX_DEPTH} batches")
     return depth
-
-
-_warned: set[str] = set()
-
-
-def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=4)

@@ -142,7 +142,7 @@ class Runtime:
     def _begin_epoch(self, loader: Loader) -> Any:
         position = self.position
         with position.lock:
-            self.delivery.spec.settle()
+            self.delivery.settle()
             trainers.follow_count(position, trainers.fabrics_epoch(loader))
             with position.begin(loader):
                 iterator = self._iterate(loader, EpochOrder(position, loader))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any
+
+import torch
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.engine.engine import Engine
@@ -15,7 +18,7 @@ from fastloader._core.delivery.engine.pump import end_everything
 from fastloader._core.delivery.path import DeliveryPath
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.handoff import DEFAULT_DEPTH, Plan
-from fastloader._core.machine import process
+from fastloader._core.machine import devices, extension, process
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
@@ -28,6 +31,30 @@ class EnginePath(DeliveryPath):
     name = "engine"
     words = "delivered to {device} by the native prefetch thread"
     reads_ahead = True
+
+    @classmethod
+    def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:
+        """CUDA, and with FASTLOADER_BACKEND=host the CPU.
+
+        Raises:
+            ValueError: if FASTLOADER_BACKEND asks for the native module, which is not in use.
+        """
+        forced = devices.forced_backend()
+        if device is None or forced == "torch":
+            return False
+        if device.type == "cpu" and forced == "host":
+            if extension.load() is None:
+                raise ValueError(
+                    "FASTLOADER_BACKEND=host needs the native module, which is not in use: "
+                    + (extension.problem() or "it is switched off or was left out on purpose")
+                )
+            return True
+        if device.type != "cuda":
+            return False
+        problem = devices.native_cuda_problem()
+        if problem and extension.load() is not None:
+            _warn_once(f"{device} is served by torch's own streams, which is slower: {problem}")
+        return not problem
 
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         super().__init__(spec, statistics)
@@ -147,3 +174,12 @@ class EnginePath(DeliveryPath):
             prefetchers += [engine.prefetcher for engine in self._idle]
         running = [prefetcher for prefetcher in prefetchers if prefetcher is not None]
         return running[0].stats() if running else self._last_stats
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)

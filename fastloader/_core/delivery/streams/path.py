@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.path import DeliveryPath
+from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.delivery.streams.delivery import StreamDelivery
 from fastloader._core.delivery.streams.iterator import StreamIterator
 from fastloader._core.handoff import Plan
@@ -21,6 +24,10 @@ class StreamPath(DeliveryPath):
     words = "delivered to {device} through torch's streams"
     reads_ahead = True
     _streams: StreamDelivery | None = None  # the one of the epoch begun last
+
+    @classmethod
+    def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:
+        return device is not None
 
     def begin(
         self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
