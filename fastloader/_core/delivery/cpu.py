@@ -138,7 +138,8 @@ class CpuPath(DeliveryPath):
 
     def figures(self) -> Figures:
         seconds, count = self.statistics.total("normalise")
-        return Figures((Stage("normalise", seconds, count, "batch", LOOP),) if count else ())
+        stage = Stage("normalise", seconds, count, "batch", LOOP, bound="copy")
+        return Figures((stage,) if count else ())
 
     def stats(self) -> dict[str, Any]:
         if self._pool is None or not self._delivers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -13,13 +13,18 @@ from fastloader._core.observation.headspace import Measured
 from fastloader._core.observation.statistics import Statistics
 
 LOOP = "the training loop's thread"
+PER_PROCESSOR = "one for each processor of this process"  # what num_workers="auto" begins with
+
+# What a loop is short of while it waits for a stage: reading ("storage"), decoding, the dataset's own
+# code ("Python"), or moving bytes, which native threads do ("gather") or others ("copy").
+Bound = Literal["storage", "decode", "Python", "gather", "copy"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """One stage of the way of a batch. It took ``seconds`` of thread time, summed over ``threads`` (0:
     the device), for ``count`` pictures or batches, as ``unit`` says. ``where`` names the threads that
-    work."""
+    work. ``bound``: what `judge` says if the loop waits for these threads; None if they do no work."""
 
     name: str
     seconds: float
@@ -27,6 +32,7 @@ class Stage:
     unit: str
     where: str
     threads: int = 1
+    bound: Bound | None = dataclasses.field(kw_only=True)
 
     @property
     def each_ms(self) -> float:
@@ -34,7 +40,10 @@ class Stage:
         return 1000 * self.seconds / self.count if self.count else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "each_ms": self.each_ms}
+        """What ``stats()["stages"]`` has."""
+        shown = dataclasses.asdict(self)
+        del shown["bound"]
+        return {**shown, "each_ms": self.each_ms}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,15 +51,18 @@ class Figures:
     """The figures of one source, or of one delivery, since the loader was made.
 
     ``threads``: how many own threads make batches. ``depth``: how many batches are made ahead at most.
-    ``packed``: whether the pictures lie in one file. ``ring``: the native ring's counters, as
-    ``stats()["ring"]`` has them."""
+    ``ahead``: whether batches are made ahead of the loop even without workers, as many as depth="auto"
+    says. ``packed``: whether the pictures lie in one file. ``workers``: what num_workers="auto" has come
+    to. ``ring``: the native ring's counters, as ``stats()["ring"]`` has them."""
 
     stages: tuple[Stage, ...] = ()
     threads: int | None = None
     depth: int | None = None
+    ahead: bool = False
     bytes_read: int = 0
     bad_samples: int = 0
     packed: bool = False
+    workers: AutoChoice | None = None
     ring: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def joined(self, other: Figures) -> Figures:
@@ -59,9 +71,11 @@ class Figures:
             stages=(*self.stages, *other.stages),
             threads=other.threads if self.threads is None else self.threads,
             depth=other.depth if self.depth is None else self.depth,
+            ahead=self.ahead or other.ahead,
             bytes_read=self.bytes_read + other.bytes_read,
             bad_samples=self.bad_samples + other.bad_samples,
             packed=self.packed or other.packed,
+            workers=self.workers or other.workers,
             ring=self.ring or other.ring,
         )
 

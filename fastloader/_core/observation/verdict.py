@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.observation.figures import Observation, Stage
+from fastloader._core.observation.figures import Bound, Observation, Stage
 
 # A loop that waits less than this share of its time has next to nothing to win.
 WAITS = 0.1
@@ -28,7 +28,7 @@ class _Resource:
     """Something that could be the bottleneck, and the share of the time that it was at work."""
 
     busy: float
-    bound: str
+    bound: Bound
     stages: tuple[Stage, ...]
 
     @property
@@ -72,12 +72,7 @@ def judge(seen: Observation) -> Verdict:
             _python_advice(seen, None),
         )
     if busiest.bound == "storage":
-        return Verdict(
-            "storage",
-            f"storage-bound: {waits}, finding records in the packed file takes "
-            f"{_percent(busiest.busy)} of the loop's",
-            _storage_advice(seen),
-        )
+        return _storage(seen, busiest, waits)
     if busiest.bound == "decode":
         return _pictures(seen, busiest, waits)
     if busiest.bound == "Python":
@@ -103,24 +98,27 @@ _NOTHING = "nothing to win from the loader: make the training step faster"
 
 
 def _resources(stages: Sequence[Stage], seconds: float) -> list[_Resource]:
-    groups: dict[tuple[str, str], list[Stage]] = {}
+    groups: dict[tuple[Bound, str], list[Stage]] = {}
     for stage in stages:
-        if stage.name == "wait":
-            continue
-        if stage.name == "locate":
-            bound = "storage"
-        elif stage.where == "decode threads":
-            bound = "decode"
-        elif "worker" in stage.where or stage.name == "fetch":
-            bound = "Python"
-        else:
-            bound = "copy"
-        groups.setdefault((bound, stage.where), []).append(stage)
+        if stage.bound is not None:
+            groups.setdefault((stage.bound, stage.where), []).append(stage)
     made = []
     for (bound, _), each in groups.items():
         busy = sum(stage.seconds for stage in each) / (max(1, each[0].threads) * seconds)
         made.append(_Resource(busy, bound, tuple(each)))
     return made
+
+
+def _storage(seen: Observation, readers: _Resource, waits: str) -> Verdict:
+    stage, busy = readers.stages[0], _percent(readers.busy)
+    if seen.figures.packed:
+        what = f"finding records in the packed file takes {busy} of the loop's"
+        return Verdict("storage", f"storage-bound: {waits}, {what}", _storage_advice(seen))
+    return Verdict(
+        "storage",
+        f"storage-bound: {waits}, {stage.name} ({stage.where}) takes {busy}",
+        "bring the data nearer: a faster disk or network, or fewer bytes for a sample",
+    )
 
 
 def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
@@ -183,7 +181,7 @@ def _python_advice(seen: Observation, workers: _Resource | None) -> str:
 
 
 def _copy_advice(seen: Observation, resource: _Resource) -> str:
-    gathers = resource.stages[0].where == "gather threads" and seen.fixed_workers
+    gathers = resource.bound == "gather" and seen.fixed_workers
     if gathers and seen.workers < available_threads():
         return f"raise num_workers from {seen.workers} to {available_threads()}: threads gather"
     ring = seen.figures.ring
@@ -205,7 +203,7 @@ def _wanted(resource: _Resource, seen: Observation, processors: int) -> int:
 
 
 def _from_python(stages: Sequence[Stage]) -> bool:
-    return not any(stage.where in ("decode threads", "gather threads") for stage in stages)
+    return not any(stage.bound in ("decode", "gather") for stage in stages)
 
 
 def _percent(share: float) -> str:

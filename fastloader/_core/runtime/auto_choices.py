@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from fastloader._core.observation.figures import AutoChoice
+from fastloader._core.observation.figures import PER_PROCESSOR, AutoChoice
 from fastloader._core.observation.tuning.depth import DepthRule
 from fastloader._core.order.loader import AutoWorkers
-from fastloader._core.sources.arrays.source import ArraySource
-from fastloader._core.sources.images.source import ImageSource
 
 
-def workers_choice(
-    workers: AutoWorkers, begun: bool, images: ImageSource, arrays: ArraySource
-) -> AutoChoice:
-    """``begun``: whether there was an epoch."""
-    number, why = int(workers), "one for each processor of this process"
+def workers_choice(workers: AutoWorkers, begun: bool, made: AutoChoice | None) -> AutoChoice:
+    """``begun``: whether there was an epoch. ``made``: the choice of the source, if it makes one."""
     if not begun:
-        return AutoChoice(number, f"{why}: nothing was iterated yet")
-    tuner = images.tuner(workers)
-    if images.decoder is not None and tuner is not None:
-        return AutoChoice(tuner.rule.threads, tuner.rule.why)
-    if arrays.last is not None:
-        return AutoChoice(arrays.last.threads, f"{why}; threads that gather are not watched")
-    return AutoChoice(number, f"{why}; not changed while workers run")
+        return AutoChoice(int(workers), f"{PER_PROCESSOR}: nothing was iterated yet")
+    return made or AutoChoice(int(workers), f"{PER_PROCESSOR}; not changed while workers run")
 
 
 def depth_choice(

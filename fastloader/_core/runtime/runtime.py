@@ -26,11 +26,10 @@ from fastloader._core.pictures.bad_samples import make_policy
 from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, refuse_image_options
-from fastloader._core.sources import fallback
+from fastloader._core.sources import python_path_warning as python_path
 from fastloader._core.sources.arrays.source import ArraySource
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
-from fastloader._core.sources.python_path_warning import holds_pictures, warn_of_python_path
 from fastloader.errors import NotNative
 
 _log = logging.getLogger("fastloader")
@@ -174,7 +173,7 @@ class Runtime:
                 continue
             if plan is not None:
                 return plan, ""
-        reason = reason or fallback.why_no_source(loader)
+        reason = reason or python_path.why_no_source(loader)
         return self.python.plan(loader, wanted, reason), reason
 
     def _say(self, loader: Loader, reason: str) -> None:
@@ -183,8 +182,7 @@ class Runtime:
             self._said = reason
             _log.info("fastloader: Python path: %s", reason)
             if loader.native and extension.load() is not None:
-                if fallback.holds_pictures(loader.dataset):
-                    fallback.warn_of_python_path(reason)
+                python_path.warn_if_pictures(loader.dataset, reason)
 
     def plan(self, loader: Loader) -> str:
         return f"{self._planned(loader)[0]}; batches are {self.delivery}"
@@ -242,16 +240,17 @@ class Runtime:
 
     def observe(self, loader: Loader) -> Observation:
         """What there is to report of ``loader``, since it was made."""
+        figures = self._figures(loader)
         return Observation(
             statistics=self.delivery.statistics.copied(),
-            figures=self._figures(loader),
+            figures=figures,
             workers=loader.num_workers,
             worker_backend=loader.worker_backend,
-            ahead=loader.num_workers > 0 or self.images.decoder is not None,
+            ahead=loader.num_workers > 0 or figures.ahead,
             path=self.delivery.path,
             device=self.delivery.device,
             normalizes=self.delivery.normalization is not None,
-            auto=self._choices(loader),
+            auto=self._choices(loader, figures),
             headspace=self._headspace,
             describe=lambda: self.plan(loader),
         )
@@ -262,7 +261,8 @@ class Runtime:
         for source in (*reversed(self.sources), self.python):
             made = made.joined(source.figures(loader))
         statistics = self.delivery.statistics
-        waited = Stage("wait", statistics.wait_s, statistics.batches, "batch", "the training loop")
+        seconds, who = statistics.wait_s, "the training loop"
+        waited = Stage("wait", seconds, statistics.batches, "batch", who, bound=None)
         return made.joined(self.delivery.figures()).joined(Figures(stages=(waited,)))
 
     def headspace(self, loader: Loader, batches: int) -> Headspace:
@@ -286,15 +286,15 @@ class Runtime:
             counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}
         return cast(LoaderStats, counted)
 
-    def _choices(self, loader: Loader) -> dict[str, AutoChoice]:
+    def _choices(self, loader: Loader, figures: Figures) -> dict[str, AutoChoice]:
         """By the name of the argument that was "auto"."""
         choices: dict[str, AutoChoice] = {}
         begun = self._position is not None and self._position.current is not None
         if (workers := self.auto_workers) is not None:
-            choices["num_workers"] = workers_choice(workers, begun, self.images, self.arrays)
+            choices["num_workers"] = workers_choice(workers, begun, figures.workers)
         rule = self.delivery.spec.depth_rule
         if rule is not None:
-            watched = self.delivery.watches_depth or self.images.decoder is not None
+            watched = self.delivery.watches_depth or figures.ahead
             depth = None if watched else self.delivery.figures().ring.get("depth")
             choices["depth"] = depth_choice(rule, begun, watched, depth, loader.num_workers)
         return choices

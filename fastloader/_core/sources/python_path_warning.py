@@ -45,8 +45,11 @@ def holds_pictures(dataset: Any) -> bool:
     return reader is None or type(reader).__qualname__ == "ReaderImageFolder"
 
 
-def warn_of_python_path(reason: str) -> None:
-    """Warns at the line of the user's code that asked for the iterator, even through code of ours."""
+def warn_if_pictures(dataset: Any, reason: str) -> None:
+    """Warns at the line of the user's code that asked for the iterator, even through code of ours, if the
+    dataset `holds_pictures`."""
+    if not holds_pictures(dataset):
+        return
     level = 0
     for frame in callers():
         if not frame.f_code.co_filename.startswith(_PACKAGE):

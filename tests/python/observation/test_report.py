@@ -251,7 +251,7 @@ def test_a_gpu_that_is_busy():
 
 
 def test_a_host_that_runs_ahead_of_its_gpu_waits_in_next():
-    copy = Stage("copy", 1.0, 10, "batch", "the device", 0)
+    copy = Stage("copy", 1.0, 10, "batch", "the device", 0, bound="copy")
     verdict = judged({"device_wait_s": 8.0}, 0.9, copy)
     assert verdict.bound == "GPU" and "80 %" in verdict.text
     verdict = judged({"device_wait_s": 0.1}, 0.9, dataclass_with(copy, seconds=9.0))
@@ -259,7 +259,7 @@ def test_a_host_that_runs_ahead_of_its_gpu_waits_in_next():
 
 
 def test_a_ring_that_is_not_pinned():
-    copy = Stage("copy", 9.0, 10, "batch", "the device", 0)
+    copy = Stage("copy", 9.0, 10, "batch", "the device", 0, bound="copy")
     verdict = judged({"pinned": False, "why_not_pinned": "ulimit says no"}, 0.9, copy)
     assert verdict.bound == "copy" and "ulimit says no" in verdict.advice
 

@@ -155,9 +155,9 @@ class EnginePath(DeliveryPath):
         count = int(ring["filled"])
         stages = []
         if ring["copied_bytes"]:
-            stages.append(Stage("pack", ring["pack_s"], count, "batch", self._packer))
+            stages.append(Stage("pack", ring["pack_s"], count, "batch", self._packer, bound="copy"))
         who = "the device, normalising too"
-        stages.append(Stage("copy", ring["device_s"], count, "batch", who, 0))
+        stages.append(Stage("copy", ring["device_s"], count, "batch", who, 0, bound="copy"))
         return Figures(stages=tuple(stages), ring=ring)
 
     def stats(self) -> dict[str, Any]:

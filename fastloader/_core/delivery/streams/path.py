@@ -41,4 +41,5 @@ class StreamPath(DeliveryPath):
 
     def figures(self) -> Figures:
         seconds, count = self.statistics.total("copy")
-        return Figures((Stage("copy", seconds, count, "batch", LOOP),) if count else ())
+        stage = Stage("copy", seconds, count, "batch", LOOP, bound="copy")
+        return Figures((stage,) if count else ())

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
-from fastloader._core.observation.figures import Figures, Stage
+from fastloader._core.observation.figures import PER_PROCESSOR, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
@@ -42,9 +42,12 @@ class ArraySource:
         threads = None if self.last is None else self.last.threads
         stages: tuple[Stage, ...] = ()
         if memory.gathered:
-            who, count = "gather threads", memory.gathered
-            stages = (Stage("collate", memory.gather_s, count, "batch", who, threads or 1),)
-        return Figures(stages=stages, threads=threads)
+            seconds, who = memory.gather_s, ("batch", "gather threads", threads or 1)
+            stages = (Stage("collate", seconds, memory.gathered, *who, bound="gather"),)
+        choice = None
+        if threads is not None:
+            choice = AutoChoice(threads, f"{PER_PROCESSOR}; threads that gather are not watched")
+        return Figures(stages=stages, threads=threads, workers=choice)
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         if self.last is None:

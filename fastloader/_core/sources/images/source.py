@@ -7,7 +7,7 @@ from typing import Any
 
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices
-from fastloader._core.observation.figures import LOOP, Figures, Stage
+from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
 from fastloader._core.observation.tuning.share import own_threads
@@ -96,19 +96,22 @@ class ImageSource:
         decoder = self.decoder
         if decoder is None:
             return Figures(bad_samples=self.policy.bad)
+        tuner = self.tuner(loader._runtime.auto_workers)
         return Figures(
             stages=tuple(self._stages(decoder)),
             threads=decoder.quota.threads,
             depth=None if self.last is None else self.last.ahead,
+            ahead=True,
             bytes_read=int(decoder.times().get("bytes", 0)),
             bad_samples=self.policy.bad,
             packed=decoder.store.packed,
+            workers=None if tuner is None else AutoChoice(tuner.rule.threads, tuner.rule.why),
         )
 
     def _stages(self, decoder: Decoder) -> Iterator[Stage]:
         located, batches = self._statistics.total("locate")
         if batches:
-            yield Stage("locate", located, batches, "batch", self._locates)
+            yield Stage("locate", located, batches, "batch", self._locates, bound="storage")
         times = decoder.times()
         count = int(times.get("pictures", 0))
         if not count:
@@ -125,7 +128,8 @@ class ImageSource:
         elif decoder.options.planar:
             made.append(("collate", times["finish"]))
         for name, seconds in made:
-            yield Stage(name, seconds, count, "picture", "decode threads", decoder.quota.threads)
+            who, threads = "decode threads", decoder.quota.threads
+            yield Stage(name, seconds, count, "picture", who, threads, bound="decode")
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         if self.decoder is None:

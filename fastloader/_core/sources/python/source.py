@@ -78,13 +78,15 @@ class PythonSource:
             if counts.fetched:
                 who, batches = "worker processes", counts.fetched
                 fetched = counts.fetch_s - counts.collate_s
-                yield Stage("fetch", fetched, batches, "batch", who, workers)
-                yield Stage("collate", counts.collate_s, batches, "batch", who, workers)
+                yield Stage("fetch", fetched, batches, "batch", who, workers, bound="Python")
+                collated = counts.collate_s
+                yield Stage("collate", collated, batches, "batch", who, workers, bound="Python")
             return
         seconds, count = self._statistics.total("fetch")
         if count:
             where = "worker threads" if workers else LOOP
-            yield Stage("fetch", seconds, count, "batch", where, max(1, workers))
+            threads = max(1, workers)
+            yield Stage("fetch", seconds, count, "batch", where, threads, bound="Python")
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         processes = loader.num_workers > 0 and loader.worker_backend == "process"
