@@ -7,10 +7,9 @@ A source decides in a `Plan` how it would make the next epoch's batches. A deliv
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.observation.figures import Figures
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import DepthRule
@@ -66,14 +65,15 @@ class Slots(Protocol):
         """Whether the epoch has ended."""
         ...
 
-    @property
-    def draws(self) -> EpochDraws | None:
-        """What will be erased and mixed in the slots. The slots need room for it."""
+    def reserve_for(self, leaves: Sequence[int], samples: int) -> Any | None:
+        """Waits for a slot and reserves it, with room for a batch of ``samples`` whose tensors take
+        ``leaves`` bytes, and for what will be erased and mixed in it. Returns None once the epoch is
+        over. Reservations are presented in the order in which they were made."""
         ...
 
     def reserve(self, size: int) -> Any | None:
-        """Waits for a slot with room for ``size`` bytes and reserves it. Returns None once the epoch is
-        over. Reservations are presented in the order in which they were made."""
+        """Does as `reserve_for`, with room for ``size`` packed bytes: 0 for a slot that an error
+        takes."""
         ...
 
     def present(self, reservation: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.pictures.bad_samples import ErrorPolicy
@@ -84,12 +83,9 @@ class Decoder:
             )
         return found
 
-    def slot_bytes(self, samples: int, draws: EpochDraws | None) -> int:
-        """The bytes that a batch takes in a slot: pixels, labels and what their augmentation needs."""
-        leaves = [(samples * self.job.sample_bytes, None), (samples * 8, None)]
-        if draws is not None:
-            leaves += [(size, None) for size in draws.augmentation.extra_leaves(samples)]
-        return int(self.native.BatchLayout(leaves).packed_bytes)
+    def leaf_bytes(self, samples: int) -> list[int]:
+        """The bytes of a batch's pixels, and of its labels."""
+        return [samples * self.job.sample_bytes, samples * 8]
 
     def times(self) -> dict[str, float]:
         """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""

@@ -1,28 +1,47 @@
-"""A store of encoded pictures, as the decode pool sees it."""
+"""Where encoded pictures lie, as the decode pool sees it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 
 class ImageStore(Protocol):
+    """Encoded pictures, numbered from 0. A recogniser makes a store, and many loaders may share it."""
+
+    kind: str  # what a message calls several stores of this type
+    packed: bool  # whether the pictures lie in one file, where each must be looked up first
+
     def __len__(self) -> int: ...
 
     def same(self, other: Any) -> bool:
         """Whether ``other`` has the same files, so that what was built on them can be kept."""
         ...
 
-    def opened(self, native: Any) -> Any:
-        """These files with their own native ``source``. What one loader looks up in it must not reach
-        another loader that recognised the same files."""
+    def joined(self, others: Sequence[Any]) -> ImageStore:
+        """The files of this store, followed by those of ``others``, which are of its type."""
         ...
+
+    def opened(self, native: Any) -> OpenStore:
+        """These files for one loader, with a native source of their own. What the loader looks up there
+        must not reach another loader that recognised the same files."""
+        ...
+
+
+class OpenStore(ImageStore, Protocol):
+    """The store of one loader."""
+
+    source: Any  # what decode threads read from: a class of csrc/source/, as `_native` has it
 
     def prepare(self, indices: list[int]) -> None:
-        """Prepares these files, before a batch of them is submitted to the source."""
+        """Prepares these files, before a batch of them is submitted to the pool. Called on the thread
+        that begins batches. It must not raise for a bad file: the decoder refuses that one."""
         ...
 
-    def name(self, index: int) -> str: ...
+    def name(self, index: int) -> str:
+        """The name of a file, for messages about bad samples."""
+        ...
 
     def open_rgb(self, index: int) -> Any:
-        """Opens a picture through Pillow."""
+        """Opens a picture through Pillow, or raises why that fails. Called on any thread."""
         ...

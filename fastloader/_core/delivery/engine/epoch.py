@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
@@ -70,6 +70,9 @@ class RingEpoch:
     @property
     def depth(self) -> int:
         return self.engine.depth
+
+    def reserve_for(self, leaves: Sequence[int], samples: int) -> Any | None:
+        return self.reserve(self.engine.packing.packed_bytes(leaves, samples, self.draws))
 
     def reserve(self, size: int) -> Any | None:
         prefetcher = self.prefetcher

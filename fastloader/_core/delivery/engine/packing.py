@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -82,6 +83,11 @@ class Packing:
                 self._layouts.clear()
             self._layouts[wanted] = layout
         return tree.template, layout, sources
+
+    def packed_bytes(self, leaves: Sequence[int], samples: int, draws: EpochDraws | None) -> int:
+        """The bytes that a batch of ``samples`` takes, whose leaves have so many bytes each."""
+        extra = [] if draws is None else draws.augmentation.extra_leaves(samples)
+        return int(self.native.BatchLayout([(size, None) for size in [*leaves, *extra]]).packed_bytes)
 
     def _make_layout(
         self,

@@ -42,8 +42,9 @@ class ArraySource:
         threads = None if self.last is None else self.last.threads
         stages: tuple[Stage, ...] = ()
         if memory.gathered:
-            seconds, who = memory.gather_s, ("batch", "gather threads", threads or 1)
-            stages = (Stage("collate", seconds, memory.gathered, *who, bound="gather"),)
+            seconds, count, who = memory.gather_s, memory.gathered, "gather threads"
+            made = Stage("collate", seconds, count, "batch", who, threads or 1, bound="gather")
+            stages = (made,)
         choice = None
         if threads is not None:
             choice = AutoChoice(threads, f"{PER_PROCESSOR}; threads that gather are not watched")

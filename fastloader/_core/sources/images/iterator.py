@@ -129,21 +129,16 @@ class ImageIterator(LoopIterator):
             if drawn is StopIteration or isinstance(drawn, Exception):
                 raise drawn
             keys = self._checked([operator.index(key) for key in drawn])
-            draws = None if self._slots is None else self._slots.draws
-            reservation = self._reserve(self._decoder.slot_bytes(len(keys), draws))
+            if self._slots is not None:
+                leaves = self._decoder.leaf_bytes(len(keys))
+                reservation = _still(self._slots.reserve_for(leaves, len(keys)))
             return self._submit(keys, reservation)
         except (StopIteration, _EpochIsOver):
             raise
         except Exception as error:  # the sampler's error takes its batch's place
-            return PendingError(error, self._reserve(0) if reservation is None else reservation)
-
-    def _reserve(self, size: int) -> Any | None:
-        if self._slots is None:
-            return None
-        reservation = self._slots.reserve(size)
-        if reservation is None:
-            raise _EpochIsOver
-        return reservation
+            if self._slots is not None and reservation is None:
+                reservation = _still(self._slots.reserve(0))
+            return PendingError(error, reservation)
 
     def _checked(self, keys: list[int]) -> list[int]:
         if not keys:
@@ -279,6 +274,13 @@ class ImageIterator(LoopIterator):
 
 class _EpochIsOver(Exception):
     pass
+
+
+def _still(reservation: Any | None) -> Any:
+    """The reservation, while the epoch goes on."""
+    if reservation is None:
+        raise _EpochIsOver
+    return reservation
 
 
 def _cancel(

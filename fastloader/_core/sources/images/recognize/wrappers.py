@@ -10,8 +10,6 @@ import numpy as np
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import ImageStore
 from fastloader._core.sources.images.recognize.last_time import last_time
-from fastloader._core.sources.images.stores.folder import FolderStore
-from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.errors import NotNative
 
 
@@ -82,14 +80,9 @@ def _join(parts: list[NativeImages]) -> NativeImages:
     )
 
 
-def _joined(parts: list[Any]) -> ImageStore:
-    kinds = {type(part) for part in parts}
-    if kinds == {LmdbStore}:
-        return LmdbStore([dataset for part in parts for dataset in part.parts])
-    if kinds != {FolderStore}:
-        raise NotNative("a ConcatDataset holds folders and LMDB files")
-    before = np.cumsum([0, *(len(part.paths) for part in parts)]).astype(np.uint64)
-    return FolderStore(
-        np.concatenate([part.paths for part in parts]),
-        np.concatenate([part.ends + bytes_before for part, bytes_before in zip(parts, before)]),
-    )
+def _joined(stores: list[ImageStore]) -> ImageStore:
+    first, *others = stores
+    if any(type(other) is not type(first) for other in others):
+        kinds = sorted({store.kind for store in stores}, key=str.lower)
+        raise NotNative(f"a ConcatDataset holds {' and '.join(kinds)}")
+    return first.joined(others)

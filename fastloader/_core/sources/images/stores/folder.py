@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from fastloader.transforms._pillow import open_rgb
 
@@ -12,6 +15,7 @@ class FolderStore:
     """Paths in one run of bytes; the path of file i ends at ``ends[i]``. Stores are compared by
     identity, because recognising a dataset gives the same arrays again while nothing changes."""
 
+    kind = "folders"
     packed = False
 
     source: Any  # the native module's source, once the store is opened
@@ -26,7 +30,15 @@ class FolderStore:
     def same(self, other: Any) -> bool:
         return type(other) is FolderStore and self.paths is other.paths and self.ends is other.ends
 
-    def opened(self, native: Any) -> Any:
+    def joined(self, others: Sequence[FolderStore]) -> FolderStore:
+        stores = [self, *others]
+        before = np.cumsum([0, *(len(store.paths) for store in stores)]).astype(np.uint64)
+        return FolderStore(
+            np.concatenate([store.paths for store in stores]),
+            np.concatenate([store.ends + number for store, number in zip(stores, before)]),
+        )
+
+    def opened(self, native: Any) -> FolderStore:
         mine = copy.copy(self)
         mine.source = native.FolderSource(self.paths, self.ends)
         return mine

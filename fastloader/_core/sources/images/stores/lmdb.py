@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class LmdbStore:
     files is looked up when the record is first wanted. So opening stays cheap, and touches only the
     pages of the tree that are used."""
 
+    kind = "LMDB files"
     packed = True
 
     source: Any  # the native module's source, once the store is opened
@@ -45,7 +47,10 @@ class LmdbStore:
             and all(a is b for a, b in zip(self._environments, other._environments))
         )
 
-    def opened(self, native: Any) -> Any:
+    def joined(self, others: Sequence[LmdbStore]) -> LmdbStore:
+        return LmdbStore([dataset for store in [self, *others] for dataset in store.parts])
+
+    def opened(self, native: Any) -> LmdbStore:
         mine = copy.copy(self)
         mine._addresses = np.zeros(len(self), np.uint64).view(_Table)
         mine._addresses.environments = self._environments
