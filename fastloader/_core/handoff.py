@@ -91,7 +91,7 @@ class Handoff:
     """What a delivery asks of the batches of one epoch.
 
     Args:
-        statistics: the counters of the loader.
+        statistics: the loader's counters, to which a source may add the time of its stages.
         held_by_loop: whether the training loop holds the source's own iterator, which then counts what
             it gives. Otherwise an iterator of the delivery takes the batches further and counts them.
         normalization: what the source applies to images; None leaves their bytes.
@@ -131,10 +131,15 @@ class Plan(Protocol):
     pins: bool
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
-        """Begins the epoch. Worker processes are forked here.
+        """Begins the epoch and returns its iterator, a `LoopIterator` unless it is torch's. Worker
+        processes are forked here.
 
-        A source that runs ahead draws its first index batch here and not on the pump thread, where the
-        draw would race with ``state_dict()``.
+        Draws come in torch's order: `EpochOrder.index_batches`, then one seed by
+        `EpochOrder.epoch_seed`, then the first index batch. A source that runs ahead draws that one here
+        and not on the pump thread, where the draw would race with ``state_dict()``.
+
+        If ``handoff.slots`` is set, which `fills_slots` allows, the iterator reserves a slot for each
+        batch, also for an error in a batch's place, and presents it just before its ``next()`` ends.
 
         Args:
             order: the order of the epoch; None if no batches are counted, as with the iterable of a
@@ -151,21 +156,30 @@ class Plan(Protocol):
 
 class Source(Protocol):
     """One way of making batches. A loader has one source of each kind for its whole life. A source owns
-    what must outlive an epoch: threads, recycled memory, shared slots, counters."""
+    what must outlive an epoch: threads, recycled memory, shared slots, counters. A forked child has
+    the source, but none of its threads: see `machine.process.HomeProcess`."""
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> Plan | None:
         """Returns how this source would make the next epoch's batches; None if the dataset is not of
         its kind. Starts nothing and draws nothing. ``wanted``: what the delivery will do to images.
 
+        The sources are asked in the order of `Runtime.sources`, and the first plan is taken. A source
+        that does not do what an argument of the loader asks for must refuse it here, or the argument
+        would be ignored without a word: `sources/arguments.py` and `sources/collation.py` have a check
+        for each, `native=False` included.
+
         Raises:
-            NotNative: with the reason in words, if the dataset is of its kind but cannot be served.
+            NotNative: with the reason in words, if the dataset is of its kind but cannot be served. The
+                sources behind this one are asked. If none serves, Python makes the batches, and
+                ``loader.plan()`` tells the first reason.
         """
         ...
 
     def figures(self, loader: Loader) -> Figures:
-        """The figures of this source since the loader was made."""
+        """The figures of this source since the loader was made: empty ones before its first epoch. Each
+        stage says by its `bound` what a loop that waits for it is short of."""
         ...
 
     def stats(self, loader: Loader) -> dict[str, Any]:
-        """The part of ``loader.stats()`` that this source knows."""
+        """The part of ``loader.stats()`` that this source knows; empty before its first epoch."""
         ...

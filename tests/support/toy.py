@@ -4,10 +4,13 @@ import itertools
 from collections.abc import Sequence
 
 import torch
+from thread_toy import ThreadToySource
 from torch.utils.data import default_collate
 
 from fastloader._core.observation.figures import Figures, Stage
 from fastloader._core.observation.loop_iterator import LoopIterator
+from fastloader._core.sources.arguments import check_no_image_options
+from fastloader._core.sources.collation import check_collation
 
 
 class Toys(Sequence):
@@ -35,7 +38,8 @@ class ToyIterator(LoopIterator):
     def _next(self):
         batch = default_collate([self._dataset[index] for index in next(self._index_batches)])
         if self._slots is not None:
-            self._slots.present(self._slots.reserve(sum(leaf.nbytes + 256 for leaf in batch)))
+            sizes = [leaf.nbytes for leaf in batch]
+            self._slots.present(self._slots.reserve_for(sizes, samples=len(batch[0])))
         return batch
 
 
@@ -53,7 +57,7 @@ class ToyPlan:
     def open(self, order, handoff):
         self._source.opened += 1
         index_batches = order.index_batches()
-        order.image_seed()  # torch draws one here, from the generator that the order comes from
+        order.epoch_seed()
         return ToyIterator(self._dataset, index_batches, handoff)
 
     def follow_loop(self, batches):
@@ -64,18 +68,24 @@ class ToySource:
     opened = 0
 
     def plan(self, loader, wanted):
-        return ToyPlan(self, loader.dataset) if isinstance(loader.dataset, Toys) else None
+        if not isinstance(loader.dataset, Toys):
+            return None
+        check_collation(loader)
+        check_no_image_options(loader, "the dataset is of toys")
+        return ToyPlan(self, loader.dataset)
 
     def figures(self, loader):
-        return Figures((Stage("play", 1.0, self.opened, "batch", "the toy"),), threads=1)
+        played = Stage("play", 1.0, self.opened, "batch", "the toy", bound="Python")
+        return Figures((played,), threads=1)
 
     def stats(self, loader):
         return {"toys": self.opened} if self.opened else {}
 
 
 def with_toys(loader):
-    """``loader``, with one more source in front of its own."""
-    loader._runtime.native = (ToySource(), *loader._runtime.native)
+    """``loader``, with one more source in front of its own and one behind them."""
+    runtime = loader._runtime
+    runtime.sources = (ToySource(), *runtime.sources, ThreadToySource())
     return loader
 
 

@@ -15,6 +15,10 @@ class LoopIterator(Iterator[Any]):
     same for all: the process to which an iterator belongs, the loop's clock, what `close` means, and the
     progress that `state_dict` reads.
 
+    A subclass that waits in ``next()`` may also have a method ``leave()``. The delivery calls it on any
+    thread when it takes no more batches: a ``next()`` that waits then soon raises StopIteration. In a
+    forked child ``next()`` raises before `_next` is called.
+
     ``statistics`` is None if another iterator takes the batches further and counts them."""
 
     progress: Progress | None = None  # set by the loader on the iterator that it hands out
@@ -46,9 +50,13 @@ class LoopIterator(Iterator[Any]):
         self._home.check()
 
     def _next(self) -> Any:
-        """Makes the next batch.
+        """Makes the next batch. What it raises takes the batch's place, unless `_took` says otherwise.
+
+        Ctrl-C may come in every line, and the next call then gives the same batch: an index batch, and
+        what was made of it, must be kept until the last line before the return.
 
         Raises:
+            StopIteration: at the end of the epoch.
             LeftOut: in the place of a batch of which every sample was skipped.
         """
         raise NotImplementedError

@@ -38,19 +38,24 @@ class EpochOrder:
         return self._position
 
     def index_batches(self, draw: Callable[[Any], Iterator[Any]] = iter) -> Iterator[Any]:
-        """The sampler's index batches for the epoch, drawn by ``draw``. The progress notes them."""
+        """The sampler's index batches for the epoch, drawn by ``draw``. The progress notes them, and
+        counts a batch as received for each that the loop's iterator gives. They are drawn in order and
+        on one thread at a time. What the sampler raises takes its batch's place."""
         return self._position.iterate(draw)
 
     def take_base_seed(self, drawn: int) -> int:
         """The seed that torch would give its workers: the one just ``drawn``, or the one of the state
-        from which the epoch goes on."""
+        from which the epoch goes on. For a source that draws as torch's iterators do, to the letter:
+        with persistent workers it draws in the first epoch only, and remembers."""
         assert self._position.current is not None
         return self._position.current.take_seed(drawn)
 
-    def image_seed(self) -> int:
-        """The seed of the epoch's crops, to be asked for where torch draws its base seed. With a
-        ShardSampler all ranks have the same one, so that a picture's crop does not depend on the rank
-        that decodes it."""
+    def epoch_seed(self) -> int:
+        """The seed of what a source draws in this epoch, such as crops. A source asks for it once in
+        each epoch, behind `index_batches` and before the first index batch, even if it draws nothing
+        itself: torch draws a seed there, from the generator that the order comes from, so without it the
+        next epoch's order would be another one. With a ShardSampler all ranks have the same seed, so
+        that a picture's crop does not depend on the rank that decodes it."""
         position, loader = self._position, self._loader
         assert position.current is not None
         if loader.persistent_workers and position.last_seed is not None:

@@ -46,8 +46,8 @@ def holds_pictures(dataset: Any) -> bool:
 
 
 def warn_if_pictures(dataset: Any, reason: str) -> None:
-    """Warns at the line of the user's code that asked for the iterator, even through code of ours, if the
-    dataset `holds_pictures`."""
+    """Warns if the dataset `holds_pictures`: at the line of the user's code that asked for the iterator,
+    even through code of ours."""
     if not holds_pictures(dataset):
         return
     level = 0

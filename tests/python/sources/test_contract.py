@@ -1,4 +1,5 @@
-"""What every source keeps on every path of the delivery. A toy source shows how little that takes."""
+"""What every source keeps on every path of the delivery. A toy source shows how little that takes, and
+another one what a thread adds to it."""
 
 import json
 import os
@@ -7,10 +8,14 @@ import pickle
 import pytest
 import torch
 from pictures import plain_folder
+from thread_toy import ThreadToys
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 from toy import some_toys, with_toys
 
 from fastloader import FastLoader
+from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
@@ -22,6 +27,10 @@ native = extension.load()
 
 def of_toys(tmp_path):
     return some_toys(COUNT)
+
+
+def of_thread_toys(tmp_path):
+    return ThreadToys(some_toys(COUNT).pictures)
 
 
 def of_python(tmp_path):
@@ -43,6 +52,7 @@ def of_images(tmp_path):
 SOURCES = {
     "toy-0": (of_toys, {}, "toys"),
     "toy-2": (of_toys, {"num_workers": 2}, "toys"),
+    "thread-toy": (of_thread_toys, {}, "thread toys"),
     "python-0": (of_python, {}, "Python path"),
     "python-processes": (of_python, {"num_workers": 2}, "Python path"),
     "python-threads": (of_python, {"num_workers": 2, "worker_backend": "thread"}, "Python path"),
@@ -211,6 +221,19 @@ def test_figures(load):
     assert report.batches == len(loader) and report.path == load.path
     assert list(report.stages)[-1] == "wait"
     assert stats["stages"].keys() == report.stages.keys()
-    assert ("toys" in stats) == (load.words == "toys")
-    if load.words == "toys":
+    toys = load.words in ("toys", "thread toys")
+    assert ("toys" in stats) == toys
+    if toys:
         assert "play" in report.stages and report.threads == 1
+
+
+def test_what_is_erased_and_mixed_has_room(load):
+    loader = load(drop_last=True)
+    if not load.normalised:
+        pytest.skip("only normalised images are erased and mixed")
+    mixing = Mixing(mode="elem", mixup_alpha=0.8, num_classes=COUNT)
+    erasing = RandomErasing(0.9, mode="pixel", max_count=3)
+    loader._runtime.delivery.augment(Augmentation(erasing, mixing))
+    sizes = [(tuple(images.shape), tuple(targets.shape)) for images, targets in loader]
+    assert sizes == [((BATCH, 3, *sizes[0][0][2:]), (BATCH, COUNT))] * (COUNT // BATCH)
+    assert loader.stats()["errors"] == 0

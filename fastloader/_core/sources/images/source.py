@@ -76,7 +76,7 @@ class ImageSource:
         self._locates = "the pump" if handoff.pumped else LOOP
         # Draws come in the order of torch's iterators: the sampler, then the seed, then the first index.
         index_batches = order.index_batches()
-        seeds = CropSeeds(order.image_seed(), order.may_repeat, order.first_sample)
+        seeds = CropSeeds(order.epoch_seed(), order.may_repeat, order.first_sample)
         self.last = ImageIterator(
             self.decoder,
             index_batches,

@@ -23,7 +23,7 @@ from fastloader._core.sources.images.recognize.wrappers import concatenated, sub
 from fastloader.errors import NotNative
 
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
-# dataset that is in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
+# dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
 RECOGNIZERS: dict[tuple[str, str], Callable[[Any], NativeImages]] = {
     ("fastloader.datasets.image_folder", "ImageFolder"): recognize_folder,
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): recognize_lmdb,

@@ -1,0 +1,129 @@
+"""Which source makes a loader's batches, and what is said if none but Python's does."""
+
+import pytest
+import torch
+from pictures import plain_folder
+from thread_toy import ThreadToyPlan, ThreadToys
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from toy import Toys, some_toys, with_toys
+
+from fastloader import FastLoader
+from fastloader._core.machine import extension
+from fastloader.datasets import ImageFolder
+from fastloader.transforms import Compose, Resize
+from support import Pictures, Stream
+
+native = extension.load()
+needs_native = pytest.mark.skipif(native is None, reason="the native module is not in use")
+
+
+class Own(Pictures):
+    """A dataset of the user's own."""
+
+
+class Invert:
+    """A step of the user's own."""
+
+    def __call__(self, image):
+        return image
+
+    def __repr__(self):
+        return "Invert()"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return str(plain_folder(tmp_path_factory.mktemp("pictures"), 4))
+
+
+def own(root):
+    return Own(4)
+
+
+def arrays(root):
+    return TensorDataset(torch.zeros(4, 3), torch.arange(4))
+
+
+def folder(root):
+    return ImageFolder(root, Compose([Resize((8, 6))]))
+
+
+def stopped(root):
+    return ImageFolder(root, Compose([Resize((8, 6)), Invert()]))
+
+
+def folder_and_own(root):
+    return ConcatDataset([folder(root), own(root)])
+
+
+class Everything:
+    """A source that knows every dataset of samples by their indices."""
+
+    opened = 0
+
+    def plan(self, loader, wanted):
+        return ThreadToyPlan(self, loader.dataset) if loader._dataset_kind == 0 else None
+
+
+def is_last(loader):
+    """Whether a source behind all others would make the loader's batches."""
+    loader._runtime.sources += (Everything(),)
+    return loader.plan().startswith("thread toys")
+
+
+def in_words(loader):
+    """What ``plan()`` says of the source, with sources before and behind the loader's own."""
+    return with_toys(loader).plan().partition("; batches are ")[0]
+
+
+@pytest.mark.parametrize("make", [own, arrays, folder, stopped, folder_and_own])
+def test_a_source_behind_the_others_serves_what_they_do_not(root, make):
+    dataset = make(root)
+    served = make is arrays or (make is folder and native is not None)
+    assert is_last(FastLoader(dataset)) == (not served)
+    assert is_last(FastLoader(dataset, collate_fn=len))
+    assert is_last(FastLoader(dataset, native=False))
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("make", "options", "words"),
+    [
+        (own, {}, f"the dataset is a {__name__}.Own"),
+        (lambda root: Subset(own(root), [1]), {}, f"the dataset is a {__name__}.Own"),
+        (folder_and_own, {}, f"the dataset is a {__name__}.Own"),
+        (own, {"collate_fn": len}, "collate_fn is len"),
+        (own, {"batch_size": None}, "batch_size=None: samples are not collated"),
+        (own, {"worker_init_fn": print}, "worker_init_fn is print"),
+        (lambda root: Stream(3), {}, "the dataset is iterable"),
+        (arrays, {"collate_fn": len}, "collate_fn is len"),
+        (stopped, {"collate_fn": len}, "collate_fn is len"),
+        (own, {"native": False}, "native=False"),
+        (arrays, {"native": False}, "native=False"),
+        (stopped, {"native": False}, "native=False"),
+        (lambda root: Stream(3), {"native": False}, "native=False"),
+    ],
+)
+def test_the_first_reason_is_told(root, make, options, words):
+    assert in_words(FastLoader(make(root), **options)) == f"Python path: {words}"
+
+
+@needs_native
+def test_a_step_that_is_not_native_is_told(root):
+    assert "Invert()" in in_words(FastLoader(stopped(root)))
+
+
+@pytest.mark.parametrize("make", [own, folder, lambda root: Stream(3)])
+def test_without_the_native_module_that_is_told(monkeypatch, root, make):
+    monkeypatch.setenv("FASTLOADER_NATIVE", "0")
+    words = "Python path: the native module is not in use"
+    assert in_words(FastLoader(make(root))) == words
+
+
+@pytest.mark.parametrize("kind", [Toys, ThreadToys])
+def test_a_source_refuses_what_it_does_not_serve(kind):
+    dataset = kind(some_toys(4).pictures)
+    assert in_words(FastLoader(dataset, collate_fn=len)) == "Python path: collate_fn is len"
+    loader = with_toys(FastLoader(dataset, on_error="skip"))
+    with pytest.raises(ValueError, match=r"on_error='skip'.*: the dataset is of toys"):
+        iter(loader)

@@ -1,0 +1,132 @@
+"""A source with a thread: what one has to mind that makes batches ahead of the loop.
+
+It serves `ThreadToys` and makes no batches in slots. `ToySource` does, without a thread.
+"""
+
+import collections
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+from torch.utils.data import default_collate
+
+from fastloader._core.observation.figures import Figures, Stage
+from fastloader._core.observation.loop_iterator import LoopIterator
+from fastloader._core.sources.arguments import check_no_image_options
+from fastloader._core.sources.collation import check_collation
+
+AHEAD = 2
+
+
+class ThreadToys:
+    """Pictures and their numbers."""
+
+    def __init__(self, pictures):
+        self.pictures = pictures
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def __getitem__(self, index):
+        return self.pictures[index], index
+
+
+class ThreadToyIterator(LoopIterator):
+    def __init__(self, dataset, index_batches, handoff):
+        super().__init__(handoff.statistics if handoff.held_by_loop else None)
+        self._dataset, self._index_batches = dataset, index_batches
+        self._maker = ThreadPoolExecutor(
+            1
+        )  # of this epoch; a forked child begins epochs of its own
+        self._drawn = collections.deque()
+        self._flight = collections.deque()
+        # On this thread, because a pump would draw while the loop may be asking for a state.
+        self._top_up()
+
+    def _top_up(self):
+        while len(self._flight) < AHEAD:
+            if not self._drawn and not self._draw():
+                return
+            try:
+                made = self._maker.submit(_make, self._dataset, self._drawn[0])
+            except RuntimeError:  # closed meanwhile
+                raise StopIteration from None
+            # The index batch stays until its batch is begun, because Ctrl-C may come in between.
+            self._flight.append(made)
+            self._drawn.popleft()
+
+    def _draw(self):
+        try:
+            self._drawn.append(next(self._index_batches))
+        except StopIteration:
+            return False
+        except Exception as error:  # takes its batch's place
+            self._drawn.append(error)
+        return True
+
+    def _next(self):
+        self._top_up()
+        if not self._flight:
+            raise StopIteration
+        try:
+            batch = self._flight[0].result()  # Ctrl-C leaves it there for the next call
+        except CancelledError:  # closed meanwhile
+            raise StopIteration from None
+        except Exception:  # takes the batch's place
+            self._flight.popleft()
+            raise
+        self._flight.popleft()
+        return batch
+
+    def leave(self):
+        """Wakes a ``next()`` that waits, on whatever thread."""
+        self.close()
+
+    def close(self):
+        super().close()
+        self._maker.shutdown(wait=False, cancel_futures=True)
+
+
+def _make(dataset, drawn):
+    if isinstance(drawn, Exception):
+        raise drawn
+    return default_collate([dataset[index] for index in drawn])
+
+
+class ThreadToyPlan:
+    normalization = None
+    normalizes = fills_slots = exclusive = pins = False
+    ahead = True
+
+    def __init__(self, source, dataset):
+        self._source, self._dataset = source, dataset
+
+    def __str__(self):
+        return "thread toys"
+
+    def open(self, order, handoff):
+        self._source.opened += 1
+        index_batches = order.index_batches()
+        order.epoch_seed()
+        return ThreadToyIterator(self._dataset, index_batches, handoff)
+
+    def follow_loop(self, batches):
+        return None
+
+
+class ThreadToySource:
+    opened = 0
+
+    def plan(self, loader, wanted):
+        if not isinstance(loader.dataset, ThreadToys):
+            return None
+        check_collation(loader)
+        check_no_image_options(loader, "the dataset is of toys")
+        return ThreadToyPlan(self, loader.dataset)
+
+    def figures(self, loader):
+        if not self.opened:
+            return Figures()
+        made = Stage("play", 1.0, self.opened, "batch", "the toy's thread", bound="Python")
+        return Figures((made,), threads=1, depth=AHEAD, ahead=True)
+
+    def stats(self, loader):
+        return {"toys": self.opened} if self.opened else {}
