@@ -23,4 +23,5 @@ class PythonPathWarning(UserWarning):
 
 
 class NotNative(Exception):
-    """The reason why a dataset takes the Python path."""
+    """The reason why a source does not serve a dataset that it knows. A dataset that no source serves
+    takes the Python path."""
