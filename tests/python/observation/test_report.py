@@ -264,6 +264,14 @@ def test_a_ring_that_is_not_pinned():
     assert verdict.bound == "copy" and "ulimit says no" in verdict.advice
 
 
+def test_a_source_that_waits_for_its_store():
+    request = Stage("request", 18.0, 10, "batch", "request threads", 2, bound="storage")
+    verdict = judged({}, 0.9, request)
+    assert verdict.bound == "storage" and "request (request threads) takes 90 %" in verdict.text
+    assert "packed" not in verdict.text and "fastloader pack" not in verdict.advice
+    assert "bound" not in request.as_dict()
+
+
 def dataclass_with(stage, **changes):
     import dataclasses
 
