@@ -15,7 +15,7 @@ from support import MEAN, STD, Pictures
 
 class NegatingIterator(DeliveryIterator):
     def _next(self):
-        images, labels = next(self._source)
+        images, labels = next(self._batches)
         return images, -labels
 
 
