@@ -87,7 +87,8 @@ class Packing:
     def packed_bytes(self, leaves: Sequence[int], samples: int, draws: EpochDraws | None) -> int:
         """The bytes that a batch of ``samples`` takes, whose leaves have so many bytes each."""
         extra = [] if draws is None else draws.augmentation.extra_leaves(samples)
-        return int(self.native.BatchLayout([(size, None) for size in [*leaves, *extra]]).packed_bytes)
+        layout = self.native.BatchLayout([(size, None) for size in [*leaves, *extra]])
+        return int(layout.packed_bytes)
 
     def _make_layout(
         self,
