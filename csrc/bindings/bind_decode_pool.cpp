@@ -30,6 +30,7 @@ using Job = std::shared_ptr<ImageJob>;
 struct Batch {
   std::shared_ptr<DecodeBatch> decode;
   bool done = false;
+  DecodeBatch::Memory taken;  // moved here by the first take(), shared with every capsule
 };
 
 /// Waits for a thread that is at one of its samples.
@@ -123,7 +124,6 @@ py::list failures(const Batch& batch) {
 
 py::capsule take(Batch& batch) {
   DecodeBatch& decode = finished(batch);
-  decode.sample(0);  // throws when it was taken already
   const ImageJob& job = decode.job();
   const ImageSize size = *job.transform.output();
   const std::array<int64_t, 4> shape = {static_cast<int64_t>(decode.size()), 3,
@@ -137,7 +137,9 @@ py::capsule take(Batch& batch) {
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     layout = Layout::kNhwc;
   }
-  return tensor_capsule(decode.release_memory(), type, shape, nchw_strides(shape, layout));
+  // Kept for another call: Ctrl-C may come before a tensor was made of the capsule.
+  if (batch.taken == nullptr) batch.taken = decode.release_memory();
+  return tensor_capsule(batch.taken, type, shape, nchw_strides(shape, layout));
 }
 
 py::dict times(const DecodeQuota& quota) {
@@ -211,7 +213,9 @@ void register_decode_pool(py::module_& module) {
           "No further sample is begun, and wait() ends. Any thread.")
       .def("failures", &failures, "[(position, reason, kind)]; after wait().")
       .def("take", &take,
-           "The pixels as a DLPack capsule of shape (N, 3, H, W), once; after wait().")
+           "The pixels as a DLPack capsule of shape (N, 3, H, W); after wait(). Each call gives a "
+           "capsule over the same memory, which is held until the batch and all tensors over it are "
+           "gone. No sample can be written any more.")
       .def(
           "transform_pixels",
           [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width,

@@ -88,7 +88,7 @@ class DecodeBatch : public PieceBatch {
   }
   /// In the order of their positions. Valid once done.
   const std::vector<Failure>& failures() const { return failures_; }
-  /// Hands over the memory of a batch that is done.
+  /// Hands over the memory of a batch that is done, once: nullptr from then on.
   Memory release_memory() { return std::move(memory_); }
 
  private:

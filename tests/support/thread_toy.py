@@ -36,30 +36,37 @@ class ThreadToyIterator(LoopIterator):
         self._maker = ThreadPoolExecutor(
             1
         )  # of this epoch; a forked child begins epochs of its own
+        # Each in a tuple of its own, because a sampler may give one object twice.
         self._drawn = collections.deque()
         self._flight = collections.deque()
         # On this thread, because a pump would draw while the loop may be asking for a state.
         self._top_up()
 
+    def _drop_begun(self):
+        """Drops the index batch whose batch is in flight already."""
+        if self._drawn and self._flight and self._flight[-1][0] is self._drawn[0]:
+            self._drawn.popleft()
+
     def _top_up(self):
+        self._drop_begun()  # which Ctrl-C may have prevented
         while len(self._flight) < AHEAD:
             if not self._drawn and not self._draw():
                 return
             try:
-                made = self._maker.submit(_make, self._dataset, self._drawn[0])
+                made = self._maker.submit(_make, self._dataset, self._drawn[0][0])
             except RuntimeError:  # closed meanwhile
                 raise StopIteration from None
-            # The index batch stays until its batch is begun, because Ctrl-C may come in between.
-            self._flight.append(made)
-            self._drawn.popleft()
+            # The index batch stays until its batch is in flight, because Ctrl-C may come in between.
+            self._flight.append((self._drawn[0], made))
+            self._drop_begun()
 
     def _draw(self):
         try:
-            self._drawn.append(next(self._index_batches))
+            self._drawn.append((next(self._index_batches),))
         except StopIteration:
             return False
         except Exception as error:  # takes its batch's place
-            self._drawn.append(error)
+            self._drawn.append((error,))
         return True
 
     def _next(self):
@@ -67,7 +74,7 @@ class ThreadToyIterator(LoopIterator):
         if not self._flight:
             raise StopIteration
         try:
-            batch = self._flight[0].result()  # Ctrl-C leaves it there for the next call
+            batch = self._flight[0][1].result()  # Ctrl-C leaves it there for the next call
         except CancelledError:  # closed meanwhile
             raise StopIteration from None
         except Exception:  # takes the batch's place

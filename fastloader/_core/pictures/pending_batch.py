@@ -6,16 +6,20 @@ import dataclasses
 import time
 from typing import Any
 
-import torch
-
 from fastloader._core.pictures.decoder import Decoder
 
 
 class PendingBatch:
-    """One batch in the decode pool, in the slot of ``reservation`` or else in recycled memory."""
+    """One batch in the decode pool, in the slot of ``reservation`` or else in recycled memory.
+    ``drawn`` holds its index batch, and is no other batch's."""
 
     def __init__(
-        self, decoder: Decoder, keys: list[int], seeds: list[int], reservation: Any | None
+        self,
+        decoder: Decoder,
+        drawn: tuple[Any],
+        keys: list[int],
+        seeds: list[int],
+        reservation: Any | None,
     ) -> None:
         self.reservation = reservation
         self.keys = keys
@@ -23,7 +27,7 @@ class PendingBatch:
         if decoder.images.indices is not None:
             self.files = decoder.images.indices[keys].tolist()
         self.seeds = seeds
-        self.pixels: torch.Tensor | None = None  # kept here, because the batch gives them once
+        self.drawn = drawn
         begun = time.perf_counter()
         decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
@@ -40,5 +44,6 @@ class PendingBatch:
 class PendingError:
     """What the sampler raised, in the place of a batch."""
 
+    drawn: tuple[Any]
     error: BaseException
     reservation: Any | None

@@ -3,6 +3,7 @@ code of ours would have to get wrong before anything else does."""
 
 import numpy as np
 import pytest
+import torch
 
 import fastloader
 from support import run_script
@@ -88,7 +89,7 @@ def test_a_folder_takes_no_arrays_with_gaps():
 def submitted(tmp_path):
     """A function that submits a batch of so many files, none of which is there."""
 
-    def submit(count):
+    def submit(count, memory=None):
         paths = np.frombuffer(b"".join(b"%04d" % i for i in range(count)), np.uint8)
         ends = np.arange(4, 4 * count + 1, 4, dtype=np.uint64)
         job = native.ImageJob(
@@ -101,7 +102,7 @@ def submitted(tmp_path):
             quota=native.DecodeQuota(1),
             indices=list(range(count)),
             seeds=[1],
-            memory=native.BufferPool(),
+            memory=memory or native.BufferPool(),
         )
 
     return submit
@@ -121,6 +122,26 @@ def test_a_batch_that_is_not_done_shows_nothing(submitted):
             call()
     assert batch.wait()
     assert [position for position, *_ in batch.failures()] == [0, 1]
+
+
+def test_a_batch_that_is_taken_again(submitted):
+    """As after Ctrl-C, which may come before there is a tensor. Its memory is free once the batch and
+    all tensors over it are gone."""
+    memory = native.BufferPool()
+    batch = submitted(2, memory)
+    assert batch.wait()
+    batch.take()  # nobody has the capsule
+    held = [torch.from_dlpack(batch.take()), torch.from_dlpack(batch.take())]
+    assert held[0].shape == (2, 3, 4, 4) and held[0].data_ptr() == held[1].data_ptr()
+    pixels = np.zeros((4, 4, 3), np.uint8)
+    with pytest.raises(ValueError, match="taken already"):
+        batch.transform_pixels(0, pixels=pixels.ctypes.data, height=4, width=4)
+    held.append(batch)
+    del batch
+    while held:
+        assert memory.stats()["in_use"] == 1
+        held.pop()
+    assert memory.stats()["in_use"] == 0
 
 
 def test_a_position_that_the_batch_has_not(submitted):

@@ -3,9 +3,11 @@ same pixels, and none comes twice."""
 
 import pytest
 import torch
-from interrupts import interrupts
+from interrupts import interrupt_at_line, interrupts
 from pictures import plain_folder
+from thread_toy import ThreadToyIterator, ThreadToys
 from torch.utils.data import TensorDataset
+from toy import with_toys
 
 import fastloader
 from fastloader import FastLoader
@@ -42,11 +44,20 @@ def of_arrays(_root, **options):
     return FastLoader(TensorDataset(images, torch.arange(12)), batch_size=2, **options)
 
 
-def of_files(root):
+def of_files(root, workers=2, **options):
     root.mkdir(exist_ok=True)
     if not any(root.iterdir()):
         plain_folder(root, 12, classes=12)
-    return FastLoader(ImageFolder(str(root), T.Resize((24, 20))), batch_size=2, num_workers=2)
+    files = ImageFolder(str(root), T.Resize((24, 20)))
+    return FastLoader(files, batch_size=2, num_workers=workers, **options)
+
+
+def of_files_delivered(root):
+    return of_files(root, workers=0, **DELIVERED)
+
+
+def of_thread_toys(_root):
+    return with_toys(FastLoader(ThreadToys(torch.arange(60).reshape(12, 5)), batch_size=2))
 
 
 def gathered_ahead(root):
@@ -97,4 +108,42 @@ def test_ctrl_c_in_a_step(tmp_path, enter_way, monkeypatch, step, when):
         for got, right in zip(seen, wanted):
             assert torch.equal(got[0], right[0])
             assert torch.equal(got[1], right[1])
+    assert hits >= 4
+
+
+IMAGES, ARRAYS = image_iterator.ImageIterator, array_iterator.ArrayIterator
+LINES = [
+    ("cpu", of_files, [IMAGES._finished, torch.from_dlpack]),
+    ("cpu", of_files, [IMAGES._top_up]),
+    ("streams", of_files_delivered, [IMAGES._finished, IMAGES._top_up, torch.from_dlpack]),
+    ("cpu", gathered_ahead, [ARRAYS._top_up]),
+    ("cpu", of_thread_toys, [ThreadToyIterator._top_up]),
+]
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("way", "make", "functions"),
+    LINES,
+    ids=lambda part: part if isinstance(part, str) else getattr(part, "__name__", None),
+)
+def test_ctrl_c_at_a_line(tmp_path, enter_way, way, make, functions):
+    """Before each line of these functions, within one ``next()`` in the middle of an epoch."""
+    enter_way(way)
+    wanted = list(make(tmp_path / "f"))
+    hits = 0
+    came = [True]
+    while came:
+        iterator = iter(make(tmp_path / "f"))
+        seen = [next(iterator), next(iterator)]
+        with interrupt_at_line(functions, hits) as came:
+            try:
+                seen.append(next(iterator))
+            except KeyboardInterrupt:
+                hits += 1
+        seen += iterator
+        assert len(seen) == len(wanted)
+        for got, right in zip(seen, wanted):
+            assert torch.equal(got[1], right[1])
+            assert torch.equal(got[0], right[0])
     assert hits >= 4

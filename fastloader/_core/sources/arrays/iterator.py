@@ -87,8 +87,10 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         if workers or self._index_batches is None:
             self._index_batches = order.index_batches(index_batches)
         self.base_seed = self._base_seed = order.take_base_seed(base_seed)
-        self._waiting: collections.deque[Any] = collections.deque()  # index batches, and errors
-        self._flight: collections.deque[PendingGather | BaseException] = collections.deque()
+        # Index batches, and errors, each in a tuple of its own: a sampler may give one object twice.
+        self._waiting: collections.deque[tuple[Any]] = collections.deque()
+        # What was begun, or an error, behind the tuple that it comes from.
+        self._flight: collections.deque[tuple[tuple[Any], Any]] = collections.deque()
         self._finishing = False  # whether next() is at the first, which is not ahead any more
         self._top_up()
 
@@ -111,22 +113,29 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
             if self._pin:
                 self._pin_memory_thread = _NoThread()
 
+    def _drop_begun(self) -> None:
+        """Drops the index batch whose batch is in flight already."""
+        with contextlib.suppress(IndexError):  # there is none, or closed meanwhile
+            if self._flight[-1][0] is self._waiting[0]:
+                self._waiting.popleft()
+
     def _top_up(self) -> None:
+        self._drop_begun()  # which Ctrl-C may have prevented
         while self._index_batches is not None and self._outstanding() < self._ahead:
             try:
-                self._waiting.append(next(self._index_batches))
+                self._waiting.append((next(self._index_batches),))
             except StopIteration:
                 self._index_batches = None
             except Exception as error:  # the sampler's error takes its batch's place
-                self._waiting.append(error)
+                self._waiting.append((error,))
         while self._waiting and len(self._flight) < IN_FLIGHT + self._finishing:
-            # The index batch stays until its batch is begun, because Ctrl-C may come in between.
+            # The index batch stays until its batch is in flight, because Ctrl-C may come in between.
             waiting = self._waiting[0]
-            if not isinstance(waiting, BaseException):
-                waiting = self._begin(waiting, self.threads)
-            self._flight.append(waiting)
-            with contextlib.suppress(IndexError):  # closed meanwhile
-                self._waiting.popleft()
+            begun = waiting[0]
+            if not isinstance(begun, BaseException):
+                begun = self._begin(begun, self.threads)
+            self._flight.append((waiting, begun))
+            self._drop_begun()
 
     def _outstanding(self) -> int:
         return len(self._waiting) + len(self._flight) - self._finishing
@@ -146,9 +155,9 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         if not self._waiting:
             if self._index_batches is None:
                 raise StopIteration
-            self._waiting.append(next(self._index_batches))
+            self._waiting.append((next(self._index_batches),))
         try:
-            delivered = self._deliver_now(self._waiting[0])
+            delivered = self._deliver_now(self._waiting[0][0])
         except Exception:
             self._waiting.clear()
             raise
@@ -169,7 +178,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         self._top_up()
         if not self._flight:
             raise StopIteration
-        first = self._flight[0]
+        first = self._flight[0][1]
         if isinstance(first, PendingGather) and first.job is not None:
             first.job.wait()
         # Ctrl-C leaves the batch where it is, because it stays in `_flight` until `_settle`.

@@ -72,7 +72,8 @@ class ImageIterator(LoopIterator):
         self._seen = handoff.statistics  # the loop's, whichever iterator counts its batches
         self._pin = pin
         self._index_batches: Iterator[Any] | None = index_batches
-        self._drawn: collections.deque[Any] = collections.deque()
+        # Each index batch in a tuple of its own, because a sampler may give one object twice.
+        self._drawn: collections.deque[tuple[Any]] = collections.deque()
         self._draws_in_step = drawn_ahead is not None
         self.seeds = seeds
         self._flight: collections.deque[PendingBatch | PendingError] = collections.deque()
@@ -96,49 +97,54 @@ class ImageIterator(LoopIterator):
 
     def _draw(self, index_batches: Iterator[Any]) -> None:
         """Draws one index batch, or notes in its place what the sampler raises."""
-        if self._drawn and self._drawn[-1] is StopIteration:
+        if self._drawn and self._drawn[-1][0] is StopIteration:
             return
         try:
-            self._drawn.append(next(index_batches))
-        except StopIteration:
-            self._drawn.append(StopIteration)
+            self._drawn.append((next(index_batches, StopIteration),))
         except Exception as error:
-            self._drawn.append(error)
+            self._drawn.append((error,))
+
+    def _drop_begun(self) -> None:
+        """Drops the index batch whose batch is in flight. Until then it stays, for Ctrl-C may come."""
+        with contextlib.suppress(IndexError):  # there is none, or closed meanwhile
+            if self._flight[-1].drawn is self._drawn[0]:
+                self._drawn.popleft()
 
     def _top_up(self) -> None:
+        self._drop_begun()  # which Ctrl-C may have prevented
         ahead = self.ahead + self._finishing
         while self._index_batches is not None and len(self._flight) < ahead:
             if not self._drawn:
                 if self._draws_in_step:
                     break
                 self._draw(self._index_batches)
-            # The index batch stays until its batch is begun, because Ctrl-C may come in between.
             try:
                 self._flight.append(self._begin_batch(self._drawn[0]))
-                self._drawn.popleft()
+                self._drop_begun()
             except (StopIteration, _EpochIsOver):
                 self._index_batches = None
             if self._slots is not None and self._slots.over:
                 self.close()  # the epoch may have ended before there was this batch to stop
 
-    def _begin_batch(self, drawn: Any) -> PendingBatch | PendingError:
+    def _begin_batch(self, drawn: tuple[Any]) -> PendingBatch | PendingError:
         # Each batch has a call of its own: the traceback of an error holds this frame, and a user who
         # keeps the error must not keep the slot of another batch.
         reservation = None
         try:
-            if drawn is StopIteration or isinstance(drawn, Exception):
-                raise drawn
-            keys = self._checked([operator.index(key) for key in drawn])
+            (indices,) = drawn
+            if indices is StopIteration or isinstance(indices, Exception):
+                raise indices
+            keys = self._checked([operator.index(key) for key in indices])
             if self._slots is not None:
                 leaves = self._decoder.leaf_bytes(len(keys))
                 reservation = _still(self._slots.reserve_for(leaves, len(keys)))
-            return self._submit(keys, reservation)
+            return self._submit(drawn, keys, reservation)
         except (StopIteration, _EpochIsOver):
             raise
         except Exception as error:  # the sampler's error takes its batch's place
             if self._slots is not None and reservation is None:
                 reservation = _still(self._slots.reserve(0))
-            return PendingError(error, reservation)
+            return PendingError(drawn, error, reservation)
 
     def _checked(self, keys: list[int]) -> list[int]:
         if not keys:
@@ -149,9 +155,9 @@ class ImageIterator(LoopIterator):
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
         return [key + length if key < 0 else key for key in keys]
 
-    def _submit(self, keys: list[int], reservation: Any | None) -> PendingBatch:
+    def _submit(self, drawn: tuple[Any], keys: list[int], reservation: Any | None) -> PendingBatch:
         seeds = self.seeds.of_next(len(keys))
-        pending = PendingBatch(self._decoder, keys, seeds, reservation)
+        pending = PendingBatch(self._decoder, drawn, keys, seeds, reservation)
         self.seeds.submitted(keys, seeds)
         if self._decoder.store.packed:
             self._seen.add_time("locate", pending.locate_s)
@@ -229,9 +235,7 @@ class ImageIterator(LoopIterator):
                 del first
         failures = first.batch.failures()
         kept = self._repair.done(first, failures) if failures else None
-        if first.pixels is None:
-            first.pixels = torch.from_dlpack(first.batch.take())
-        images = first.pixels
+        images = torch.from_dlpack(first.batch.take())
         labels = torch.from_numpy(self._decoder.images.targets[first.files].astype(np.int64))
         if kept is not None:
             if not kept:
