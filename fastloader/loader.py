@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.report import Report, make_report
 from fastloader._core.observation.trace import Trace
+from fastloader._core.order.loader import AutoWorkers
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
 from fastloader._core.runtime.runtime import Runtime
@@ -160,7 +161,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             shuffle,
             sampler,
             batch_sampler,
-            workers_to_begin_with(runtime, num_workers),
+            workers_to_begin_with(num_workers),
             collate_fn,
             pin_memory,
             drop_last,
@@ -202,6 +203,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     def __setattr__(self, name: str, value: Any) -> None:
         for assigned, its_value in assignments(self, name, value).items():
             super().__setattr__(assigned, its_value)
+            if assigned == "num_workers":  # only now, because a subclass's property may refuse it
+                self._runtime.auto_workers = its_value if type(its_value) is AutoWorkers else None
 
     @property
     def _index_sampler(self) -> Any:

@@ -13,6 +13,13 @@ class AutoWorkers(int):
     attributes, and from this type the constructor knows that the user asked for "auto"."""
 
 
+def auto_workers(loader: Loader) -> AutoWorkers | None:
+    """The number that ``num_workers="auto"`` began with; None if the loader has another number. The
+    runtime keeps it, because a subclass's property of the name may give a plain number."""
+    begun: AutoWorkers | None = loader._runtime.auto_workers
+    return begun if begun == loader.num_workers else None
+
+
 class Loader(Protocol):
     """The attributes of a `FastLoader` that are read: torch's of a DataLoader, and our arguments."""
 

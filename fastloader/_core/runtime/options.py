@@ -77,12 +77,10 @@ class LoaderOptions:
         return DeliverySpec(*(getattr(self, name) for name in _OF_DELIVERY))
 
 
-def workers_to_begin_with(runtime: Any, asked: Any) -> Any:
-    """The argument ``num_workers``, where "auto" has become a number. ``runtime`` keeps that number,
-    because a subclass may have a property of the name that gives a plain one."""
+def workers_to_begin_with(asked: Any) -> Any:
+    """The argument ``num_workers``, where "auto" has become an `AutoWorkers`."""
     auto = asked == "auto" or isinstance(asked, AutoWorkers)
-    runtime.auto_workers = AutoWorkers(own_threads()) if auto else None
-    return runtime.auto_workers if auto else asked
+    return AutoWorkers(own_threads()) if auto else asked
 
 
 def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
@@ -94,7 +92,7 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
             f"{name} attribute should not be set after {type(loader).__name__} is initialized"
         )
     if made and name == "num_workers":
-        value = workers_to_begin_with(loader._runtime, value)
+        value = workers_to_begin_with(value)
         if isinstance(value, str):
             raise ValueError(f"num_workers={value!r}: use a number or 'auto'")
     assigned = {name: value}

@@ -18,7 +18,7 @@ from fastloader._core.observation.headspace import Headspace, Measured
 from fastloader._core.order import trainers
 from fastloader._core.order.distributed import shards
 from fastloader._core.order.epoch_order import EpochOrder
-from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.states import state as states
 from fastloader._core.order.trainers import NextEpoch
@@ -290,7 +290,7 @@ class Runtime:
         """By the name of the argument that was "auto"."""
         choices: dict[str, AutoChoice] = {}
         begun = self._position is not None and self._position.current is not None
-        if (workers := self.auto_workers) is not None:
+        if (workers := auto_workers(loader)) is not None:
             choices["num_workers"] = workers_choice(workers, begun, figures.workers)
         rule = self.delivery.spec.depth_rule
         if rule is not None:

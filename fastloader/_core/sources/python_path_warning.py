@@ -12,7 +12,7 @@ from fastloader._core.machine.callers import callers
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches, check_extension, check_native
 from fastloader._core.sources.collation import container
-from fastloader._core.sources.images.recognize import RECOGNIZERS, parts, unknown
+from fastloader._core.sources.images.recognize import RECOGNIZERS, first_part, unknown
 from fastloader.errors import NotNative, PythonPathWarning
 
 _PACKAGE = fastloader.__path__[0]
@@ -27,7 +27,7 @@ def why_no_source(loader: Loader) -> str:
         container(loader.collate_fn)
     except NotNative as refusal:
         return str(refusal)
-    return unknown(next(parts(loader.dataset)))
+    return unknown(first_part(loader.dataset))
 
 
 def holds_pictures(dataset: Any) -> bool:

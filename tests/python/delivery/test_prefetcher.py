@@ -186,7 +186,7 @@ def test_the_default_device_is_the_accelerator_or_the_cpu(monkeypatch, found):
     prefetcher = DevicePrefetcher([])
     assert prefetcher.device == torch.device(found or "cpu")
     # Which of several is decided at the first iter(), for a loader made before set_device().
-    prefetcher._delivery.spec.settle()
+    prefetcher._delivery.settle()
     assert prefetcher.device == torch.device("cpu" if found is None else "cuda:0")
 
 

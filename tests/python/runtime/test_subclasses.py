@@ -123,6 +123,38 @@ def test_auto_stays_auto_behind_a_property(backend):
     assert "num_workers" in loader.stats()["auto"]
 
 
+class Refusing(PlainNumber):
+    num_workers = PlainNumber.num_workers.setter(lambda self, value: self._accept(value))
+
+    def _accept(self, value):
+        if value == 5:
+            raise ValueError("five is refused")
+        self.given = value
+
+
+@pytest.mark.parametrize(("kind", "value"), [(FastLoader, "six"), (Refusing, 5)])
+def test_a_number_that_is_refused_leaves_auto_as_it_was(kind, value):
+    loader = kind(Pictures(7), 2, num_workers="auto")
+    with pytest.raises(ValueError, match=r"use a number|is refused"):
+        loader.num_workers = value
+    assert "num_workers" in loader.stats()["auto"]
+    loader.num_workers = 1
+    with pytest.raises(ValueError, match=r"use a number|is refused"):
+        loader.num_workers = value
+    assert "auto" not in loader.stats()
+
+
+class OneFewer(PlainNumber):
+    num_workers = PlainNumber.num_workers.getter(lambda self: int(self.given) - 1)
+
+
+def test_a_number_that_is_not_the_one_of_auto_is_not_auto():
+    assert "auto" not in OneFewer(Pictures(7), 2, num_workers="auto").stats()
+    loader = FastLoader(Pictures(7), 2, num_workers="auto")
+    vars(loader)["num_workers"] = loader.num_workers + 1
+    assert "auto" not in loader.stats()
+
+
 DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
 
 

@@ -113,6 +113,18 @@ def test_a_step_that_is_not_native_is_told(root):
     assert "Invert()" in in_words(FastLoader(stopped(root)))
 
 
+def test_a_class_may_have_no_module(monkeypatch, root):
+    monkeypatch.setattr(Own, "__module__", None)
+    assert in_words(FastLoader(own(root))) == "Python path: the dataset is a None.Own"
+
+
+def test_a_concatenation_may_have_lost_its_parts(root):
+    dataset = ConcatDataset([folder(root)])
+    dataset.datasets.clear()
+    expected = "Python path: the dataset is a torch.utils.data.dataset.ConcatDataset"
+    assert in_words(FastLoader(dataset)) == expected
+
+
 @pytest.mark.parametrize("make", [own, folder, lambda root: Stream(3)])
 def test_without_the_native_module_that_is_told(monkeypatch, root, make):
     monkeypatch.setenv("FASTLOADER_NATIVE", "0")

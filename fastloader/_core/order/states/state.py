@@ -7,7 +7,7 @@ import warnings
 from typing import Any, cast
 
 from fastloader._core.order.index_batches import plain
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.order.position import Position, within_iter
 from fastloader._core.order.progress import Progress
 from fastloader._core.order.states import generators as generator_states
@@ -235,7 +235,7 @@ def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
         # These must be the same, because each worker has its part of the data.
         for name in ("num_workers", "batch_size"):
             if state[name] != getattr(loader, name):
-                automatic = name == "num_workers" and loader._runtime.auto_workers is not None
+                automatic = name == "num_workers" and auto_workers(loader) is not None
                 raise ValueError(
                     f"the state was saved with {name}={state[name]}, this loader has "
                     f"{getattr(loader, name)}{' (by auto)' if automatic else ''}: where workers "

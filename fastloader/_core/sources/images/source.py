@@ -13,7 +13,7 @@ from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
 from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader._core.order.epoch_order import EpochOrder
-from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
@@ -69,7 +69,7 @@ class ImageSource:
             planar=not handoff.channels_last,
             decode=loader.decode,
             truncated=loader.truncated,
-            tuner=self.tuner(loader._runtime.auto_workers),
+            tuner=self.tuner(auto_workers(loader)),
         )
         if self.decoder is None or not self.decoder.serves(images, options):
             self.decoder = Decoder(images, options, self.policy, self.decoder)
@@ -96,7 +96,7 @@ class ImageSource:
         decoder = self.decoder
         if decoder is None:
             return Figures(bad_samples=self.policy.bad)
-        tuner = self.tuner(loader._runtime.auto_workers)
+        tuner = self.tuner(auto_workers(loader))
         return Figures(
             stages=tuple(self._stages(decoder)),
             threads=decoder.quota.threads,
@@ -178,7 +178,7 @@ class ImagePlan:
 
     def __str__(self) -> str:
         images, workers = self._images, self._loader.num_workers
-        tuner = self._source.tuner(self._loader._runtime.auto_workers)
+        tuner = self._source.tuner(auto_workers(self._loader))
         decoding = f"{workers or own_threads()} decode threads"
         if tuner is not None:
             decoding = f"{tuner.rule.threads} decode threads (auto)"

@@ -16,7 +16,7 @@ from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
 from fastloader._core.observation.statistics import TIMED, Statistics
 from fastloader._core.observation.tuning.priority import LowPriorityWorker
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.states.stateful import is_stateful
@@ -210,7 +210,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         if self._stateful:
             begin = StatefulWorker(loader.worker_init_fn, states, resuming)
             loader = LoaderView(loader, worker_init_fn=begin)
-        if loader._runtime.auto_workers is not None:
+        if auto_workers(loader) is not None:
             loader = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
         super().__init__(loader)
         saved = self._pass.saved

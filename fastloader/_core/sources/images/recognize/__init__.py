@@ -7,7 +7,7 @@ so that nothing of torchvision or timm is imported. If something is not known, `
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
@@ -33,22 +33,24 @@ RECOGNIZERS: dict[tuple[str, str], Callable[[Any], NativeImages]] = {
 }
 
 
-def parts(dataset: Any) -> Iterator[Any]:
-    """The datasets of which ``dataset`` is a selection, in their order: itself, unless it is a Subset or
-    a ConcatDataset."""
-    if type(dataset) is Subset:
-        yield from parts(dataset.dataset)
-    elif type(dataset) is ConcatDataset:
-        for each in dataset.datasets:
-            yield from parts(each)
-    else:
-        yield dataset
+def first_part(dataset: Any) -> Any:
+    """The first of the datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
+    ConcatDataset."""
+    while type(dataset) in (Subset, ConcatDataset):
+        if type(dataset) is Subset:
+            dataset = dataset.dataset
+        elif not dataset.datasets:
+            break
+        else:
+            dataset = dataset.datasets[0]
+    return dataset
 
 
 def holds_images(dataset: Any) -> bool:
-    """Whether the dataset is of a kind that `recognize_images` knows, or partly so. Only exact types
+    """Whether `recognize_images` knows the kind of the dataset, or of its first part: a ConcatDataset
+    may have thousands of parts, of which the first one that is not known decides. Only exact types
     count, because a subclass may do anything."""
-    return any(_name(part) in RECOGNIZERS for part in parts(dataset))
+    return _name(first_part(dataset)) in RECOGNIZERS
 
 
 def _name(dataset: Any) -> tuple[str, str]:
@@ -80,4 +82,4 @@ def _recognize(dataset: Any) -> NativeImages:
 
 def unknown(dataset: Any) -> str:
     """Why a dataset that is no selection is not native, if its class is not in the table."""
-    return "the dataset is a " + ".".join(_name(dataset))
+    return f"the dataset is a {type(dataset).__module__}.{type(dataset).__qualname__}"

@@ -22,7 +22,7 @@ from fastloader._core.machine import process
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.priority import LowPriorityWorker
-from fastloader._core.order.loader import Loader
+from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
 from fastloader._core.sources.python.threads import worker_info
@@ -93,7 +93,7 @@ class ThreadIterator(PolledIterator, CountingIterator):
         self._home = HomeProcess()
         worker_info.teach()
         seen: Any = loader
-        if loader._runtime.auto_workers is not None:
+        if auto_workers(loader) is not None:
             seen = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
         context = _Context(loader._runtime.delivery.statistics)
         super().__init__(LoaderView(seen, multiprocessing_context=context))
