@@ -193,7 +193,9 @@ class PiecePool {
 
   void stop_locked(Batch& batch) {
     batch.stopped_.store(true, std::memory_order_relaxed);
-    finished_.notify_all();
+    // Threads that waited for a batch that is done were told so. Waking them again for each batch
+    // that is dropped would only disturb the threads that wait for another one.
+    if (!done_locked(batch)) finished_.notify_all();
     withdraw_locked(batch);
   }
 

@@ -165,8 +165,8 @@ class Source(Protocol):
 
         The sources are asked in the order of `Runtime.sources`, and the first plan is taken. A source
         that does not do what an argument of the loader asks for must refuse it here, or the argument
-        would be ignored without a word: `sources/arguments.py` and `sources/collation.py` have a check
-        for each, `native=False` included.
+        would be ignored without a word. `sources/arguments.py` and `sources/collation.py` have the
+        checks that sources share, `native=False` among them.
 
         Raises:
             NotNative: with the reason in words, if the dataset is of its kind but cannot be served. The

@@ -133,7 +133,7 @@ class ThreadToySource:
         if not self.opened:
             return Figures()
         made = Stage("play", 1.0, self.opened, "batch", "the toy's thread", bound="Python")
-        return Figures((made,), threads=1, depth=AHEAD, ahead=True)
+        return Figures((made,), threads=1, depth=AHEAD)
 
     def stats(self, loader):
         return {"toys": self.opened} if self.opened else {}

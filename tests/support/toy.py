@@ -75,6 +75,8 @@ class ToySource:
         return ToyPlan(self, loader.dataset)
 
     def figures(self, loader):
+        if not self.opened:
+            return Figures()
         played = Stage("play", 1.0, self.opened, "batch", "the toy", bound="Python")
         return Figures((played,), threads=1)
 

@@ -17,7 +17,8 @@ class LoopIterator(Iterator[Any]):
 
     A subclass that waits in ``next()`` may also have a method ``leave()``. The delivery calls it on any
     thread when it takes no more batches: a ``next()`` that waits then soon raises StopIteration. In a
-    forked child ``next()`` raises before `_next` is called.
+    forked child ``next()`` raises before `_next` is called, unless `_check` is overridden by a subclass
+    that has nothing ahead.
 
     ``statistics`` is None if another iterator takes the batches further and counts them."""
 

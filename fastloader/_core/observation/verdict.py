@@ -65,7 +65,7 @@ def judge(seen: Observation) -> Verdict:
         )
     waits = f"the loop waits for data {_percent(share)} of its time"
     if busiest is None or (busiest.busy < share / 2 and _from_python(stages)):
-        # Either nothing tells the workers' time (no ring), or they are slow to hand their batches over.
+        # Either nothing tells the workers' time (no shared slots), or they are slow to hand over.
         return Verdict(
             "Python",
             f"Python-bound: {waits}, and nothing but Python can be what it waits for",
