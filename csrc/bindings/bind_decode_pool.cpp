@@ -212,10 +212,11 @@ void register_decode_pool(py::module_& module) {
           },
           "No further sample is begun, and wait() ends. Any thread.")
       .def("failures", &failures, "[(position, reason, kind)]; after wait().")
-      .def("take", &take,
-           "The pixels as a DLPack capsule of shape (N, 3, H, W); after wait(). Each call gives a "
-           "capsule over the same memory, which is held until the batch and all tensors over it are "
-           "gone. No sample can be written any more.")
+      .def(
+          "take", &take,
+          "The pixels as a DLPack capsule of shape (N, 3, H, W); after wait(). Each call gives a "
+          "capsule over the same memory, which is held until the batch and all tensors over it are "
+          "gone. No sample can be written any more.")
       .def(
           "transform_pixels",
           [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width,
