@@ -7,11 +7,9 @@ import collections
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 from torch.utils.data import default_collate
+from toy import ToyPlan, ToySource
 
-from fastloader._core.observation.figures import Figures, Stage
 from fastloader._core.observation.loop_iterator import LoopIterator
-from fastloader._core.sources.arguments import check_no_image_options
-from fastloader._core.sources.collation import check_collation
 
 AHEAD = 2
 
@@ -33,9 +31,8 @@ class ThreadToyIterator(LoopIterator):
     def __init__(self, dataset, index_batches, handoff):
         super().__init__(handoff.statistics if handoff.held_by_loop else None)
         self._dataset, self._index_batches = dataset, index_batches
-        self._maker = ThreadPoolExecutor(
-            1
-        )  # of this epoch; a forked child begins epochs of its own
+        # Of this epoch; a forked child begins epochs of its own.
+        self._maker = ThreadPoolExecutor(1)
         # Each in a tuple of its own, because a sampler may give one object twice.
         self._drawn = collections.deque()
         self._flight = collections.deque()
@@ -98,42 +95,21 @@ def _make(dataset, drawn):
     return default_collate([dataset[index] for index in drawn])
 
 
-class ThreadToyPlan:
-    normalization = None
-    normalizes = fills_slots = exclusive = pins = False
-    ahead = True
-
-    def __init__(self, source, dataset):
-        self._source, self._dataset = source, dataset
-
-    def __str__(self):
-        return "thread toys"
-
-    def open(self, order, handoff):
-        self._source.opened += 1
-        index_batches = order.index_batches()
-        order.epoch_seed()
-        return ThreadToyIterator(self._dataset, index_batches, handoff)
-
-    def follow_loop(self, batches):
-        return None
+class ThreadToyPlan(ToyPlan):
+    name = "thread toys"
+    fills_slots = False
+    iterator = ThreadToyIterator
 
 
-class ThreadToySource:
-    opened = 0
+class ThreadToySource(ToySource):
+    serves = ThreadToys
+    makes = ThreadToyPlan
+    where = "the toy's thread"
+    depth = AHEAD
 
-    def plan(self, loader, wanted):
-        if not isinstance(loader.dataset, ThreadToys):
-            return None
-        check_collation(loader)
-        check_no_image_options(loader, "the dataset is of toys")
-        return ThreadToyPlan(self, loader.dataset)
 
-    def figures(self, loader):
-        if not self.opened:
-            return Figures()
-        made = Stage("play", 1.0, self.opened, "batch", "the toy's thread", bound="Python")
-        return Figures((made,), threads=1, depth=AHEAD)
-
-    def stats(self, loader):
-        return {"toys": self.opened} if self.opened else {}
+def with_toys(loader):
+    """``loader``, with one more source in front of its own and one behind them."""
+    runtime = loader._runtime
+    runtime.sources = (ToySource(), *runtime.sources, ThreadToySource())
+    return loader

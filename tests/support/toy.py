@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Sequence
 
 import torch
-from thread_toy import ThreadToySource
 from torch.utils.data import default_collate
 
 from fastloader._core.observation.figures import Figures, Stage
@@ -44,51 +43,50 @@ class ToyIterator(LoopIterator):
 
 
 class ToyPlan:
+    name = "toys"
     normalization = None
     normalizes = exclusive = pins = False
     fills_slots = ahead = True
+    iterator = ToyIterator
 
     def __init__(self, source, dataset):
         self._source, self._dataset = source, dataset
 
     def __str__(self):
-        return "toys"
+        return self.name
 
     def open(self, order, handoff):
         self._source.opened += 1
         index_batches = order.index_batches()
         order.epoch_seed()
-        return ToyIterator(self._dataset, index_batches, handoff)
+        return self.iterator(self._dataset, index_batches, handoff)
 
     def follow_loop(self, batches):
         return None
 
 
 class ToySource:
+    serves = Toys
+    makes = ToyPlan
+    where = "the toy"
+    depth = None
     opened = 0
 
     def plan(self, loader, wanted):
-        if not isinstance(loader.dataset, Toys):
+        if not isinstance(loader.dataset, self.serves):
             return None
         check_collation(loader)
         check_no_image_options(loader, "the dataset is of toys")
-        return ToyPlan(self, loader.dataset)
+        return self.makes(self, loader.dataset)
 
     def figures(self, loader):
         if not self.opened:
             return Figures()
-        played = Stage("play", 1.0, self.opened, "batch", "the toy", bound="Python")
-        return Figures((played,), threads=1)
+        played = Stage("play", 1.0, self.opened, "batch", self.where, bound="Python")
+        return Figures((played,), threads=1, depth=self.depth)
 
     def stats(self, loader):
         return {"toys": self.opened} if self.opened else {}
-
-
-def with_toys(loader):
-    """``loader``, with one more source in front of its own and one behind them."""
-    runtime = loader._runtime
-    runtime.sources = (ToySource(), *runtime.sources, ThreadToySource())
-    return loader
 
 
 def some_toys(count):

@@ -5,9 +5,8 @@ import pytest
 import torch
 from interrupts import interrupt_at_line, interrupts
 from pictures import plain_folder
-from thread_toy import ThreadToyIterator, ThreadToys
+from thread_toy import ThreadToyIterator, ThreadToys, with_toys
 from torch.utils.data import TensorDataset
-from toy import with_toys
 
 import fastloader
 from fastloader import FastLoader

@@ -8,9 +8,9 @@ import pickle
 import pytest
 import torch
 from pictures import plain_folder
-from thread_toy import ThreadToys
+from thread_toy import ThreadToys, with_toys
 from torch.utils.data import DataLoader, Sampler, TensorDataset
-from toy import some_toys, with_toys
+from toy import some_toys
 
 from fastloader import FastLoader
 from fastloader._core.batch.augmentation.augmentation import Augmentation

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from pictures import plain_folder
-from thread_toy import ThreadToyPlan, ThreadToys
+from thread_toy import ThreadToyPlan, ThreadToys, with_toys
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
-from toy import Toys, some_toys, with_toys
+from toy import Toys, some_toys
 
 from fastloader import FastLoader
 from fastloader._core.machine import extension
