@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import queue
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -31,7 +32,11 @@ class Lookahead(PolledIterator):
     # Guards torch's bookkeeping, which two threads change: the pump thread in __next__, except while it
     # waits, and the training loop in `taken`. Reentrant, because a finalizer may call `leave` in the
     # middle of any allocation.
-    _turn: threading.Condition
+    _turn: threading.RLock
+    # Wakes the pump thread, which then looks at what has changed. A Condition would not do: a finalizer
+    # may call `leave` on the pump's own thread, between that thread's last look and its sleep, and a
+    # Condition does not keep what it was told before the sleep.
+    _news: queue.SimpleQueue[None]
     _ahead = False
     _delivering = False  # whether a batch is on its way out of __next__; guarded by _turn
     _patient = True  # False while `next_if_there` asks, on the only thread that does
@@ -44,10 +49,21 @@ class Lookahead(PolledIterator):
         with self._turn:
             # Wait while no batch is under way: torch would end the epoch, although indices are to come.
             while self._owed and not self._left and not self._under_way():
-                self._turn.wait()
+                self._wait()
             if self._left:
                 raise StopIteration
             return super().__next__()
+
+    def _wait(self) -> None:
+        self._turn.release()
+        try:
+            self._news.get()
+        finally:
+            self._turn.acquire()
+
+    def _tell(self) -> None:
+        if self._news.empty():  # otherwise the pump thread has yet to take it, and looks after that
+            self._news.put(None)
 
     def _under_way(self) -> bool:
         """Whether a batch will come without another index, or none will come even with one. A worker
@@ -76,7 +92,7 @@ class Lookahead(PolledIterator):
             if self._owed and not self._left and number != self._taken:
                 self._taken = number
                 self._owed -= 1
-                self._turn.notify_all()
+                self._tell()
                 super()._try_put_index()
 
     def hand_over_timeout(self) -> float:
@@ -87,7 +103,7 @@ class Lookahead(PolledIterator):
         """Tells that the loop takes no more batches. A pump thread that waits for the loop returns."""
         with self._turn:
             self._left = True
-            self._turn.notify_all()
+            self._tell()
 
     def _process_data(self, *arguments: Any) -> Any:
         self._delivering = True
@@ -146,7 +162,8 @@ def follow_loop(source: Iterator[Any]) -> Lookahead | None:
         return None
     watched: Any = source
     if not isinstance(watched, Lookahead):
-        watched._turn = threading.Condition()
+        watched._turn = threading.RLock()
+        watched._news = queue.SimpleQueue()
         watched._home = HomeProcess()
         kind: Any = type(source)
         watched.__class__ = _following(kind)
