@@ -101,6 +101,7 @@ struct Thread {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   bool in_host_function = false;
   int outsider = 0;
+  size_t strikes = 0;  // the number of its latest strike; 0: it has made a call since
   uint64_t random = 0;
   Stream* per_thread[kMaxDevices] = {};
   struct {
@@ -132,6 +133,7 @@ struct State {
   std::set<std::shared_ptr<Capture>> captures;
   std::vector<FaultState> faults;
   uint64_t struck = 0;
+  std::vector<Strike> strikes;
   Counts counts;
   std::vector<std::string> notes;
   std::map<std::string, KernelBody> bodies;
