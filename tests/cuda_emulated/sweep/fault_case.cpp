@@ -1,6 +1,8 @@
 #include "fault_case.h"
 
 #include <cstdio>
+#include <numeric>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <utility>
@@ -211,11 +213,11 @@ void run_case(const FaultCase& one, bool hear_out, Report* report) {
     }
   }
   report->struck = static_cast<uint32_t>(cuda_emulated::faults_struck());
-  std::string strikes;
+  std::set<std::string> strikes;
   for (const cuda_emulated::Strike& each : cuda_emulated::strikes()) {
-    strikes += each.thread + ">" + each.next + " ";
+    strikes.insert(each.thread + ">" + each.next + " ");
   }
-  put(report->strikes, strikes);
+  put(report->strikes, std::accumulate(strikes.begin(), strikes.end(), std::string()));
   cuda_emulated::clear_faults();
   cuda_emulated::drain();
   kept.clear();

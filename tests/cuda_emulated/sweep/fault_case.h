@@ -49,7 +49,7 @@ struct Report {
   char harm[200];     ///< the first
   char misuse[250];   ///< the first
   char next[300];     ///< what is wrong with the prefetcher that came next, or nothing
-  char strikes[300];  ///< "THREAD>NEXT CALL OF THAT THREAD " for each call that failed
+  char strikes[300];  ///< "THREAD>NEXT CALL OF THAT THREAD " each pair once
 };
 
 /// Runs the case in this process, which can run no other one afterwards.

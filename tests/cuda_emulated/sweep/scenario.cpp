@@ -90,13 +90,15 @@ class Run {
       consume(epoch.first_seq, take);
       if (hear_out && cuda_emulated::faults_struck() > 0) {
         Ticket ticket;
+        step_ = "waiting after the end";
         prefetcher_->ring().wait_arrival(Ring::Clock::now() + kHearOut, &ticket);
       }
     } catch (const TorchFailure&) {
       outcome_.by_stream = true;
     } catch (const std::exception& error) {
-      outcome_.fail("the consumer", error.what());
-      ask_again();
+      outcome_.fail(step_, error.what());
+      // A credit that was refused was not given, and another one may be: nothing has failed.
+      if (step_ != kGivingCredit) ask_again();
     }
     std::vector<uintptr_t> handles;
     for (const auto& stream : streams_) handles.push_back(stream->handle());
@@ -136,6 +138,7 @@ class Run {
       const ConsumerStream& stream =
           *streams_[scenario_.stream_of[taken % scenario_.stream_of.size()]];
       Ticket ticket;
+      step_ = "waiting for a batch";
       const Arrival arrival = prefetcher_->ring().wait_arrival(soon(), &ticket);
       if (arrival == Arrival::kTimeout) return in_vain("the consumer");
       if (arrival == Arrival::kNeedsCredit) {
@@ -152,6 +155,7 @@ class Run {
       if (last_ && taken + 1 == batches().size()) {
         outcome_.calm_at_last = cuda_emulated::faults_struck() == 0;
       }
+      step_ = "delivering";
       prefetcher_->deliver(ticket, stream.handle());
       use(first_seq + taken, taken, stream);
       ++taken;
@@ -172,6 +176,7 @@ class Run {
       Offer& place = offered_[missing.seq];
       if (place.memory != nullptr) displaced_.push_back(std::move(place.memory));
       place = std::move(offer);
+      step_ = kGivingCredit;
       prefetcher_->give_credit(missing.seq, layout, memory->outputs(), memory->staging(),
                                stream.handle());
     }
@@ -241,6 +246,8 @@ class Run {
   std::vector<std::unique_ptr<Seen>> seen_;
   std::vector<size_t> number_;      // of the seen, within its epoch
   std::atomic<bool> early_{false};  // set by host functions, read when the streams are at rest
+  static constexpr const char* kGivingCredit = "giving credit";
+  const char* step_ = "";  // that the consumer is at
   bool in_vain_ = false;
   bool last_ = false;                       // the epoch is the last one
   std::unique_ptr<Prefetcher> prefetcher_;  // last: it is closed before the memory is given back

@@ -85,12 +85,12 @@ bool print_table(const std::vector<FaultCase>& cases, const Result* results) {
   all.print("all functions");
   if (!complaints.empty()) std::printf("\nkinds of bad cases:\n");
   for (const auto& [what, example] : complaints) {
-    std::printf("%5zu %s, as in %s: %s\n", example.count, what.c_str(),
+    std::printf("%5zu %s, as in %s: %.120s\n", example.count, what.c_str(),
                 cases[example.first].name().c_str(), results[example.first].why);
   }
   if (all.bad_cases > 0) std::printf("\nbad cases, each to be run again by its name:\n");
   for (size_t i = 0; i < cases.size(); ++i) {
-    if (results[i].bad != 0) std::printf("%s: %s\n", cases[i].name().c_str(), results[i].why);
+    if (results[i].bad != 0) std::printf("%s: %.80s\n", cases[i].name().c_str(), results[i].why);
   }
   const size_t struck = all.cases - all.not_run - all.heard[0];
   std::printf("\n%zu cases: %zu struck, %zu bad, %zu not struck, %zu not run\n", all.cases, struck,
