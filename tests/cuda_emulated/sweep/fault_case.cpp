@@ -13,6 +13,9 @@
 namespace fastloader::testing {
 namespace {
 
+// That an error names the call is ours to see to, not CUDA's.
+constexpr const char* kWords = "as injected";
+
 struct NamedError {
   const char* name;
   cudaError_t error;
@@ -69,12 +72,15 @@ size_t count(const cuda_emulated::Live& live) {
 }
 
 void inject(const FaultCase& one) {
-  cuda_emulated::inject(one.fault);
+  cuda_emulated::Fault fault = one.fault;
+  fault.words = kWords;
+  cuda_emulated::inject(fault);
   if (one.fallback.empty()) return;
   cuda_emulated::Fault second;
   second.function = one.fallback;
   second.nth = one.fallback_nth;
   second.error = one.fault.error;
+  second.words = kWords;
   cuda_emulated::inject(second);
 }
 
