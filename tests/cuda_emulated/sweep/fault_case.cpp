@@ -179,7 +179,8 @@ std::vector<FaultCase> cases_of(const std::string& scenario, const Calls& calls)
       for (uint64_t second = 1; second <= most_fallbacks; ++second) {
         FaultCase one;
         one.scenario = scenario;
-        one.fault = {function, nth, cudaErrorUnknown, false, 1};
+        one.fault.function = function;
+        one.fault.nth = nth;
         one.fallback = fallback;
         one.fallback_nth = second;
         all.push_back(one);
