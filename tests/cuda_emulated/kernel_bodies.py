@@ -25,6 +25,7 @@ HEAD = """// Made by kernel_bodies.py from {name}: do not edit.
 #define blockIdx (::cuda_emulated::t_position.block)
 #define blockDim (::cuda_emulated::t_position.block_size)
 #define gridDim (::cuda_emulated::t_position.grid_size)
+#define __builtin_assume_aligned ::cuda_emulated::aligned_address
 """
 LAUNCH = re.compile(r"(\w+)<decltype\((\w+)\)>\s*<<<.*?>>>\(([^;]*)\);", re.S)
 HOST = re.compile(r"^(cudaError_t )(launch_\w+)\(", re.M)

@@ -50,6 +50,8 @@ struct Fault {
   cudaError_t error = cudaErrorUnknown;
   bool from_then_on = false;
   uint64_t times = 1;  ///< in a row, unless from then on
+  /// What cudaGetErrorString says of `error` once it struck; empty: "call N of FUNCTION".
+  std::string words;
 };
 CUDA_EMULATED_API void inject(const Fault& fault);
 CUDA_EMULATED_API void clear_faults();

@@ -31,6 +31,16 @@ struct KernelBody {
   size_t (*pointers)(void* captured, const void** out, size_t room);
 };
 
+/// Ends the kernel that runs on this thread, and its context.
+[[noreturn]] CUDA_EMULATED_API void misaligned_access(const void* address, size_t bytes);
+
+/// In the place of __builtin_assume_aligned: a GPU traps where an x86 does not.
+template <class T>
+T* aligned_address(T* address, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes != 0) misaligned_access(address, bytes);
+  return address;
+}
+
 CUDA_EMULATED_API void add_kernel_body(const KernelBody& body);
 
 /// Of the emulated GPU thread that runs on this CPU thread.

@@ -7,7 +7,7 @@ namespace cuda_emulated {
 Call::Call(const char* name, unsigned flags) : name_(name), flags_(flags) {
   State& s = state();
   quiet_begin();
-  if (s.pid != 0 && s.pid != getpid()) {
+  if (in_forked_child()) {
     // Its lock may be held for ever in this process.
     if ((flags & kProbe) == 0) misuse(name, "called in a forked child");
     refused_ = cudaErrorInitializationError;

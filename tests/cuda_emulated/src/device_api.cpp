@@ -120,7 +120,11 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : "as emulated";
+  if (error == cudaSuccess) return "no error";
+  if (in_forked_child()) return "as emulated";  // the lock may be held for ever there
+  const Inside inside;
+  const auto words = state().words.find(error);
+  return words == state().words.end() ? "as emulated" : words->second;
 }
 
 }  // extern "C"

@@ -31,19 +31,24 @@ bool ready_locked(const Operation& operation) {
   return true;
 }
 
-// A kernel that touches memory it has not got ends with the context, not with the process. Without
-// a sanitizer, whose own report is the better one.
+// A kernel that does what it may not do ends with the context, not with the process. Without a
+// sanitizer, whose own report is the better one.
+bool sanitized() { return __asan_poison_memory_region != nullptr || __tsan_acquire != nullptr; }
+
 thread_local sigjmp_buf t_kernel_left;
 thread_local bool t_in_kernel = false;
+thread_local const char* t_kernel = "";
+enum Left { kStays, kBadAddress, kMisaligned };  // what siglongjmp gives sigsetjmp to return
 
 void on_bad_access(int signal, siginfo_t*, void*) {
-  if (t_in_kernel) siglongjmp(t_kernel_left, 1);
+  // The compiler checks the alignment of typed accesses in a kernel's body, and traps.
+  if (t_in_kernel) siglongjmp(t_kernel_left, signal == SIGILL ? kMisaligned : kBadAddress);
   ::signal(signal, SIG_DFL);  // comes again at once, and is the program's own
 }
 
 void run_kernel(const Operation& operation) {
-  static const bool sanitized = __asan_poison_memory_region || __tsan_acquire;
-  if (sanitized) {
+  t_kernel = operation.what;
+  if (sanitized()) {
     operation.run();
     return;
   }
@@ -51,21 +56,42 @@ void run_kernel(const Operation& operation) {
     struct sigaction action = {};
     action.sa_sigaction = on_bad_access;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    return sigaction(SIGSEGV, &action, nullptr) == 0 && sigaction(SIGBUS, &action, nullptr) == 0;
+    bool all = true;
+    for (const int signal : {SIGSEGV, SIGBUS, SIGILL}) {
+      all = sigaction(signal, &action, nullptr) == 0 && all;
+    }
+    return all;
   }();
   static_cast<void>(installed);
   t_in_kernel = true;
-  if (sigsetjmp(t_kernel_left, 1) == 0) {
+  const int left = sigsetjmp(t_kernel_left, 1);
+  if (left == kStays) {
     operation.run();
     t_in_kernel = false;
     return;
   }
   t_in_kernel = false;
-  misuse(operation.what, "touched memory that it may not touch");
+  misuse(operation.what, left == kMisaligned ? "an access that is not aligned"
+                                             : "touched memory that it may not touch");
   State& s = state();
   s.lock.lock();
-  break_locked(operation.stream->device, cudaErrorIllegalAddress, operation.what);
+  break_locked(operation.stream->device,
+               left == kMisaligned ? cudaErrorMisalignedAddress : cudaErrorIllegalAddress,
+               operation.what);
   s.lock.unlock();
+}
+
+/// Of a kernel's arguments: checked when it runs, since a block may have been freed meanwhile.
+void check_pointers(const Operation& operation) {
+  const int device = operation.stream->device;
+  for (const void* pointer : operation.pointers) {
+    if (pointer == nullptr || state().devices[device].broken != cudaSuccess) continue;
+    const auto memory = device_memory_at_locked(real(pointer), 1);
+    if (is_device_address(pointer) && memory != nullptr && memory->device == device) continue;
+    misuse(operation.what, "ran on device %d with %p, which is not memory of that device", device,
+           pointer);
+    break_locked(device, cudaErrorIllegalAddress, operation.what);
+  }
 }
 
 /// The front operation, which nothing holds back any more. Called and returns with the lock.
@@ -87,19 +113,7 @@ void carry_out(State& s, const OperationRef& operation, uint64_t* random) {
   if (device.broken == cudaSuccess && operation->fault != cudaSuccess) {
     break_locked(operation->stream->device, operation->fault, operation->what);
   }
-  for (const void* pointer : operation->pointers) {
-    if (pointer == nullptr || device.broken != cudaSuccess) continue;
-    const auto memory = device_memory_at_locked(real(pointer), 1);
-    if (is_device_address(pointer) && memory != nullptr &&
-        memory->device == operation->stream->device) {
-      ++memory->pending;
-      operation->uses.push_back(memory);
-      continue;
-    }
-    misuse(operation->what, "ran on device %d with %p, which is not memory of that device",
-           operation->stream->device, pointer);
-    break_locked(operation->stream->device, cudaErrorIllegalAddress, operation->what);
-  }
+  check_pointers(*operation);
   for (const OperationRef& before : operation->after) happens_after(&before->done_point);
   happens_after(&operation->issued_point);
   // After an error nothing is executed, host functions included.
@@ -128,6 +142,12 @@ void carry_out(State& s, const OperationRef& operation, uint64_t* random) {
 }
 
 }  // namespace
+
+void misaligned_access(const void* address, size_t bytes) {
+  if (t_in_kernel) siglongjmp(t_kernel_left, kMisaligned);
+  misuse(t_kernel, "an access at %p that is not aligned to %zu bytes", address, bytes);
+  std::abort();
+}
 
 void* work(void* argument) {
   quiet_begin();

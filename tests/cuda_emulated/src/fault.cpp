@@ -12,6 +12,10 @@ cudaError_t strike_locked(const std::string& name) {
     if (each.seen >= each.fault.nth && !over) {
       error = each.fault.error;
       ++s.struck;
+      const std::string words = each.fault.words.empty()
+                                    ? "emulated: call " + std::to_string(each.seen) + " of " + name
+                                    : each.fault.words;
+      s.words[error] = s.all_words.insert(words).first->c_str();
     }
   }
   if (is_sticky(error) && name.compare(0, 5, "exec:") != 0) {

@@ -87,6 +87,10 @@ cudaError_t launch(const char* by, const Kernel* kernel, dim3 grid, dim3 block, 
   const void* pointers[16];
   const size_t count = run.pointers(captured.get(), pointers, 16);
   operation->pointers.assign(pointers, pointers + count);
+  for (const void* pointer : operation->pointers) {
+    auto memory = is_device_address(pointer) ? device_memory_at_locked(real(pointer), 1) : nullptr;
+    if (memory != nullptr) operation->uses.push_back(std::move(memory));
+  }
   if (t_thread.outsider == 0) operation->fault = strike_locked("exec:kernel");
   const Index blocks{grid.x, grid.y, grid.z};
   const Index threads{block.x, block.y, block.z};

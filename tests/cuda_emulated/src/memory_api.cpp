@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 using namespace cuda_emulated;
@@ -11,12 +12,24 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
+constexpr size_t kAlignment = 256;  // what cudaMalloc promises
+constexpr unsigned char kFresh = 0xCB;
+
 size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 bool mapped(const void* at, size_t bytes) {
   const uintptr_t first = reinterpret_cast<uintptr_t>(at) / kPage * kPage;
   const uintptr_t last = reinterpret_cast<uintptr_t>(at) + bytes;
   return msync(reinterpret_cast<void*>(first), last - first, MS_ASYNC) == 0;
+}
+
+/// What lies between a block and its guard pages is as it was made.
+bool untouched_around(const Memory& memory) {
+  const auto* first = reinterpret_cast<const unsigned char*>(memory.mapping);
+  const auto* data = reinterpret_cast<const unsigned char*>(memory.base);
+  const auto fresh = [](unsigned char byte) { return byte == kFresh; };
+  return std::all_of(first, data, fresh) &&
+         std::all_of(data + memory.bytes, first + memory.mapped, fresh);
 }
 
 }  // namespace
@@ -38,19 +51,23 @@ cudaError_t cudaMalloc(void** out, size_t bytes) {
   void* whole = mmap(nullptr, mapped_bytes + 2 * kPage, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (whole == MAP_FAILED) return call.end(cudaErrorMemoryAllocation);
-  char* data = static_cast<char*>(whole) + kPage;
-  if (mprotect(data, mapped_bytes, PROT_READ | PROT_WRITE) != 0) {
+  char* first = static_cast<char*>(whole) + kPage;
+  if (mprotect(first, mapped_bytes, PROT_READ | PROT_WRITE) != 0) {
     munmap(whole, mapped_bytes + 2 * kPage);
     return call.end(cudaErrorMemoryAllocation);
   }
-  madvise(data, mapped_bytes, MADV_DONTFORK);
-  std::memset(data, 0xCB, mapped_bytes);  // a device does not clear it
-  if (__asan_poison_memory_region && mapped_bytes > bytes) {
-    __asan_poison_memory_region(data + bytes, mapped_bytes - bytes);
+  madvise(first, mapped_bytes, MADV_DONTFORK);
+  std::memset(first, kFresh, mapped_bytes);  // a device does not clear it
+  // As near to the guard page behind it as the alignment allows.
+  char* data = first + (mapped_bytes - bytes) / kAlignment * kAlignment;
+  if (__asan_poison_memory_region) {
+    __asan_poison_memory_region(first, mapped_bytes);
+    __asan_unpoison_memory_region(data, bytes);
   }
   const auto memory = std::make_shared<Memory>();
   memory->base = reinterpret_cast<uintptr_t>(data);
   memory->bytes = bytes;
+  memory->mapping = reinterpret_cast<uintptr_t>(first);
   memory->mapped = mapped_bytes;
   memory->device = current_device();
   s.device_memory[memory->base] = memory;
@@ -77,11 +94,14 @@ cudaError_t cudaFree(void* address) {
   }
   s.device_memory.erase(memory->base);
   s.devices[memory->device].used_bytes -= memory->mapped;
+  char* first = reinterpret_cast<char*>(memory->mapping);
+  if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(first, memory->mapped);
+  if (!untouched_around(*memory)) {
+    misuse(call.name(), "the %zu bytes were written beyond their bounds", memory->bytes);
+  }
   // The addresses are never used again: a late access is seen.
-  char* data = reinterpret_cast<char*>(memory->base);
-  if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(data, memory->mapped);
-  mprotect(data, memory->mapped, PROT_NONE);
-  madvise(data, memory->mapped, MADV_DONTNEED);
+  mprotect(first, memory->mapped, PROT_NONE);
+  madvise(first, memory->mapped, MADV_DONTNEED);
   return call.end(cudaSuccess);
 }
 

@@ -53,8 +53,7 @@ bool leaks_fail() {
 }  // namespace
 
 void report_at_exit() {
-  State& s = state();
-  if (s.pid != 0 && s.pid != getpid()) return;
+  if (in_forked_child()) return;
   const uint32_t count = all_misuses().count;
   const Live left = live();
   const bool leaked = !(left == Live{});

@@ -31,6 +31,8 @@ State& state() {
   return *made;
 }
 
+bool in_forked_child() { return state().pid != 0 && state().pid != getpid(); }
+
 void note_locked(std::string text) {
   if (state().notes.size() < 1000) state().notes.push_back(std::move(text));
 }

@@ -21,7 +21,12 @@
 
 namespace cuda_emulated {
 
-constexpr uintptr_t kDeviceBit = uintptr_t{1} << 62;  // makes an x86-64 address non-canonical
+// No address of a process has this bit; the twin's host_memory.h says why.
+#if defined(__aarch64__)
+constexpr uintptr_t kDeviceBit = uintptr_t{1} << 55;
+#else
+constexpr uintptr_t kDeviceBit = uintptr_t{1} << 62;
+#endif
 constexpr size_t kDeviceBytes = size_t{8} << 30;
 constexpr int kMaxDevices = 16;
 
@@ -29,6 +34,7 @@ constexpr int kMaxDevices = 16;
 struct Memory {
   uintptr_t base = 0;  // where the bytes really are
   size_t bytes = 0;
+  uintptr_t mapping = 0;  // of a device allocation: whole pages, which `base` lies in
   size_t mapped = 0;
   int device = 0;
   uint64_t pending = 0;  // operations that will touch it
@@ -132,6 +138,8 @@ struct State {
   std::set<std::shared_ptr<Capture>> captures;
   std::vector<FaultState> faults;
   uint64_t struck = 0;
+  std::map<cudaError_t, const char*> words;  // of the fault that struck last
+  std::set<std::string> all_words;           // never erased: CUDA's strings live for ever
   Counts counts;
   std::vector<std::string> notes;
   std::map<std::string, KernelBody> bodies;
@@ -139,6 +147,8 @@ struct State {
   bool host_thread_taken = false;
 };
 State& state();
+/// Whether the driver was initialised in another process than this one.
+bool in_forked_child();
 
 /// Tells of it, and ends the process if that is strict.
 void misuse(const char* call, const char* format, ...) __attribute__((format(printf, 2, 3)));
