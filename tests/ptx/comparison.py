@@ -18,10 +18,13 @@ class Comparison:
         self.device, self.whole = device, whole
         self.counts: collections.Counter[str] = collections.Counter()
 
-    def _flavours(self, file: str):
+    def flavours(self, file: str):
+        """Sets the device's flavour to each that is to run a launch."""
         every = range(len(self.device.flavours[file]))
         self.counts["cases"] += 1
-        return every if self.whole else [self.counts["cases"] % len(every)]
+        for number in every if self.whole else [self.counts["cases"] % len(every)]:
+            self.device.flavour = number
+            yield number
 
     def normalize(self, spec: NormalizeSpec, source, skews=(0, 0)) -> None:
         expected = {f"normalize() on {isa}": None for isa in self.device.isas}
@@ -29,8 +32,7 @@ class Comparison:
             expected[name] = self.device.cpu_normalize(spec, source, isa)
         expected["the kernel's body on the CPU"] = self.device.twin_normalize(spec, source)
         expected["the native tests' reference"] = self._reference(spec, source)
-        for flavour in self._flavours("normalize"):
-            self.device.flavour = flavour
+        for _ in self.flavours("normalize"):
             got = self.device.normalize(spec, source, *skews)
             for against, values in expected.items():
                 self._require_same(spec, got, values, f"{against}: {spec}, skews {skews}")
@@ -42,8 +44,7 @@ class Comparison:
         # Where a blend of floats adds infinities, x86 makes a NaN of other bits than a GPU. Nothing
         # else may make one: a byte gives a finite number or an infinity.
         any_nan = spec.blend == OF_FLOATS
-        for flavour in self._flavours("augment"):
-            self.device.flavour = flavour
+        for _ in self.flavours("augment"):
             got = self.device.augment(spec, records, source)
             for against, values in expected.items():
                 self._require_same(spec.normalize, got, values, f"{against}: {spec}", any_nan)

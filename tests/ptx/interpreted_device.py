@@ -64,15 +64,14 @@ class InterpretedDevice:
     def __init__(self, build: Build) -> None:
         self.flavours = {name: read_flavours(texts) for name, texts in build.ptx.items()}
         self.flavour = 0
-        #: blocks to run of a grid that is too large for all
-        self.only_blocks: list[range] | None = None
-        #: of the last launch
+        #: the number of blocks of the last launch
         self.grid = 0
         #: launches by flavour and kernel, and the basic blocks that ran
         self.launches: collections.Counter[tuple[int, str]] = collections.Counter()
         self.ran: dict[tuple[int, str], set[int]] = collections.defaultdict(set)
         self.values = 0
         self._memory: list[Allocation] = []
+        self._blocks: list[range] | None = None
         self._error: BaseException | None = None
         self._library = ctypes.CDLL(str(build.library))
         for name in ("last_failure", "isa_names", "kernel_names"):
@@ -104,7 +103,7 @@ class InterpretedDevice:
             machine = Machine(kernel, params, memory, symbols)
             self.launches[number, name] += 1
             self.grid = grid_x
-            machine.run(grid_x, block_x, only=self.only_blocks)
+            machine.run(grid_x, block_x, only=self._blocks)
             self.ran[number, name] |= machine.ran
         except BaseException as error:  # ctypes would print it and go on
             self._error = error
@@ -119,8 +118,8 @@ class InterpretedDevice:
         if status > 0:
             raise RuntimeError(f"{function}: CUDA error {status}")
 
-    def _place(self, *memory: Allocation) -> list[ctypes.c_void_p]:
-        self._memory = list(memory)
+    def _place(self, *memory: Allocation, blocks=None) -> list[ctypes.c_void_p]:
+        self._memory, self._blocks = list(memory), blocks
         Memory(self._memory)
         return [ctypes.c_void_p(each.base) for each in memory]
 
@@ -136,8 +135,11 @@ class InterpretedDevice:
         self.values += spec.values
         return out.data
 
-    def launch_normalize(self, spec: NormalizeSpec, into, out, aligned: bool = True) -> None:
-        places = self._place(into, out)
+    def launch_normalize(
+        self, spec: NormalizeSpec, into, out, *, aligned=True, blocks=None
+    ) -> None:
+        """`blocks` are those to run of a grid that is too large for all, also in launch_augment()."""
+        places = self._place(into, out, blocks=blocks)
         self._call("gpu_normalize", ctypes.byref(spec), *places, int(aligned))
 
     def cpu_normalize(self, spec: NormalizeSpec, source, isa: str):
@@ -172,8 +174,8 @@ class InterpretedDevice:
         self.values += spec.normalize.values
         return out.data
 
-    def launch_augment(self, spec: AugmentSpec, records, into, out) -> None:
-        places = self._place(Input("the records", records), into, out)
+    def launch_augment(self, spec: AugmentSpec, records, into, out, *, blocks=None) -> None:
+        places = self._place(Input("the records", records), into, out, blocks=blocks)
         self._call("gpu_augment", ctypes.byref(spec), *_pointers(records), *places)
 
     def cpu_augment(self, spec: AugmentSpec, records, source):

@@ -213,6 +213,11 @@ def test_a_branch_that_is_called_uniform_must_be():
     run("setp.gt.u32 %p1, %r1, 31;\n@%p1 bra.uni $over;\n$over:")
 
 
+def test_a_loop_without_an_end():
+    with pytest.raises(PtxError, match="test does not end"):
+        run("$again:\nbra.uni $again;")
+
+
 @pytest.mark.parametrize("grid, block", [(0, 256), (1 << 31, 256), (1, 512), (1, 100)])
 def test_a_launch_that_a_gpu_refuses(grid, block):
     (kernel,) = parse(KERNEL.format(body="")).kernels.values()

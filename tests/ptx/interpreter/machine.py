@@ -13,9 +13,10 @@ from .memory import Memory, MemoryFault
 from .parser import Instruction, Kernel, PtxError
 from .threads import WARP, Threads
 
-_OPCODES = arithmetic.OPCODES | logic.OPCODES | movement.OPCODES
+OPCODES = arithmetic.OPCODES | logic.OPCODES | movement.OPCODES
 _CHUNK = 1 << 16  # threads at a time: their registers are to fit into a cache
 _MOST_BLOCKS = 0x7FFFFFFF
+_MOST_STEPS = 50_000  # far more basic blocks than the threads of a chunk run
 
 
 class Machine:
@@ -46,7 +47,7 @@ class Machine:
         if block % WARP:
             raise PtxError(f"a block of {block} threads, which are no whole warps")
         step = max(1, _CHUNK // block)
-        for blocks in only or [range(grid)]:
+        for blocks in [range(grid)] if only is None else only:
             for first in range(blocks.start, blocks.stop, step):
                 threads = Threads(
                     self._kernel,
@@ -65,7 +66,11 @@ class Machine:
         blocks = self._kernel.blocks
         end = len(blocks)
         at = np.zeros(threads.count, np.int32)
+        steps = 0
         while (current := int(at.min())) < end:
+            steps += 1
+            if steps > _MOST_STEPS:
+                raise PtxError(f"{self._kernel.name} does not end")
             here = at == current
             threads.active = None if here.all() else np.flatnonzero(here)
             at[here] = current + 1
@@ -93,7 +98,7 @@ class Machine:
 
 
 def _execute(instruction: Instruction, threads: Threads) -> None:
-    function = _OPCODES.get(instruction.parts[0])
+    function = OPCODES.get(instruction.parts[0])
     if function is None or instruction.guard is not None:
         raise PtxError(f"not interpreted: {instruction}")
     try:

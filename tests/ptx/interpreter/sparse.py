@@ -48,10 +48,9 @@ class RecordedOutput(Allocation):
                 self._places.append(place)
                 self._values.append(shifted.astype(UNSIGNED[self._element]))
 
-    def take(self):
-        """(places, values) of the elements that were stored since the last call."""
+    def elements(self):
+        """(places, values) of all that was stored."""
         places, values = np.concatenate(self._places), np.concatenate(self._values)
-        self._places, self._values = [], []
         if np.unique(places).size != places.size:
             raise MemoryFault(f"an element of {self.name} is written twice")
         return places, values
