@@ -3,6 +3,11 @@ if(NOT FASTLOADER_CUDA MATCHES "^(auto|on|off)$")
   message(FATAL_ERROR "FASTLOADER_CUDA=${FASTLOADER_CUDA}: use auto, on or off")
 endif()
 
+if(FASTLOADER_CUDA_EMULATED AND NOT FASTLOADER_CUDA STREQUAL "on")
+  message(FATAL_ERROR "FASTLOADER_CUDA_EMULATED needs FASTLOADER_CUDA=on: what nvcc compiles is "
+    "linked with the emulated runtime")
+endif()
+
 set(FASTLOADER_HAVE_CUDA OFF)
 if(NOT FASTLOADER_CUDA STREQUAL "off")
   include(CheckLanguage)
@@ -23,7 +28,11 @@ if(FASTLOADER_HAVE_CUDA)
   endif()
   set(CMAKE_CUDA_STANDARD 17)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  if(FASTLOADER_CUDA_EMULATED)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY None)
+  else()
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(FASTLOADER_CUDA_SOURCES
@@ -39,7 +48,11 @@ if(FASTLOADER_HAVE_CUDA)
   list(JOIN CMAKE_CUDA_ARCHITECTURES " " architectures)
   set_source_files_properties(csrc/backend/cuda/cuda_report.cpp PROPERTIES
     COMPILE_DEFINITIONS "FASTLOADER_CUDA_ARCHITECTURES=\"${architectures}\"")
-  set(FASTLOADER_CUDA_LIBRARIES CUDA::cudart_static)
+  if(FASTLOADER_CUDA_EMULATED)
+    set(FASTLOADER_CUDA_LIBRARIES cuda_emulated_runtime)  # of tests/cuda_emulated
+  else()
+    set(FASTLOADER_CUDA_LIBRARIES CUDA::cudart_static)
+  endif()
   message(STATUS "fastloader: CUDA ${CMAKE_CUDA_COMPILER_VERSION}, "
     "architectures ${CMAKE_CUDA_ARCHITECTURES}")
 else()
