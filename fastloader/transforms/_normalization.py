@@ -73,18 +73,30 @@ class Normalization:
 
 @functools.lru_cache(maxsize=32)
 def _table(normalization: Normalization, channels: int, device: torch.device) -> torch.Tensor:
-    """The table of all results: (channels, 256) of the output dtype.
-
-    Float64 holds the product exactly and the sum to 53 bits, so that rounding it to float32 gives what a
-    fused multiply-add gives.
-    """
+    """The table of all results: (channels, 256) of the output dtype."""
     scale, bias = (
-        torch.tensor(constants, dtype=torch.float64, device="cpu")
+        np.asarray(constants, dtype=np.float64)[:, None]
         for constants in normalization.constants(channels)
     )
-    values = torch.arange(256, dtype=torch.float64, device="cpu")
-    exact = values * scale[:, None] + bias[:, None]
-    return exact.float().to(normalization.dtype).to(device)
+    results = _fused_multiply_add(np.arange(256, dtype=np.float64), scale, bias)
+    return results.to(normalization.dtype).to(device)
+
+
+def _fused_multiply_add(values: Any, scale: Any, bias: Any) -> torch.Tensor:
+    """Returns ``values * scale + bias``, rounded once to float32. The arguments are float64 arrays of
+    float32 numbers.
+
+    Float64 holds the product exactly, but not always the sum: a bias that is tiny beside the product is
+    rounded away, although it decides which way a tie goes. The sum is therefore rounded to odd. Float64
+    has so many more bits than float32 that an odd sum then rounds as the exact sum does.
+    """
+    product = values * scale
+    total = product + bias
+    part = total - product
+    error = (product - (total - part)) + (bias - part)  # what the rounded sum lacks, exactly
+    even = total.view(np.int64) % 2 == 0
+    neighbour = np.nextafter(total, np.copysign(np.inf, error))
+    return torch.from_numpy(np.where(even & (error != 0), neighbour, total)).float()
 
 
 def make_spec(

@@ -2,6 +2,7 @@
 fastloader."""
 
 import functools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -31,9 +32,11 @@ def table(mean, std, dtype):
     for m, s in zip(mean, std):
         scale = Fraction(float(np.float32(1.0 / (255.0 * s))))
         bias = Fraction(float(np.float32(-m / s)))
-        exact = (round_to(x * scale + bias, torch.float32) for x in range(256))
-        # float() of these is exact: 24 bits at most.
-        rows.append([float(round_to(value, dtype)) for value in exact])
+        exact = [x * scale + bias for x in range(256)]
+        rounded = (round_to(round_to(value, torch.float32), dtype) for value in exact)
+        # float() of these is exact: 24 bits at most. A Fraction has no -0.0, which is what a number
+        # below 0 rounds to if it is too small.
+        rows.append([math.copysign(float(y), value) for y, value in zip(rounded, exact)])
     return torch.tensor(rows, dtype=torch.float64).to(dtype)
 
 

@@ -117,4 +117,4 @@ def load_or_warn() -> None:
 def _leak_devices_at_exit(native: ModuleType) -> None:
     # Native destructors leak from here on, because the CUDA driver may unload before the last object
     # dies.
-    process.at_exit(native.set_process_exiting)
+    process.at_exit(native.set_process_exiting, last=True)

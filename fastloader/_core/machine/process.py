@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import multiprocessing.util  # noqa: F401  (see below)
 import os
 import threading
 import weakref
@@ -32,19 +34,47 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-_at_exit: set[Callable[[], None]] = set()
+# Both by the function that ends something. What is due was given since its last call.
+_registered: set[Callable[[], None]] = set()
+_due: dict[Callable[[], None], None] = {}
 
 
-def at_exit(end: Callable[[], None]) -> None:
+def at_exit(end: Callable[[], None], last: bool = False) -> None:
     """Calls ``end`` once at interpreter exit, however often it is given. What was given last is called
-    first.
+    first, and what is given with ``last=True`` after everything else.
 
     The call comes after the interpreter has waited for non-daemon threads, any of which may still be in
     an epoch. It comes before the interpreter takes itself apart, when daemon threads of ours cannot go
-    on: one that comes back from native code after that would crash."""
-    if end not in _at_exit:
-        _at_exit.add(end)
-        atexit.register(end)
+    on: one that comes back from native code after that would crash.
+
+    A function that the program registered with `atexit` may begin an epoch when ``end`` was called
+    already. Whoever begins something therefore gives its ``end`` each time, and it is called again.
+    Functions that were registered before fastloader was imported run too late for that."""
+    _due[end] = None
+    if not last and end not in _registered:
+        _registered.add(end)
+        atexit.register(_call, end)
+
+
+def _call(end: Callable[[], None]) -> None:
+    if end in _due:
+        del _due[end]
+        end()
+
+
+def _call_the_rest() -> None:
+    """Calls what was given during the exit, when the interpreter takes no more functions, and what was
+    given to be last."""
+    given = list(_due)
+    last = [end for end in given if end not in _registered]
+    with contextlib.ExitStack() as calls:  # from back to front, also behind a call that raises
+        for end in [*last, *(end for end in given if end in _registered)]:
+            calls.callback(_call, end)
+
+
+# Registered at import, and thereby behind all that the program registers later. multiprocessing, which
+# was imported before, ends the workers after that: a source that waits for a worker is ended first.
+atexit.register(_call_the_rest)
 
 
 class HomeProcess:

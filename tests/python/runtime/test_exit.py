@@ -215,3 +215,78 @@ def test_an_epoch_on_another_thread_outlives_the_main_thread(way, arguments):
     done = run_script(source, *arguments, env=way.env)
     assert done.stdout == "all of it; again: True\n", done.stderr
     assert done.stderr == ""
+
+
+# The first function is registered before any of fastloader's, and so runs behind them.
+BEGUN_AT_EXIT = """
+    import atexit, sys
+
+    @atexit.register
+    def left():
+        print("left:", our_threads(), children(), flush=True)
+
+    from fastloader import FastLoader
+    from support import MEAN, STD, Pictures, children, our_threads
+
+    kind, workers, earlier = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "again"
+
+    def begin():
+        held.append(iter(loader))
+        print("first:", next(held[0])[1].tolist(), flush=True)
+
+    held = []
+    atexit.register(begin)
+    loader = FastLoader(Pictures(1000), batch_size=2, num_workers=workers, worker_backend=kind,
+                        device="cpu", mean=MEAN, std=STD)
+    if earlier:  # its end is registered now, and called before begin()
+        next(iter(loader))
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("process", 0, "again"),
+        ("process", 2, "first"),
+        ("thread", 2, "first"),
+        ("thread", 2, "again"),
+    ],
+    ids=lambda each: " ".join(map(str, each)),
+)
+def test_an_epoch_that_begins_at_exit_ends_before_the_interpreter(way, arguments):
+    """Nobody takes the second batch. What advances the source is therefore alive when the interpreter
+    takes itself apart, unless the exit ends it."""
+    done = run_script(BEGUN_AT_EXIT, *arguments, env=way.env)
+    assert done.stdout == "first: [0, 1]\nleft: [] {}\n", done.stderr
+    assert done.stderr == ""
+
+
+ENDS_AT_EXIT = """
+    import atexit
+    from fastloader._core.machine import process
+
+    def end(name):
+        def call():
+            print(name, flush=True)
+            if name == "raises":
+                raise ValueError("of an end")
+        return call
+
+    first, raises, later, last = map(end, ["first", "raises", "later", "last"])
+
+    @atexit.register
+    def begin():
+        print("begins", flush=True)
+        for each in (first, raises, later):
+            process.at_exit(each)
+
+    for each in (last, first):
+        process.at_exit(each, last=each is last)
+"""
+
+
+def test_what_ends_at_exit():
+    """``first`` is due twice, and the others once."""
+    done = run_script(ENDS_AT_EXIT, check=False)
+    assert done.stdout.split() == ["first", "begins", "later", "raises", "first", "last"]
+    assert done.stderr.strip().splitlines()[-1] == "ValueError: of an end"

@@ -80,6 +80,25 @@ def test_random_constants(way, dtype):
         )
 
 
+TINY = [2.0**-55, 1e-16, 1e-17, 1e-18, 1e-19, 1e-20, 1e-40]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_tiny_mean_decides_ties(way, dtype):
+    """Float64 does not hold the sum of a product and a bias that is far smaller. The constants are fresh
+    in each run; what fails prints them."""
+    generator = torch.Generator()
+    print("seed", generator.seed())
+    images = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 8, 32).repeat(1, 4, 1, 1)
+    for tiny in TINY:
+        mean = [tiny, -tiny, tiny, -tiny]
+        std = (10 ** (torch.rand(4, generator=generator, dtype=torch.float64) * 3 - 3)).tolist()
+        std[0] = 0.229  # with which a mean of 1e-18 shows at x = 5
+        print(mean, std)
+        out = deliver(images, mean=mean, std=std, dtype=dtype)
+        same_bits(out, normalised(images, mean, std, dtype))
+
+
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_dtype_alone_is_to_tensor(way, channels):
     images = random_images(21, 2, channels, 6, 7)

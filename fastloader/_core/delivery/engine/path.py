@@ -105,7 +105,8 @@ class EnginePath(DeliveryPath):
         with self._lock:
             idle = self._idle.pop() if self._idle else None
         if idle is not None:
-            if idle.normalization == normalization and idle.rule is rule:
+            closed = idle.prefetcher is None  # by the exit hook, and this epoch begins at exit
+            if not closed and idle.normalization == normalization and idle.rule is rule:
                 return idle
             idle.close()
         device = self.spec.device

@@ -18,6 +18,8 @@ import threading
 import weakref
 from typing import Any
 
+from torch.utils.data import _utils
+
 from fastloader._core.machine import process
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import Statistics
@@ -114,6 +116,20 @@ class ThreadIterator(PolledIterator, CountingIterator):
         Further calls of ``next()`` raise StopIteration, and a call that is under way raises Error."""
         super().close()
         self._shutdown_workers()
+        if self._home.here:
+            self._end_threads()
+
+    def _end_threads(self) -> None:
+        """Does what `_shutdown_workers` does not do once torch's own function of the exit was called,
+        which may come before ours. multiprocessing then ends processes, and no module ends threads."""
+        if self._shutdown:
+            return
+        self._shutdown = True
+        self._workers_done_event.set()
+        for indices in self._index_queues:
+            indices.put(None)
+        for worker in self._workers:
+            worker.join(_utils.MP_STATUS_CHECK_INTERVAL)
 
 
 live: weakref.WeakSet[ThreadIterator] = weakref.WeakSet()
