@@ -221,9 +221,13 @@ void run_case(const FaultCase& one, bool hear_out, Report* report) {
   }
   report->struck = static_cast<uint32_t>(cuda_emulated::faults_struck());
   std::set<std::string> strikes;
+  uint32_t by_the_first = 0;
   for (const cuda_emulated::Strike& each : cuda_emulated::strikes()) {
+    if (each.function == one.fault.function) ++by_the_first;
     strikes.insert(each.thread + ">" + each.next + " ");
   }
+  // A call that stands in for one that did not fail is another case.
+  if (!one.fallback.empty()) report->struck = by_the_first;
   put(report->strikes, std::accumulate(strikes.begin(), strikes.end(), std::string()));
   cuda_emulated::clear_faults();
   cuda_emulated::drain();
