@@ -19,12 +19,15 @@ namespace fastloader {
 //  3. A ticket is done only after every task enqueued before its record has *finished*.
 //     A default Ticket is done.
 //  4. The first failure on a stream is sticky, names the call and the device, and is thrown by
-//     `synchronize` and `check`. It does not stop the queue: threads that wait for a ticket wake.
+//     `synchronize` and `check`. Behind work that has failed the device copies and computes nothing
+//     more. Behind a call that it refused, it does: the caller asks `check` before it queues work
+//     that relies on an earlier call. Threads that wait for a ticket wake.
 //  5. Destroying a stream drains it. After process exit began, everything is leaked instead.
 //     No destructor throws. Nothing here runs at import time.
 //  6. `wrap_external` gives a non-owning stream for a handle made elsewhere (torch's current
 //     stream). Handle 0 is the legacy default stream; on the host twin, whose "device" is this
-//     CPU, that is the calling thread itself: waiting on it blocks the caller.
+//     CPU, that is the calling thread itself: waiting on it blocks the caller. CUDA's handle 2 is
+//     the default stream of the thread that wraps it; on another thread, `wait` blocks the caller.
 //  7. Allocations remember their device; every entry point selects the device it needs itself and
 //     restores the caller's.
 //  8. A kernel's body is one function of (parameters, thread index) in image/normalize/kernel.h
@@ -82,7 +85,8 @@ class Stream {
   virtual void augment_async(const AugmentSpec& spec, const void* records, const void* in,
                              void* out) = 0;
 
-  /// `event` belongs to the same device.
+  /// `event` belongs to the same device. Throws InvalidArgument on a stream that is being captured
+  /// into a graph. A done ticket where the device refused the record: see `check`.
   virtual Ticket record(Event& event) = 0;
   /// The ticket may be another device's.
   virtual void wait(const Ticket& ticket) = 0;

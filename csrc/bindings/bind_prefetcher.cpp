@@ -312,6 +312,13 @@ void register_prefetcher(py::module_& module) {
           },
           "Sequence numbers of the batch to be delivered next, and of the one to be put next.")
       .def(
+          "failed",
+          [](PrefetcherHandle& handle) {
+            const WithoutGil unlocked;
+            return handle.prefetcher->ring().failed();
+          },
+          "Whether the device refused something: the prefetcher is of no more use.")
+      .def(
           "ready_last",
           [](PrefetcherHandle& handle) {
             const WithoutGil unlocked;

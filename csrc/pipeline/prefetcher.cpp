@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "base/trace.h"
 
@@ -140,31 +141,56 @@ void Prefetcher::give_credit(uint64_t seq, std::shared_ptr<const BatchLayout> la
   Writable& since = writable(seq, stream);
   since.last = consumer.record(*since.event);
   since.stream = stream;
+  require(consumer);  // without a record, the memory may be in use for as long as it likes
   credit_.writable = since.last;
   ring_->give_credit(seq, credit_);
 }
 
 void Prefetcher::deliver(const Ticket& ticket, uintptr_t stream) {
-  consumer_stream(stream).wait(ticket);
+  Stream& consumer = consumer_stream(stream);
+  consumer.wait(ticket);
+  require(consumer);  // a wait that was refused orders nothing
   // On the twin the wait blocked until the work ended, so that a failure of this very batch is told
   // here; on a GPU it is told by a later batch, or by torch's next synchronisation.
-  try {
-    side_->check();
-  } catch (const std::exception& error) {
-    ring_->fail(error.what());
-    throw;
-  }
+  require(*side_);
   ring_->delivered();
 }
 
 void Prefetcher::cancel(const std::vector<uintptr_t>& streams) {
   const Ticket newest = ring_->cancel();
-  for (const uintptr_t stream : streams) consumer_stream(stream).wait(newest);
+  bool ordered = !untold_;
+  for (const uintptr_t stream : streams) {
+    Stream& consumer = consumer_stream(stream);
+    consumer.wait(newest);
+    try {
+      require(consumer);
+    } catch (const std::exception& error) {
+      log_warning(std::string("at the end of an epoch: ") + error.what());
+      ordered = false;
+    }
+  }
+  if (ordered) return;
+  // No stream waits for the work that is under way, so this thread does: the memory goes back now.
+  try {
+    side_->synchronize();
+  } catch (const std::exception& error) {
+    ring_->fail(error.what());
+  }
+}
+
+void Prefetcher::require(Stream& stream) {
+  try {
+    stream.check();
+  } catch (const std::exception& error) {
+    ring_->fail(error.what());
+    throw;
+  }
 }
 
 void Prefetcher::issue(const Ring::Issue& work) {
   const Credit& credit = *work.credit;
   side_->wait(credit.writable);
+  side_->check();  // a wait that was refused orders nothing: the memory may still be in use
   if (times_stages()) starts_[work.index].ticket = side_->record(*started_[work.index]);
   const auto& leaves = work.layout->leaves();
   if (!work.layout->needs_staging()) {
@@ -177,6 +203,7 @@ void Prefetcher::issue(const Ring::Issue& work) {
   }
   auto* staging = static_cast<std::byte*>(credit.staging);
   side_->copy_h2d_async(staging, work.data, work.layout->packed_bytes());
+  side_->check();  // the kernels take the records in the staging buffer for indices
   for (size_t i = 0; i < leaves.size(); ++i) {
     const BatchLayout::Leaf& leaf = leaves[i];
     if (leaf.bytes == 0 || leaf.records) continue;
@@ -215,6 +242,7 @@ void Prefetcher::prefetch_loop() {
     } catch (const std::exception& error) {
       ring_->fail(error.what());
     }
+    if (done.event == nullptr) untold_ = true;
     ring_->issued(work, done);
   }
 }

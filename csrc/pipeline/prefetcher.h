@@ -80,6 +80,8 @@ class Prefetcher {
   void prefetch_loop();
   void reap_loop();
   void issue(const Ring::Issue& work);
+  /// Throws the stream's sticky error, after which the ring has failed with it.
+  void require(Stream& stream);
   Stream& consumer_stream(uintptr_t handle);
   Writable& writable(uint64_t seq, uintptr_t stream);
 
@@ -91,6 +93,9 @@ class Prefetcher {
   std::vector<std::unique_ptr<Event>> done_;  // one per slot, recorded on side_ behind the kernels
   std::vector<std::unique_ptr<Event>> started_;  // the same, before the copy
   std::vector<Start> starts_;
+  // Whether a batch was issued whose end no ticket tells of. The prefetch thread sets it before
+  // Ring::issued, the consumer reads it behind Ring::cancel: the ring's mutex orders the two.
+  bool untold_ = false;
   std::vector<Writable> writable_;    // one per credit, recorded on the consumer's
   std::vector<Writable> spare_;       // displaced when the consumer changed its stream
   std::unique_ptr<Stream> consumer_;  // wrapped once, again when the handle changes

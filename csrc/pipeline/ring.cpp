@@ -426,6 +426,11 @@ void Ring::fail(const std::string& what) {
   arrived_.notify_all();
 }
 
+bool Ring::failed() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return !failure_.empty();
+}
+
 void Ring::close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   closed_ = true;

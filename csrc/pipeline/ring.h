@@ -182,6 +182,8 @@ class Ring {
 
   /// Sticky: from now on `wait_arrival` throws BackendError(what), producers are told kOver.
   void fail(const std::string& what);
+  /// Whether `fail` was called. Any thread.
+  bool failed() const;
   /// Sticky: every waiting thread wakes, nothing more is accepted. Any thread, any number of times.
   void close();
 

@@ -25,10 +25,13 @@ HEAD = """// Made by kernel_bodies.py from {name}: do not edit.
 #define blockIdx (::cuda_emulated::t_position.block)
 #define blockDim (::cuda_emulated::t_position.block_size)
 #define gridDim (::cuda_emulated::t_position.grid_size)
+// As nvcc's header has it: a kernel's address is no const void*. Compiled, never called.
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel*) {{ return cudaSuccess; }}
 #define __builtin_assume_aligned ::cuda_emulated::aligned_address
 """
 LAUNCH = re.compile(r"(\w+)<decltype\((\w+)\)>\s*<<<.*?>>>\(([^;]*)\);", re.S)
-HOST = re.compile(r"^(cudaError_t )(launch_\w+)\(", re.M)
+HOST = re.compile(r"^(cudaError_t )((?:launch|load)_\w+)\(", re.M)
 
 
 def registration(match: re.Match) -> str:

@@ -4,19 +4,24 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "backend/host/host_backend.h"
+#include "backend/sticky_error.h"
 
 namespace fastloader::testing {
 
 /// Calls of a HookedBackend's streams that are on the calling thread's stack.
 inline thread_local int t_calls_into_backend = 0;
 
+struct Refused {};
+
 /// The twin, with hooks on the thread that calls. `before` runs ahead of every call of a stream
 /// that the backend made itself, so of the prefetcher's side stream; `before_wrapped` ahead of
 /// every call of a wrapped one, so of the consumer's. A hook may block, to stop its thread in the
-/// middle of a batch or of a credit, or throw.
+/// middle of a batch or of a credit, or throw. Where it throws Refused, the call is not made and
+/// the stream keeps that for `check`, as a CUDA stream does with what the device refuses.
 class HookedBackend final : public Backend {
  public:
   using Hook = std::function<void(const char* call)>;
@@ -64,59 +69,62 @@ class HookedBackend final : public Backend {
         : stream_(std::move(stream)), before_(std::move(before)) {}
 
     void copy_h2d_async(void* dst, const void* src, size_t bytes) override {
-      const Call call(*before_, "copy_h2d");
-      stream_->copy_h2d_async(dst, src, bytes);
+      call("copy_h2d", [&] { stream_->copy_h2d_async(dst, src, bytes); });
     }
     void copy_d2d_async(void* dst, const void* src, size_t bytes) override {
-      const Call call(*before_, "copy_d2d");
-      stream_->copy_d2d_async(dst, src, bytes);
+      call("copy_d2d", [&] { stream_->copy_d2d_async(dst, src, bytes); });
     }
     void copy_d2h_async(void* dst, const void* src, size_t bytes) override {
-      const Call call(*before_, "copy_d2h");
-      stream_->copy_d2h_async(dst, src, bytes);
+      call("copy_d2h", [&] { stream_->copy_d2h_async(dst, src, bytes); });
     }
     void normalize_async(const NormalizeSpec& spec, const void* in, void* out) override {
-      const Call call(*before_, "normalize");
-      stream_->normalize_async(spec, in, out);
+      call("normalize", [&] { stream_->normalize_async(spec, in, out); });
     }
     void augment_async(const AugmentSpec& spec, const void* records, const void* in,
                        void* out) override {
-      const Call call(*before_, "augment");
-      stream_->augment_async(spec, records, in, out);
+      call("augment", [&] { stream_->augment_async(spec, records, in, out); });
     }
     Ticket record(Event& event) override {
-      const Call call(*before_, "record");
-      return stream_->record(event);
+      Ticket ticket;
+      call("record", [&] { ticket = stream_->record(event); });
+      return ticket;
     }
     void wait(const Ticket& ticket) override {
-      const Call call(*before_, "wait");
-      stream_->wait(ticket);
+      call("wait", [&] { stream_->wait(ticket); });
     }
     void synchronize() override {
-      const Call call(*before_, "synchronize");
-      stream_->synchronize();
+      call("synchronize", [&] { stream_->synchronize(); });
+      check();
     }
-    void check() override { stream_->check(); }
+    void check() override {
+      refused_.rethrow();
+      stream_->check();
+    }
     uintptr_t handle() const override { return stream_->handle(); }
 
    private:
-    struct Call {
-      Call(const Hook& before, const char* name) {
-        ++t_calls_into_backend;
-        try {
-          if (before) before(name);
-        } catch (...) {
-          --t_calls_into_backend;
-          throw;
-        }
-      }
-      Call(const Call&) = delete;
-      Call& operator=(const Call&) = delete;
-      ~Call() { --t_calls_into_backend; }
+    struct OnTheStack {
+      OnTheStack() { ++t_calls_into_backend; }
+      OnTheStack(const OnTheStack&) = delete;
+      OnTheStack& operator=(const OnTheStack&) = delete;
+      ~OnTheStack() { --t_calls_into_backend; }
     };
+
+    template <typename Body>
+    void call(const char* name, Body body) {
+      const OnTheStack counted;
+      try {
+        if (*before_) (*before_)(name);
+      } catch (const Refused&) {
+        refused_.fail(std::string(name) + " was refused");
+        return;
+      }
+      body();
+    }
 
     const std::unique_ptr<Stream> stream_;
     const std::shared_ptr<Hook> before_;
+    StickyError refused_;
   };
 
   HostBackend twin_;

@@ -27,11 +27,23 @@ cudaError_t launch_augment(const AugmentSpec& spec, const void* records, const v
   const size_t blocks = (grid.threads() + kThreadsPerBlock - 1) / kThreadsPerBlock;
   if (blocks == 0) return cudaSuccess;  // an empty grid is an error to CUDA
   if (blocks > kMaxBlocks) return cudaErrorInvalidValue;
+  cudaGetLastError();  // what an earlier call of this thread left is not the launch's
   visit_augment_kernel(spec, [&](auto kernel) {
     augment_kernel<decltype(kernel)>
         <<<static_cast<unsigned>(blocks), kThreadsPerBlock, 0, stream>>>(grid, records, in, out);
   });
   return cudaGetLastError();
+}
+
+cudaError_t load_augment_kernels() {
+  cudaError_t status = cudaSuccess;
+  for_each_augment_kernel([&status](auto kernel) {
+    cudaFuncAttributes attributes;
+    if (status == cudaSuccess) {
+      status = cudaFuncGetAttributes(&attributes, augment_kernel<decltype(kernel)>);
+    }
+  });
+  return status;
 }
 
 }  // namespace fastloader

@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "backend/cuda/cuda_memory.h"
 #include "backend/cuda/cuda_report.h"
 #include "backend/cuda/cuda_stream.h"
+#include "backend/cuda/normalize_launch.h"
 #include "backend/cuda/numa.h"
 #include "backend/registry.h"
 #include "base/error.h"
@@ -30,6 +32,7 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(int devices) {
     for (int device = 0; device < devices; ++device) numa_nodes_.push_back(numa_node_of(device));
+    loaded_.resize(numa_nodes_.size());
   }
 
   const char* name() const override { return "cuda"; }
@@ -37,15 +40,12 @@ class CudaBackend final : public Backend {
 
   void attach_thread(int device) override {
     require(device);
-    cuda_check(cudaSetDevice(device), FASTLOADER_CUDA_CALL("cudaSetDevice"), device);
-    // By default a call that captures do not allow ruins every capture, also another thread's.
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cuda_check(cudaThreadExchangeStreamCaptureMode(&mode),
-               FASTLOADER_CUDA_CALL("cudaThreadExchangeStreamCaptureMode"), device);
+    attach_this_thread(device);
   }
 
   std::unique_ptr<Stream> create_stream(int device) override {
     require(device);
+    load_kernels(device);
     return std::make_unique<CudaStream>(device);
   }
 
@@ -72,7 +72,26 @@ class CudaBackend final : public Backend {
  private:
   void require(int device) const { require_device("CUDA", device, device_count()); }
 
+  /// Before the first stream of a device, where a wait for the device disturbs no pipeline.
+  void load_kernels(int device) {
+    const std::lock_guard<std::mutex> lock(loading_);
+    if (loaded_[static_cast<size_t>(device)]) return;
+    const DeviceGuard guard(device);
+    const CudaCall call = FASTLOADER_CUDA_CALL("cudaFuncGetAttributes");
+    cudaError_t status = load_normalize_kernels();
+    if (status == cudaSuccess) status = load_augment_kernels();
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+      throw BackendError(cuda_failure(status, call, device) +
+                         ": fastloader was built for the architectures " + cuda_architectures() +
+                         ". Build it again, with CMAKE_CUDA_ARCHITECTURES set to this device's");
+    }
+    cuda_check(status, call, device);
+    loaded_[static_cast<size_t>(device)] = true;
+  }
+
   std::vector<int> numa_nodes_;  // of each device, -1: unknown
+  std::mutex loading_;           // guards: loaded_
+  std::vector<bool> loaded_;     // of each device: whether its kernels are
 };
 
 }  // namespace

@@ -26,6 +26,9 @@ void fetch(const char* name, Function& function) {
   function = reinterpret_cast<Function>(found);
 }
 
+// The device that the calling thread has been attached to, -1 for none.
+thread_local int t_attached = -1;
+
 }  // namespace
 
 const CudaDriver& CudaDriver::instance() {
@@ -38,10 +41,24 @@ const CudaDriver& CudaDriver::instance() {
   return fetched;
 }
 
-DeviceGuard::DeviceGuard(int device, std::nothrow_t) noexcept : driver_(CudaDriver::instance()) {
-  if (driver_.get_current(&before_) != CUDA_SUCCESS) before_ = nullptr;
+void attach_this_thread(int device) {
+  t_attached = -1;
+  cuda_check(cudaSetDevice(device), FASTLOADER_CUDA_CALL("cudaSetDevice"), device);
+  // By default a call that captures do not allow ruins every capture, also another thread's.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cuda_check(cudaThreadExchangeStreamCaptureMode(&mode),
+             FASTLOADER_CUDA_CALL("cudaThreadExchangeStreamCaptureMode"), device);
+  t_attached = device;
+}
+
+DeviceGuard::DeviceGuard(int device, std::nothrow_t) noexcept
+    : driver_(CudaDriver::instance()), attached_(t_attached == device) {
+  if (attached_) return;
+  knows_before_ = driver_.get_current(&before_) == CUDA_SUCCESS;
   status_ = cudaSetDevice(device);
   exchanged_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
+  // The runtime also keeps a failure as the thread's last error, where the next launch finds it.
+  if (status_ != cudaSuccess || !exchanged_) cudaGetLastError();
 }
 
 DeviceGuard::DeviceGuard(int device) : DeviceGuard(device, std::nothrow) {
@@ -49,8 +66,10 @@ DeviceGuard::DeviceGuard(int device) : DeviceGuard(device, std::nothrow) {
 }
 
 DeviceGuard::~DeviceGuard() {
+  if (attached_) return;
   // Before the context: without one, the runtime would make one for this very call.
-  if (exchanged_) cudaThreadExchangeStreamCaptureMode(&mode_);
+  if (exchanged_ && cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
+  if (!knows_before_) return;  // putting back what was never read would take the caller's away
   CUcontext now = nullptr;
   if (driver_.get_current(&now) != CUDA_SUCCESS || now != before_) driver_.set_current(before_);
 }

@@ -20,6 +20,11 @@ struct CudaDriver {
   static const CudaDriver& instance();
 };
 
+/// Selects the device for the calling thread, for good, and lets the thread's calls ruin no graph
+/// capture. DeviceGuard then has nothing to do on this thread for this device, so the thread must
+/// not select another device by itself. Throws BackendError.
+void attach_this_thread(int device);
+
 /// Selects a device and puts the caller's context back. It is the context that is kept, not the
 /// number of the device: a thread which has none yet would get one on device 0, and half a gigabyte
 /// of its memory with it, from a cudaSetDevice that was only meant to restore.
@@ -39,6 +44,8 @@ class DeviceGuard {
 
  private:
   const CudaDriver& driver_;
+  const bool attached_;
+  bool knows_before_ = false;
   CUcontext before_ = nullptr;
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the caller's
   bool exchanged_ = false;

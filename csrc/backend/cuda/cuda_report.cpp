@@ -27,8 +27,9 @@ std::string explain(cudaError_t status, const CudaProbe& probe) {
            ", but " + built + ". Update the driver, or build fastloader with CUDA " +
            dotted(probe.driver_version) + " or older";
   }
-  return "CUDA cannot be used in this process: " + std::string(cudaGetErrorName(status)) + " (" +
-         cudaGetErrorString(status) + "). In a process forked after CUDA was first used this is " +
+  return "CUDA cannot be used in this process: cudaGetDeviceCount failed: " +
+         std::string(cudaGetErrorName(status)) + " (" + cudaGetErrorString(status) +
+         "). In a process forked after CUDA was first used this is " +
          "to be expected; otherwise see what nvidia-smi says (driver for CUDA " +
          dotted(probe.driver_version) + "; " + built + ")";
 }
@@ -46,10 +47,12 @@ CudaProbe probe_cuda() {
   return probe;
 }
 
+const char* cuda_architectures() { return FASTLOADER_CUDA_ARCHITECTURES; }
+
 CudaReport describe_cuda() {
   CudaReport report;
   report.compiled_in = true;
-  report.architectures = FASTLOADER_CUDA_ARCHITECTURES;
+  report.architectures = cuda_architectures();
   const CudaProbe probe = probe_cuda();
   report.runtime_version = probe.runtime_version;
   report.driver_version = probe.driver_version;

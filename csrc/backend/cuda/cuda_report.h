@@ -14,4 +14,7 @@ struct CudaProbe {
 
 CudaProbe probe_cuda();
 
+/// Those that the kernels were compiled for, as CMake writes them.
+const char* cuda_architectures();
+
 }  // namespace fastloader

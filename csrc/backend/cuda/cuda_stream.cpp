@@ -70,8 +70,9 @@ bool CudaEvent::done(uint64_t generation) const {
   const cudaError_t status = cudaEventQuery(get());
   if (status == cudaSuccess) return true;
   cudaGetLastError();
-  // A failed device will do nothing more, and the waiting thread has to wake.
-  return status != cudaErrorNotReady && !is_capture_error(status);
+  // Also after a failure: nothing says that the event may be recorded again. A thread that waits on
+  // a device which has failed wakes in wait_host.
+  return false;
 }
 
 void CudaEvent::wait_host(uint64_t generation) {
@@ -98,14 +99,32 @@ CudaStream::~CudaStream() {
                device_);
 }
 
-template <typename Body>
-bool CudaStream::attempt(const CudaCall& call, Body body) {
-  const DeviceGuard guard(device_, std::nothrow);
-  cudaError_t status = guard.status();
-  if (status == cudaSuccess) status = body();
+bool CudaStream::selected(const DeviceGuard& guard, const CudaCall& call) {
+  if (guard.status() == cudaSuccess) return true;
+  error_->fail(cuda_failure(guard.status(), FASTLOADER_CUDA_CALL("cudaSetDevice"), device_) +
+               ", on the way to " + call.name);
+  return false;
+}
+
+bool CudaStream::kept(cudaError_t status, const CudaCall& call) {
   if (status == cudaSuccess) return true;
   error_->fail(cuda_failure(status, call, device_));
   return false;
+}
+
+template <typename Body>
+bool CudaStream::attempt(const CudaCall& call, Body body) {
+  const DeviceGuard guard(device_, std::nothrow);
+  return selected(guard, call) && kept(body(), call);
+}
+
+void CudaStream::wait_on_host() {
+  const CudaCall call = FASTLOADER_CUDA_CALL("cudaStreamSynchronize");
+  const DeviceGuard guard(device_, std::nothrow);
+  // A stream that was made knows its device. The handle of a default stream means the current
+  // device's, so that waiting for it on another device would order nothing.
+  if (is_default() && !selected(guard, call)) return;
+  kept(cudaStreamSynchronize(stream_), call);
 }
 
 void CudaStream::copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind) {
@@ -145,14 +164,21 @@ Ticket CudaStream::record(Event& event) {
     throw InvalidArgument("an event of CUDA device " + std::to_string(mine.device()) +
                           " cannot be recorded on a stream of device " + std::to_string(device_));
   }
-  if (attempt(FASTLOADER_CUDA_CALL("cudaEventRecord"),
-              [&] { return cudaEventRecord(mine.get(), stream_); })) {
-    return Ticket{&event, mine.advance()};
+  bool captured = false;
+  const bool recorded = attempt(FASTLOADER_CUDA_CALL("cudaEventRecord"), [&] {
+    captured = being_captured();
+    return captured ? cudaSuccess : cudaEventRecord(mine.get(), stream_);
+  });
+  if (captured) {
+    // CUDA would make the record a node of the graph, and whatever waits for the ticket a part of
+    // it.
+    throw InvalidArgument("an event cannot be recorded on a stream of CUDA device " +
+                          std::to_string(device_) + " that is being captured into a graph");
   }
+  if (recorded) return Ticket{&event, mine.advance()};
   // Without a record nothing tells when the work before it is done, so wait for that work here:
   // the source of a copy may be reused as soon as a thread sees the ticket done.
-  attempt(FASTLOADER_CUDA_CALL("cudaStreamSynchronize"),
-          [&] { return cudaStreamSynchronize(stream_); });
+  wait_on_host();
   return Ticket{};
 }
 
@@ -162,18 +188,22 @@ void CudaStream::wait(const Ticket& ticket) {
   if (!mine.is_latest(ticket.generation)) return;  // done, see CudaEvent::done
   // Nothing from outside may enter a capture; trying to would end it. An iterator that is collected
   // in the middle of one comes here.
-  if (!being_captured() && attempt(FASTLOADER_CUDA_CALL("cudaStreamWaitEvent"),
-                                   [&] { return cudaStreamWaitEvent(stream_, mine.get(), 0); })) {
-    return;
-  }
-  // The order must hold even so; the host can make it.
-  attempt(FASTLOADER_CUDA_CALL("cudaEventSynchronize"),
-          [&] { return cudaEventSynchronize(mine.get()); });
+  bool captured = false;
+  // The handle means another stream here, which would be ordered in the place of the one meant.
+  const bool elsewhere =
+      stream_ == cudaStreamPerThread && wrapped_by_ != std::this_thread::get_id();
+  const bool waits = attempt(FASTLOADER_CUDA_CALL("cudaStreamWaitEvent"), [&] {
+    captured = being_captured();
+    return captured || elsewhere ? cudaSuccess : cudaStreamWaitEvent(stream_, mine.get(), 0);
+  });
+  if (waits && !captured && !elsewhere) return;
+  // The order must hold even so; the host can make it, and an event needs no current device.
+  const DeviceGuard guard(device_, std::nothrow);
+  kept(cudaEventSynchronize(mine.get()), FASTLOADER_CUDA_CALL("cudaEventSynchronize"));
 }
 
-bool CudaStream::being_captured() {
+bool CudaStream::being_captured() const {
   if (owned_ != nullptr) return false;
-  const DeviceGuard guard(device_, std::nothrow);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t answered = cudaStreamIsCapturing(stream_, &status);
   if (answered == cudaSuccess) return status != cudaStreamCaptureStatusNone;
@@ -184,8 +214,7 @@ bool CudaStream::being_captured() {
 }
 
 void CudaStream::synchronize() {
-  attempt(FASTLOADER_CUDA_CALL("cudaStreamSynchronize"),
-          [&] { return cudaStreamSynchronize(stream_); });
+  wait_on_host();
   check();
 }
 

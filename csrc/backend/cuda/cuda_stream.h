@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_handles.h"
@@ -62,16 +63,25 @@ class CudaStream final : public Stream, public HostFunctionStream {
 #endif
 
  private:
-  bool being_captured();
   void copy(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind);
   /// Makes the call on this stream's device and remembers its failure.
   template <typename Body>
   bool attempt(const CudaCall& call, Body body);
+  /// False, and remembered, if the device for `call` could not be selected.
+  bool selected(const DeviceGuard& guard, const CudaCall& call);
+  /// False, and remembered, for a failure.
+  bool kept(cudaError_t status, const CudaCall& call);
+  /// Waits for the stream even where its device cannot be selected, as far as CUDA can.
+  void wait_on_host();
+  /// Call it with this stream's device selected.
+  bool being_captured() const;
+  bool is_default() const { return handle_ <= reinterpret_cast<uintptr_t>(cudaStreamPerThread); }
 
   const int device_;
   const std::unique_ptr<CudaStreamHandle> owned_;  // null: made elsewhere
   const uintptr_t handle_;
   const cudaStream_t stream_;
+  const std::thread::id wrapped_by_ = std::this_thread::get_id();
   // Shared with host functions still queued on a stream that is not ours to drain.
   const std::shared_ptr<StickyError> error_ = std::make_shared<StickyError>();
 };

@@ -22,11 +22,23 @@ cudaError_t launch_normalize(const NormalizeSpec& spec, const void* in, void* ou
   const size_t blocks = (grid.threads() + kThreadsPerBlock - 1) / kThreadsPerBlock;
   if (blocks == 0) return cudaSuccess;  // an empty grid is an error to CUDA
   if (blocks > kMaxBlocks) return cudaErrorInvalidValue;
+  cudaGetLastError();  // what an earlier call of this thread left is not the launch's
   visit_normalize_kernel(spec, [&](auto kernel) {
     normalize_kernel<decltype(kernel)>
         <<<static_cast<unsigned>(blocks), kThreadsPerBlock, 0, stream>>>(grid, in, out);
   });
   return cudaGetLastError();
+}
+
+cudaError_t load_normalize_kernels() {
+  cudaError_t status = cudaSuccess;
+  for_each_normalize_kernel([&status](auto kernel) {
+    cudaFuncAttributes attributes;
+    if (status == cudaSuccess) {
+      status = cudaFuncGetAttributes(&attributes, normalize_kernel<decltype(kernel)>);
+    }
+  });
+  return status;
 }
 
 }  // namespace fastloader

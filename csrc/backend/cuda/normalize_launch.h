@@ -15,4 +15,9 @@ cudaError_t launch_normalize(const NormalizeSpec& spec, const void* in, void* ou
 cudaError_t launch_augment(const AugmentSpec& spec, const void* records, const void* in, void* out,
                            cudaStream_t stream);
 
+/// Loads every kernel into the current device. CUDA would load each at its first launch, on the
+/// prefetch thread, and wait for the device there.
+cudaError_t load_normalize_kernels();
+cudaError_t load_augment_kernels();
+
 }  // namespace fastloader

@@ -1,5 +1,6 @@
 #include "backend/host/host_memory.h"
 
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -22,6 +23,10 @@ TwinHostBlock::TwinHostBlock(size_t bytes, std::string why_not_pinned)
     : mapping_(map("host", bytes)), why_not_pinned_(std::move(why_not_pinned)) {}
 
 TwinDeviceBlock::TwinDeviceBlock(int device, size_t bytes)
-    : mapping_(map("host twin device", bytes)), bytes_(bytes), device_(device) {}
+    : mapping_(map("host twin device", bytes)), bytes_(bytes), device_(device) {
+  // As a device's, fresh memory holds anything. In zeros, a kernel that takes unwritten memory for
+  // indices would pass for right.
+  std::memset(mapping_.get().data(), kFreshDeviceByte, mapping_.get().bytes());
+}
 
 }  // namespace fastloader

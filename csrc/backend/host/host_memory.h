@@ -47,6 +47,9 @@ class TwinHostBlock final : public HostBlock {
   const std::string why_not_pinned_;
 };
 
+/// What fresh memory of the twin's device is filled with.
+constexpr int kFreshDeviceByte = 0xCB;
+
 class TwinDeviceBlock final : public DeviceBlock {
  public:
   TwinDeviceBlock(int device, size_t bytes);

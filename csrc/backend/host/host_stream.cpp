@@ -62,6 +62,10 @@ void HostStream::submit(std::function<void()> task) {
   }
 }
 
+#ifdef FASTLOADER_TEST_HOOKS
+bool& HostStream::broken() { return queue_ == nullptr ? own_broken_ : queue_->broken(); }
+#endif
+
 StickyError& HostStream::error() { return queue_ == nullptr ? own_error_ : queue_->error(); }
 
 std::string HostStream::describe(const char* call, const std::string& what) const {
@@ -73,10 +77,17 @@ void HostStream::operation(const char* call, std::function<void()> body) {
   const uint64_t number = shared_->operations.fetch_add(1, std::memory_order_relaxed) + 1;
   if (number == shared_->options.fail_on_call) {
     std::string what = describe(call, "injected failure of call " + std::to_string(number));
-    submit([&error = error(), what = std::move(what)] { error.fail(what); });
+    submit([&error = error(), &broken = broken(), what = std::move(what)] {
+      error.fail(what);
+      broken = true;
+    });
     return;
   }
-  submit(std::move(body));
+  // A device whose work failed does no more of it. The kernels behind a failed copy would take
+  // memory for indices that nothing has written.
+  submit([&broken = broken(), body = std::move(body)] {
+    if (!broken) body();
+  });
 }
 
 void HostStream::delay_copy() {

@@ -98,12 +98,18 @@ class HostStream final : public Stream, public HostFunctionStream {
   void submit(std::function<void()> task);
   std::string describe(const char* call, const std::string& what) const;
   StickyError& error();
+#ifdef FASTLOADER_TEST_HOOKS
+  bool& broken();
+#endif
 
   const std::shared_ptr<HostShared> shared_;
   const std::shared_ptr<HostQueue> queue_;  // null: the calling thread
   const int device_;
   const Owns owns_;
   StickyError own_error_;  // without a queue
+#ifdef FASTLOADER_TEST_HOOKS
+  bool own_broken_ = false;  // the same
+#endif
 };
 
 }  // namespace fastloader

@@ -274,4 +274,14 @@ void visit_augment_kernel(const AugmentSpec& spec, Visitor&& visitor) {
   }
 }
 
+/// Calls `visitor` once with each AugmentKernel.
+template <class Visitor>
+void for_each_augment_kernel(Visitor&& visitor) {
+  AugmentSpec spec;
+  for (const FloatType type : {FloatType::kFloat32, FloatType::kFloat16, FloatType::kBFloat16}) {
+    spec.normalize.out_type = type;
+    visit_augment_kernel(spec, visitor);
+  }
+}
+
 }  // namespace fastloader

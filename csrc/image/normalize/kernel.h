@@ -296,4 +296,25 @@ void visit_normalize_kernel(const NormalizeSpec& spec, Visitor&& visitor) {
   }
 }
 
+/// Calls `visitor` once with each NormalizeKernel.
+template <class Visitor>
+void for_each_normalize_kernel(Visitor&& visitor) {
+  NormalizeSpec spec;
+  for (const FloatType type : {FloatType::kFloat32, FloatType::kFloat16, FloatType::kBFloat16}) {
+    for (const Layout in : {Layout::kNhwc, Layout::kNchw}) {
+      for (const Layout out : {Layout::kNhwc, Layout::kNchw}) {
+        for (int channels = 1; channels <= 4; ++channels) {
+          // With one channel all layouts have the same kernel.
+          if (channels == 1 && (in == Layout::kNchw || out == Layout::kNchw)) continue;
+          spec.out_type = type;
+          spec.in_layout = in;
+          spec.out_layout = out;
+          spec.channels = channels;
+          visit_normalize_kernel(spec, visitor);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace fastloader

@@ -57,6 +57,15 @@ CUDA_EMULATED_API void inject(const Fault& fault);
 CUDA_EMULATED_API void clear_faults();
 /// How many faults have struck.
 CUDA_EMULATED_API uint64_t faults_struck();
+/// A call that a fault made fail: the thread that made it, and the call that the thread made next,
+/// empty if it made none. What a device guard calls on its way does not count as the next call.
+struct Strike {
+  std::string function;
+  std::string thread;
+  std::string next;
+};
+/// Since the last `clear_faults`, without "exec:" and "work".
+CUDA_EMULATED_API std::vector<Strike> strikes();
 
 /// While one lives, the calling thread's calls are another library's (torch's): neither counted nor
 /// chosen for faults.
@@ -81,6 +90,9 @@ CUDA_EMULATED_API bool allocates(const std::string& function);
 /// CUDA_EMULATED_STRICT the first ends the process, exit status kMisuseExit.
 CUDA_EMULATED_API std::vector<std::string> misuses();
 CUDA_EMULATED_API void clear_misuses();
+/// For a forked child with one thread, whose parent has other children: from now on its misuses are
+/// its own and none at first.
+CUDA_EMULATED_API void keep_misuses_apart();
 constexpr int kMisuseExit = 86;
 
 /// While one lives, a misuse is kept for `misuses` and does not end a strict process.

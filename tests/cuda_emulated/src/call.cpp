@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <cstring>
+
 namespace cuda_emulated {
 
 Call::Call(const char* name, unsigned flags) : name_(name), flags_(flags) {
@@ -36,8 +38,19 @@ cudaError_t Call::admit(unsigned flags) {
     char thread[16] = "?";
     pthread_getname_np(pthread_self(), thread, sizeof thread);
     ++s.counts[thread][name_];
+    // What a guard does on its way is not the call that it guards.
+    if ((flags & kDriver) == 0 && std::strcmp(name_, "cudaThreadExchangeStreamCaptureMode") != 0) {
+      if (t_thread.strikes > 0 && t_thread.strikes <= s.strikes.size()) {
+        s.strikes[t_thread.strikes - 1].next = name_;
+      }
+      t_thread.strikes = 0;
+    }
     const cudaError_t struck = strike_locked(name_);
-    if (struck != cudaSuccess) return struck;
+    if (struck != cudaSuccess) {
+      s.strikes.push_back({name_, thread, ""});
+      t_thread.strikes = s.strikes.size();
+      return struck;
+    }
   }
   if ((flags & kContext) != 0) {
     ensure_context_locked(name_);

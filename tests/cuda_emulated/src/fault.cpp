@@ -55,10 +55,15 @@ void clear_faults() {
   const Inside inside;
   state().faults.clear();
   state().struck = 0;
+  state().strikes.clear();
 }
 uint64_t faults_struck() {
   const Inside inside;
   return state().struck;
+}
+std::vector<Strike> strikes() {
+  const Inside inside;
+  return state().strikes;
 }
 
 cudaError_t broken(int device) {

@@ -30,10 +30,13 @@ Misuses* make_misuses() {
   return static_cast<Misuses*>(data);
 }
 
-Misuses& all_misuses() {
-  static Misuses* const all = make_misuses();
-  return *all;
+// Changed only by a process that has a single thread.
+Misuses*& place_of_misuses() {
+  static Misuses* all = make_misuses();
+  return all;
 }
+
+Misuses& all_misuses() { return *place_of_misuses(); }
 
 bool strict() {
   const char* text = std::getenv("CUDA_EMULATED_STRICT");
@@ -108,6 +111,8 @@ std::vector<std::string> misuses() {
 }
 
 void clear_misuses() { all_misuses().count = 0; }
+
+void keep_misuses_apart() { place_of_misuses() = make_misuses(); }
 
 Tolerance::Tolerance() { ++all_misuses().tolerated; }
 Tolerance::~Tolerance() { --all_misuses().tolerated; }

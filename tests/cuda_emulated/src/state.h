@@ -107,6 +107,7 @@ struct Thread {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   bool in_host_function = false;
   int outsider = 0;
+  size_t strikes = 0;  // the number of its latest strike; 0: it has made a call since
   uint64_t random = 0;
   Stream* per_thread[kMaxDevices] = {};
   struct {
@@ -138,6 +139,7 @@ struct State {
   std::set<std::shared_ptr<Capture>> captures;
   std::vector<FaultState> faults;
   uint64_t struck = 0;
+  std::vector<Strike> strikes;
   std::map<cudaError_t, const char*> words;  // of the fault that struck last
   std::set<std::string> all_words;           // never erased: CUDA's strings live for ever
   Counts counts;

@@ -1,5 +1,7 @@
 """A device that fails, or is slow in odd places, imitated by the host twin."""
 
+import time
+
 import pytest
 import torch
 
@@ -80,6 +82,21 @@ def test_an_engine_that_failed_serves_no_other_epoch(twin, monkeypatch, data, wo
     for _ in range(3):
         check(data, list(loader))
     assert len(made) == 2  # which is healthy, and serves the later ones
+    loader.close()
+
+
+def test_a_failure_that_no_batch_was_asked_behind(twin, monkeypatch, data):
+    """The device fails while the loop does not look, and the loop ends the epoch."""
+    monkeypatch.setattr(ring_engine, "_twin_options", {"twin_fail_on_call": 4})
+    loader = make(data, 1)
+    iterator = iter(loader)
+    next(iterator)
+    prefetcher = iterator._epoch.engine.prefetcher
+    while not prefetcher.failed():
+        time.sleep(0.001)
+    del iterator
+    monkeypatch.setattr(ring_engine, "_twin_options", {})
+    check(data, list(loader))
     loader.close()
 
 

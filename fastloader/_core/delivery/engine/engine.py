@@ -75,7 +75,6 @@ class Engine:
             max_depth=most,
             **options,
         )
-        self.healthy = True  # False for good after a device failure
         # False once the device had no memory for even one batch besides the one that the loop has.
         self.looks_ahead = True
         self.last_layout: PackedLayout | None = None

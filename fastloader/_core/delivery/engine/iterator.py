@@ -16,7 +16,6 @@ from fastloader._core.handoff import LoopFollower
 from fastloader._core.machine import devices
 from fastloader._core.observation.closing import closed_meanwhile
 from fastloader._core.observation.statistics import Statistics
-from fastloader.errors import BackendError
 
 
 class EngineIterator(DeliveryIterator):
@@ -79,13 +78,6 @@ class EngineIterator(DeliveryIterator):
         devices.forbid_capture(self._epoch.engine.device)
 
     def _next(self) -> Any:
-        try:
-            return self._deliver()
-        except BackendError:
-            self._epoch.engine.healthy = False
-            raise
-
-    def _deliver(self) -> Any:
         """Delivers one batch. Ctrl-C or a lack of memory may break off every step, and the next call
         goes on there: only `_settle` moves on to the next batch."""
         epoch = self._epoch

@@ -124,7 +124,7 @@ class EnginePath(DeliveryPath):
         with self._lock:
             # Only one engine is kept, which is what the next epoch needs. More than one at a time comes
             # from zip(loader, loader).
-            if not self._idle and engine.healthy:
+            if not self._idle and not engine.prefetcher.failed():
                 self._idle.append(engine)
                 return
         engine.close()
