@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -36,6 +37,11 @@ extern const std::array<const char*, kHeards> kHeardNames;
 struct Verdict {
   Heard heard = Heard::kNotStruck;
   std::vector<std::pair<Bad, std::string>> bad;
+
+  bool is(Bad kind) const {
+    return std::any_of(bad.begin(), bad.end(),
+                       [kind](const auto& each) { return each.first == kind; });
+  }
 };
 
 /// `ended`: empty, or how the case's process ended if not by itself: "hang" or another word.
