@@ -240,6 +240,10 @@ void run_case(const FaultCase& one, bool hear_out, Report* report) {
   put(report->logged, logged);
   if (!one.fault.function.empty()) {
     try {
+      {
+        const cuda_emulated::Outsider torch;
+        cudaSetDevice(0);  // where a fault left another one selected
+      }
       if (parts) streams = streams_of(*scenario);
       put(report->next, next_one(*scenario, report->broken, streams, &kept));
     } catch (const std::exception& error) {
