@@ -49,7 +49,7 @@ void register_batch_layout(py::module_& module) {
       "each. With an AugmentSpec the last leaf holds its records and has no output.")
       .def(py::init(&make_layout), py::arg("leaves"))
       .def_property_readonly("packed_bytes", &BatchLayout::packed_bytes)
-      .def_property_readonly("needs_staging", &BatchLayout::needs_staging);
+      .def_property_readonly("staging_bytes", &BatchLayout::staging_bytes);
 
   py::class_<Reservation, std::shared_ptr<Reservation>>(
       module, "Reservation",

@@ -21,6 +21,9 @@ class BatchLayout {
     /// Set: the leaf is uint8 pixels and the output is normalised floats. Unset: a plain copy.
     std::optional<NormalizeSpec> normalize;
     size_t offset = 0;  ///< in the slot; filled in by BatchLayout
+    /// Whether the leaf is copied from the slot straight into its output; filled in by BatchLayout.
+    bool direct = false;
+    size_t staged = 0;  ///< offset in the staging buffer unless direct; filled in by BatchLayout
     /// Set: the leaf is uint8 pixels and the output what augment() makes of them, by the records
     /// in the layout's last leaf, which has no output.
     std::optional<AugmentSpec> augment = {};
@@ -37,6 +40,10 @@ class BatchLayout {
   /// leaves share a cache line.
   static constexpr size_t kAlignment = 256;
 
+  /// A plain leaf of that size is direct: its second copy, from staging into the output, would cost
+  /// the device more than one more call costs the prefetch thread.
+  static constexpr size_t kDirectBytes = size_t{1} << 20;
+
   explicit BatchLayout(std::vector<Leaf> leaves) : leaves_(std::move(leaves)) {
     for (Leaf& leaf : leaves_) {
       if (leaf.augment) check_augmented(leaf);
@@ -48,21 +55,28 @@ class BatchLayout {
                                 std::to_string(leaf.normalize->in_bytes()) + " pixels");
         }
       }
+    }
+    for (Leaf& leaf : leaves_) {
+      const size_t room = (leaf.bytes + kAlignment - 1) / kAlignment * kAlignment;
+      const bool plain = !leaf.normalize && !leaf.augment && !leaf.records;
+      leaf.direct = plain && (leaves_.size() == 1 || leaf.bytes >= kDirectBytes);
       leaf.offset = packed_bytes_;
-      packed_bytes_ += (leaf.bytes + kAlignment - 1) / kAlignment * kAlignment;
+      packed_bytes_ += room;
+      if (leaf.direct) continue;
+      leaf.staged = staging_bytes_;
+      staging_bytes_ += room;
     }
   }
 
   const std::vector<Leaf>& leaves() const { return leaves_; }
 
-  /// Bytes the batch takes in a slot, and in the staging buffer on the device.
+  /// Bytes the batch takes in a slot.
   size_t packed_bytes() const { return packed_bytes_; }
 
-  /// A single plain leaf is copied straight into its output; everything else crosses the bus once,
-  /// packed, and is taken apart on the device.
-  bool needs_staging() const {
-    return !(leaves_.size() == 1 && !leaves_[0].normalize) && packed_bytes_ > 0;
-  }
+  /// Bytes of the staging buffer on the device. What is not direct crosses the bus packed into it
+  /// and is taken apart on the device. In the slot and in staging, leaves that follow one another
+  /// lie in the same distances.
+  size_t staging_bytes() const { return staging_bytes_; }
 
  private:
   void check_augmented(const Leaf& leaf) {
@@ -84,6 +98,7 @@ class BatchLayout {
 
   std::vector<Leaf> leaves_;
   size_t packed_bytes_ = 0;
+  size_t staging_bytes_ = 0;
 };
 
 }  // namespace fastloader

@@ -12,7 +12,7 @@ namespace fastloader {
 struct Credit {
   std::shared_ptr<const BatchLayout> layout;  ///< null: no credit yet
   std::vector<void*> outputs;                 ///< one per leaf of the layout
-  void* staging = nullptr;  ///< packed_bytes() of device memory if needs_staging()
+  void* staging = nullptr;  ///< staging_bytes() of device memory, null if none are needed
   Ticket writable;          ///< recorded on the consumer's stream
 };
 

@@ -193,27 +193,35 @@ void Prefetcher::issue(const Ring::Issue& work) {
   side_->check();  // a wait that was refused orders nothing: the memory may still be in use
   if (times_stages()) starts_[work.index].ticket = side_->record(*started_[work.index]);
   const auto& leaves = work.layout->leaves();
-  if (!work.layout->needs_staging()) {
-    for (size_t i = 0; i < leaves.size(); ++i) {
-      if (leaves[i].bytes > 0) {
-        side_->copy_h2d_async(credit.outputs[i], work.data + leaves[i].offset, leaves[i].bytes);
-      }
-    }
-    return;
-  }
   auto* staging = static_cast<std::byte*>(credit.staging);
-  side_->copy_h2d_async(staging, work.data, work.layout->packed_bytes());
+  for (size_t i = 0; i < leaves.size();) {
+    const BatchLayout::Leaf& first = leaves[i];
+    if (first.direct) {
+      if (first.bytes > 0) {
+        side_->copy_h2d_async(credit.outputs[i], work.data + first.offset, first.bytes);
+      }
+      ++i;
+      continue;
+    }
+    // One copy up to the next direct leaf, or to the end.
+    size_t bytes = 0;
+    for (; i < leaves.size() && !leaves[i].direct; ++i) {
+      bytes = leaves[i].staged + leaves[i].bytes - first.staged;
+    }
+    if (bytes > 0) side_->copy_h2d_async(staging + first.staged, work.data + first.offset, bytes);
+  }
+  if (work.layout->staging_bytes() == 0) return;
   side_->check();  // the kernels take the records in the staging buffer for indices
   for (size_t i = 0; i < leaves.size(); ++i) {
     const BatchLayout::Leaf& leaf = leaves[i];
-    if (leaf.bytes == 0 || leaf.records) continue;
+    if (leaf.bytes == 0 || leaf.direct || leaf.records) continue;
     if (leaf.augment) {
-      side_->augment_async(*leaf.augment, staging + leaves.back().offset, staging + leaf.offset,
+      side_->augment_async(*leaf.augment, staging + leaves.back().staged, staging + leaf.staged,
                            credit.outputs[i]);
     } else if (leaf.normalize) {
-      side_->normalize_async(*leaf.normalize, staging + leaf.offset, credit.outputs[i]);
+      side_->normalize_async(*leaf.normalize, staging + leaf.staged, credit.outputs[i]);
     } else {
-      side_->copy_d2d_async(credit.outputs[i], staging + leaf.offset, leaf.bytes);
+      side_->copy_d2d_async(credit.outputs[i], staging + leaf.staged, leaf.bytes);
     }
   }
 }

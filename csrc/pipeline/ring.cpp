@@ -311,7 +311,7 @@ void Ring::give_credit(uint64_t seq, const Credit& credit) {
   if (credit.layout == nullptr || credit.outputs.size() != credit.layout->leaves().size()) {
     throw InvalidArgument("a credit needs a layout and one output per leaf of it");
   }
-  if (credit.layout->needs_staging() && credit.staging == nullptr) {
+  if (credit.layout->staging_bytes() > 0 && credit.staging == nullptr) {
     throw InvalidArgument("a credit for this layout needs a staging buffer");
   }
   Credit& mine = window(seq).credit;

@@ -20,7 +20,7 @@ class Fenced {
  public:
   Fenced(Backend& backend, Stream& stream, const BatchLayout& layout) {
     for (const BatchLayout::Leaf& leaf : layout.leaves()) add(backend, stream, leaf.out_bytes());
-    add(backend, stream, layout.packed_bytes());
+    add(backend, stream, layout.staging_bytes());
   }
   Fenced(const Fenced&) = delete;
   Fenced& operator=(const Fenced&) = delete;

@@ -142,7 +142,7 @@ TEST(work_queued_before_a_failure_is_waited_for) {
   const auto layout = std::make_shared<const BatchLayout>(
       std::vector<BatchLayout::Leaf>{BatchLayout::Leaf{spec.in_bytes(), spec, 0}});
   const Memory memory(backend, *layout);
-  const Bytes poison(layout->packed_bytes(), Memory::kPoison);
+  const Bytes poison(layout->staging_bytes(), Memory::kPoison);
   Gate gate;
   gate.close(*stream);
   prefetcher.give_credit(0, layout, {static_cast<char*>(memory.outputs()[0]) + 1}, memory.staging(),

@@ -165,6 +165,38 @@ TEST(a_batch_made_in_its_slot_is_not_copied) {
   EXPECT_EQ(prefetcher.ring().stats().copied, uint64_t{6 * 24 + 1024});
 }
 
+TEST(a_large_plain_leaf_goes_straight_to_its_output) {
+  constexpr size_t kLarge = BatchLayout::kDirectBytes;
+  std::vector<std::string> calls;  // of the prefetch thread; read once it has ended
+  HookedBackend backend;
+  backend.set_before([&](const char* call) { calls.emplace_back(call); });
+  const NormalizeSpec spec =
+      make_spec(2, 9, 7, 3, Layout::kNhwc, Layout::kNchw, FloatType::kBFloat16);
+  const Expected expected(spec);
+  Batch batch = plain_batch({kLarge - 1, 24, kLarge, kLarge + 1, 0, 7, 5}, 1);
+  std::vector<BatchLayout::Leaf> leaves;
+  for (const Bytes& leaf : batch.in) leaves.push_back(BatchLayout::Leaf{leaf.size(), {}});
+  leaves[5] = BatchLayout::Leaf{spec.in_bytes(), spec};
+  batch.in[5] = expected.in;
+  batch.out[5] = expected.out;
+  batch.layout = std::make_shared<const BatchLayout>(std::move(leaves));
+  EXPECT_EQ(batch.layout->staging_bytes(), kLarge + 4 * BatchLayout::kAlignment);
+  const Memory memory(backend, *batch.layout);
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), 0);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
+  Ticket ticket;
+  EXPECT(prefetcher.ring().wait_arrival(kForever, &ticket) == Arrival::kBatch);
+  prefetcher.deliver(ticket, 0);
+  EXPECT_EQ(memory.wrong(batch), -1);
+  prefetcher.close();
+  const auto made = [&](const char* call) { return std::count(calls.begin(), calls.end(), call); };
+  EXPECT_EQ(made("copy_h2d"), 4);  // two direct leaves, and what lies before and behind them
+  EXPECT_EQ(made("copy_d2d"), 3);
+  EXPECT_EQ(made("normalize"), 1);
+}
+
 TEST(a_reservation_is_committed_once_and_only_what_fits) {
   HostBackend backend;
   Prefetcher prefetcher(backend, 0, 2, kLimit);

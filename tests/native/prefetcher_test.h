@@ -117,7 +117,7 @@ class Memory {
 
   Memory(Backend& backend, const BatchLayout& layout) {
     for (const BatchLayout::Leaf& leaf : layout.leaves()) add(backend, leaf.out_bytes());
-    add(backend, layout.packed_bytes());
+    add(backend, layout.staging_bytes());
   }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;

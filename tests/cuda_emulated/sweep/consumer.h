@@ -90,7 +90,7 @@ class OfferedMemory {
   OfferedMemory(int device, const BatchLayout& layout) : device_(device) {
     const AsTorch torch(device_);
     for (const BatchLayout::Leaf& leaf : layout.leaves()) add(leaf.out_bytes());
-    add(layout.packed_bytes());
+    add(layout.staging_bytes());
   }
   ~OfferedMemory() {
     cuda_emulated::drain();

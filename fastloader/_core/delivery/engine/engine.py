@@ -96,8 +96,8 @@ class Engine:
                     outputs.append(
                         torch.empty_strided(shape, strides, dtype=dtype, device=self.device)
                     )
-            if layout.native.needs_staging:
-                size = layout.native.packed_bytes
+            size = layout.native.staging_bytes
+            if size > 0:
                 staging = torch.empty(size, dtype=torch.uint8, device=self.device)
         return Credit(layout, outputs, staging, devices.consumer_stream(self.device))
 
