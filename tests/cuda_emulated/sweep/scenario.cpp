@@ -81,7 +81,7 @@ class Run {
   }
 
  private:
-  const std::vector<Batch>& batches() const { return scenario_batches(); }
+  const std::vector<Batch>& batches() const { return scenario_batches(scenario_.large); }
 
   void run_epoch(size_t take, bool hear_out) {
     const Ring::Epoch epoch = prefetcher_->ring().open_epoch();
@@ -272,18 +272,22 @@ const std::vector<Scenario>& scenarios() {
   const size_t all = scenario_batches().size() + 1;
   static const std::vector<Scenario> four{
       {"epoch", 0, {all}, {0}, {false}},
-      {"cancel", 0, {2, all}, {0}, {false}},
+      {"cancel", 0, {2, all}, {0}, {false}, true},
       {"streams", 0, {all}, {0, 1, 2, 1}, {false, true, false}},
       {"device1", 1, {all}, {0, 1}, {false, true}},
   };
   return four;
 }
 
-const std::vector<Batch>& scenario_batches() {
-  static const std::vector<Batch> batches{image_batch(11), plain_batch({1000, 301}, 12),
-                                          plain_batch({9000}, 13), image_batch(14),
-                                          plain_batch({18000, 7}, 15)};
-  return batches;
+const std::vector<Batch>& scenario_batches(bool large) {
+  static const std::vector<Batch> small{image_batch(11), plain_batch({1000, 301}, 12),
+                                        plain_batch({9000}, 13), image_batch(14),
+                                        plain_batch({18000, 7}, 15)};
+  // In the place of the third, which is under way when two have been taken.
+  static const std::vector<Batch> with_large{small[0], small[1],
+                                             plain_batch({700, BatchLayout::kDirectBytes, 40}, 16),
+                                             small[3], small[4]};
+  return large ? with_large : small;
 }
 
 void run_scenario(const Scenario& scenario,

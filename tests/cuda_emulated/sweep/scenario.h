@@ -30,12 +30,14 @@ struct Scenario {
   std::vector<size_t> taken;            ///< batches that the consumer takes of each epoch
   std::vector<size_t> stream_of = {0};  ///< the n-th batch goes to stream n modulo the size
   std::vector<bool> streams = {false};  ///< of the consumer; true: the device's default stream
+  bool large = false;  ///< whether a leaf goes straight from its slot to its output
 };
 
 /// The four scenarios with a prefetcher; "parts" has none, see `run_parts`.
 const std::vector<Scenario>& scenarios();
-/// The batches of every epoch. Made once, before the first case: they are costly.
-const std::vector<Batch>& scenario_batches();
+/// The batches of every epoch, as many with a large leaf among them as without. Made once, before
+/// the first case: they are costly.
+const std::vector<Batch>& scenario_batches(bool large = false);
 
 struct Outcome {
   std::string error;           ///< the first exception
