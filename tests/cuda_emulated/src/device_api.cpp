@@ -51,7 +51,9 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int room, int device) {
 }
 
 cudaError_t cudaSetDevice(int device) {
+  t_thread.selecting = device;
   Call call("cudaSetDevice", Call::kPlain);
+  t_thread.selecting = -1;
   if (call.refused()) return call.end();
   if (device < 0 || device >= state().options.devices) return call.end(cudaErrorInvalidDevice);
   t_thread.device = device;

@@ -19,7 +19,9 @@ cudaError_t strike_locked(const std::string& name) {
     }
   }
   if (is_sticky(error) && name.compare(0, 5, "exec:") != 0) {
-    break_locked(current_device(), error, name.c_str());
+    const int about_to = t_thread.selecting;
+    const bool exists = about_to >= 0 && about_to < s.options.devices;
+    break_locked(exists ? about_to : current_device(), error, name.c_str());
   }
   return error;
 }

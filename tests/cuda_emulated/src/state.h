@@ -107,6 +107,7 @@ struct Thread {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   bool in_host_function = false;
   int outsider = 0;
+  int selecting = -1;  // the device that cudaSetDevice is about to select
   size_t strikes = 0;  // the number of its latest strike; 0: it has made a call since
   uint64_t random = 0;
   Stream* per_thread[kMaxDevices] = {};

@@ -179,7 +179,8 @@ std::vector<FaultCase> cases_of(const std::string& scenario, const Calls& calls)
       for (uint64_t second = 1; second <= most_fallbacks; ++second) {
         FaultCase one;
         one.scenario = scenario;
-        one.fault = {function, nth, cudaErrorUnknown, false, 1};
+        one.fault.function = function;
+        one.fault.nth = nth;
         one.fallback = fallback;
         one.fallback_nth = second;
         all.push_back(one);
@@ -220,9 +221,13 @@ void run_case(const FaultCase& one, bool hear_out, Report* report) {
   }
   report->struck = static_cast<uint32_t>(cuda_emulated::faults_struck());
   std::set<std::string> strikes;
+  uint32_t by_the_first = 0;
   for (const cuda_emulated::Strike& each : cuda_emulated::strikes()) {
+    if (each.function == one.fault.function) ++by_the_first;
     strikes.insert(each.thread + ">" + each.next + " ");
   }
+  // A call that stands in for one that did not fail is another case.
+  if (!one.fallback.empty()) report->struck = by_the_first;
   put(report->strikes, std::accumulate(strikes.begin(), strikes.end(), std::string()));
   cuda_emulated::clear_faults();
   cuda_emulated::drain();
@@ -235,6 +240,10 @@ void run_case(const FaultCase& one, bool hear_out, Report* report) {
   put(report->logged, logged);
   if (!one.fault.function.empty()) {
     try {
+      {
+        const cuda_emulated::Outsider torch;
+        cudaSetDevice(0);  // where a fault left another one selected
+      }
       if (parts) streams = streams_of(*scenario);
       put(report->next, next_one(*scenario, report->broken, streams, &kept));
     } catch (const std::exception& error) {

@@ -64,6 +64,7 @@ class Run {
       run_epoch(scenario_.taken[i], hear_out && last_);
     }
     outcome_.told = prefetcher_->ring().stats().why_not_pinned;
+    look_at_device();
     outcome_.calm_at_close = cuda_emulated::faults_struck() == 0;
     bool well = true;
     for (const auto& stream : streams_) well = stream->synchronize() == cudaSuccess && well;
@@ -100,6 +101,7 @@ class Run {
       // A credit that was refused was not given, and another one may be: nothing has failed.
       if (step_ != kGivingCredit) ask_again();
     }
+    look_at_device();
     std::vector<uintptr_t> handles;
     for (const auto& stream : streams_) handles.push_back(stream->handle());
     try {
@@ -107,6 +109,7 @@ class Run {
     } catch (const std::exception& error) {
       outcome_.fail("cancel", error.what());
     }
+    look_at_device();
     // What was offered and not delivered goes back to the streams it was made on.
     for (auto& [seq, offer] : offered_) {
       const OfferedMemory* memory = offer.memory.get();
@@ -157,6 +160,7 @@ class Run {
       }
       step_ = "delivering";
       prefetcher_->deliver(ticket, stream.handle());
+      look_at_device();
       use(first_seq + taken, taken, stream);
       ++taken;
       ++outcome_.delivered;
@@ -206,6 +210,15 @@ class Run {
       outcome_.harm(Harm::kNotSticky, "the consumer was told once: " + outcome_.error);
     } catch (const std::exception&) {
     }
+  }
+
+  /// The consumer's thread has device 0 selected, as it had before the loader's calls.
+  void look_at_device() {
+    const cuda_emulated::Outsider torch;
+    int now = 0;
+    cudaGetDevice(&now);
+    if (now != 0)
+      outcome_.harm(Harm::kOtherDevice, "device " + std::to_string(now) + " is selected");
   }
 
   void in_vain(const char* waiting) {

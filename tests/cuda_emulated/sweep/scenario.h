@@ -15,12 +15,13 @@ namespace fastloader::testing {
 
 /// What may never be, whatever fails.
 enum class Harm : uint8_t {
-  kWrongBatch,   ///< a batch was called good and its content is not
-  kLateWrite,    ///< memory was written after the point at which its stream got it back
-  kEarlyWrite,   ///< memory was written while the consumer still used it
-  kNotSticky,    ///< the error was told once and then forgotten
-  kNoEnd,        ///< the epoch was cut short without an error
-  kWaitedInVain  ///< a wait of ten seconds
+  kWrongBatch,    ///< a batch was called good and its content is not
+  kLateWrite,     ///< memory was written after the point at which its stream got it back
+  kEarlyWrite,    ///< memory was written while the consumer still used it
+  kNotSticky,     ///< the error was told once and then forgotten
+  kNoEnd,         ///< the epoch was cut short without an error
+  kWaitedInVain,  ///< a wait of ten seconds
+  kOtherDevice,   ///< a call of the loader left another device selected than it found
 };
 
 struct Scenario {

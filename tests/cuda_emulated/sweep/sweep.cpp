@@ -71,14 +71,26 @@ std::vector<FaultCase> sample(std::vector<std::vector<FaultCase>> groups, size_t
   return chosen;
 }
 
-/// Each worker takes the next case until there is none. They share nothing but `next`: relaxed
-/// suffices, since a number is all that is handed out, and the end of the process orders the rest.
-void work(const std::vector<FaultCase>& cases, std::atomic<size_t>* next, Result* results) {
+/// Where something hangs much may hang, a minute each time: the cases behind are not run.
+constexpr size_t kMostHangs = 10;
+
+/// What the workers share. Relaxed suffices, since a number is all that is handed out. The end of
+/// the workers' processes orders the rest.
+struct Progress {
+  std::atomic<size_t> next{0};
+  std::atomic<size_t> hangs{0};
+};
+static_assert(std::atomic<size_t>::is_always_lock_free, "processes share it");
+
+/// Each worker takes the next case until there is none.
+void work(const std::vector<FaultCase>& cases, Progress* progress, Result* results) {
   auto* report = static_cast<Report*>(shared_memory(sizeof(Report)));
-  for (;;) {
-    const size_t index = next->fetch_add(1, std::memory_order_relaxed);
+  while (progress->hangs.load(std::memory_order_relaxed) < kMostHangs) {
+    const size_t index = progress->next.fetch_add(1, std::memory_order_relaxed);
     if (index >= cases.size()) return;
-    results[index].keep(run_in_process(cases[index], report, false));
+    const Verdict verdict = run_in_process(cases[index], report, false);
+    results[index].keep(verdict);
+    if (verdict.is(Bad::kHang)) progress->hangs.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -90,15 +102,14 @@ unsigned worker_count() {
 }
 
 int sweep(const std::vector<FaultCase>& cases) {
-  static_assert(std::atomic<size_t>::is_always_lock_free, "processes share it");
-  auto* next = new (shared_memory(sizeof(std::atomic<size_t>))) std::atomic<size_t>(0);
+  auto* progress = new (shared_memory(sizeof(Progress))) Progress;
   auto* results = static_cast<Result*>(shared_memory(cases.size() * sizeof(Result)));
   std::vector<pid_t> workers;
   for (unsigned i = 0; i < worker_count(); ++i) {
     std::fflush(nullptr);
     const pid_t worker = fork();
     if (worker == 0) {
-      work(cases, next, results);
+      work(cases, progress, results);
       _exit(0);
     }
     workers.push_back(worker);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -19,12 +20,13 @@ enum class Bad : uint8_t {
   kHang,
   kCrash,
   kLeak,
-  kMisnamed,   ///< the error names another call than the one that failed
-  kForgotten,  ///< the error was told once and not again
-  kSilent,     ///< nothing tells of the fault
-  kNext,       ///< the prefetcher that came next failed, or worked where it could not
+  kMisnamed,     ///< the error names another call than the one that failed
+  kForgotten,    ///< the error was told once and not again
+  kSilent,       ///< nothing tells of the fault
+  kOtherDevice,  ///< a call left another device selected than it found
+  kNext,         ///< the prefetcher that came next failed, or worked where it could not
 };
-constexpr size_t kBads = 11;
+constexpr size_t kBads = 12;
 /// One word each, for the tables.
 extern const std::array<const char*, kBads> kBadNames;
 
@@ -36,6 +38,11 @@ extern const std::array<const char*, kHeards> kHeardNames;
 struct Verdict {
   Heard heard = Heard::kNotStruck;
   std::vector<std::pair<Bad, std::string>> bad;
+
+  bool is(Bad kind) const {
+    return std::any_of(bad.begin(), bad.end(),
+                       [kind](const auto& each) { return each.first == kind; });
+  }
 };
 
 /// `ended`: empty, or how the case's process ended if not by itself: "hang" or another word.
