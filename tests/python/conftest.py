@@ -5,9 +5,10 @@ import functools
 import os
 import sys
 
+import emulated_cuda
 import pytest
 import torch
-from ways import TEST_DEVICE, TEST_VARIABLE, WAYS
+from ways import EMULATED, TEST_DEVICE, TEST_VARIABLE, WAYS
 
 from support import HANG, MEAN, STD, nothing_left_running, running
 
@@ -124,6 +125,15 @@ def _hang_guard():
     faulthandler.dump_traceback_later(TEST_HANGS, exit=True, file=_uncaptured)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def _no_misuse():
+    """Nothing that the test did is forbidden to a CUDA program."""
+    before = emulated_cuda.misuses() if EMULATED else None
+    yield
+    if EMULATED:
+        assert emulated_cuda.misuses() == before
 
 
 @pytest.hookimpl(wrapper=True)
