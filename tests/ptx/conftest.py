@@ -35,11 +35,13 @@ def seed():
 
 def pytest_configure(config):
     config.stash[_FIGURES] = {}
+    if missing_tools() and os.environ.get("FASTLOADER_REQUIRE_PTX") == "1":
+        pytest.exit(f"{missing_tools()} (FASTLOADER_REQUIRE_PTX=1)", returncode=1)
 
 
 def pytest_collection_modifyitems(config, items):
     mine = [item for item in items if HERE in item.path.parents]
-    if not mine or not missing_tools() or os.environ.get("FASTLOADER_REQUIRE_PTX") == "1":
+    if not mine or not missing_tools():
         return
     mine[0].add_marker(pytest.mark.skip(reason=missing_tools()))
     left_out = {id(item) for item in mine[1:]}  # the first one says why
@@ -47,14 +49,8 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if id(item) not in left_out]
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _tools():
-    if missing_tools():
-        pytest.fail(f"{missing_tools()} (FASTLOADER_REQUIRE_PTX=1)")
-
-
 @pytest.fixture(scope="session")
-def built(tmp_path_factory, _tools):
+def built(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # the processes of one run share it

@@ -210,7 +210,9 @@ def renamed(instruction, part, names):
 def test_most_changes_of_one_instruction_are_noticed(subjects, rng, many):
     """Not all: a boundary where both branches agree, a test for a NaN that cannot be, the choice between
     two divisions with the same result."""
-    count = many(200, 12)
+    count, noticed = many(
+        (200, 0.6), (12, 0.25)
+    )  # of few draws fewer, so that none fails by chance
     survivors = []
     for subject in subjects(count):
         sites = subject.sites(lambda instruction: any_change(rng, instruction) is not None)
@@ -221,7 +223,7 @@ def test_most_changes_of_one_instruction_are_noticed(subjects, rng, many):
             if not subject.notices():
                 survivors.append(f"{subject.name}: {instruction} -> {change}")
     print("survivors:", *survivors, sep="\n  ")
-    assert len(survivors) <= count / 2
+    assert len(survivors) <= (1 - noticed) * count
 
 
 @pytest.mark.parametrize(
@@ -240,18 +242,22 @@ def test_an_fma_that_rounds_twice_is_noticed(device, rng, monkeypatch, apart, wr
         with np.errstate(all="ignore"):
             threads.set(target, wrong(*(threads.get(each, "b32") for each in sources)))
 
-    kinds = [kind for kind in KINDS if kind.type == 0]
-    launches = []
-    while len(launches) < 100:
-        with np.errstate(all="ignore"):
-            kind = kinds[rng.integers(len(kinds))]
-            spec = normalize_spec(kind, (1, 16, 16), *draw_constants(rng, kind.channels, "fused"))
-        if np.isfinite([*spec.bias[: kind.channels], *spec.scale[: kind.channels]]).all():
-            source = pixels(rng, spec)
-            launches.append((spec, source, device.cpu_normalize(spec, source, device.isas[0])))
+    def differs():
+        while True:
+            kind = KINDS[rng.integers(16)]  # of float32
+            with np.errstate(all="ignore"):
+                constants = draw_constants(rng, kind.channels, "fused")
+            if np.isfinite(constants).all():
+                break
+        spec = normalize_spec(kind, (1, 16, 16), *constants)
+        source = pixels(rng, spec)
+        expected = device.cpu_normalize(spec, source, device.isas[0])
+        return not np.array_equal(device.normalize(spec, source), expected)
+
+    assert not any(differs() for _ in range(10))
     monkeypatch.setitem(machine.OPCODES, "fma", fma)
-    noticed = [not np.array_equal(device.normalize(*each[:2]), each[2]) for each in launches]
-    assert any(noticed)
+    # A launch shows the rarer of the two with a chance of one in twenty.
+    assert any(differs() for _ in range(1000))
 
 
 @pytest.mark.parametrize("what", ["load", "store"])

@@ -5,9 +5,10 @@ import functools
 import os
 import sys
 
+import emulated_cuda
 import pytest
 import torch
-from ways import TEST_DEVICE, TEST_VARIABLE, WAYS
+from ways import EMULATED, TEST_DEVICE, TEST_VARIABLE, WAYS
 
 from support import HANG, MEAN, STD, nothing_left_running, running
 
@@ -19,6 +20,8 @@ for _name in filter(None, os.environ.get("FASTLOADER_TEST_WITHOUT", "").split(",
     )
 
 TEST_HANGS = HANG + 60  # seconds; a program that it waits for is ended first, and says more
+
+_NAMES = ["twin"] if EMULATED else list(WAYS)  # the others make no call into CUDA
 
 _uncaptured = sys.__stderr__
 _FAILED = pytest.StashKey[bool]()
@@ -69,13 +72,13 @@ def _deliver_to(device, monkeypatch):
         monkeypatch.setattr(kind, "__next__", bring_back)
 
 
-@pytest.fixture(params=list(WAYS))
+@pytest.fixture(params=_NAMES)
 def way(request, monkeypatch):
     """The test runs once for each way."""
     return _enter(WAYS[request.param], monkeypatch)
 
 
-@pytest.fixture(params=["none", *WAYS])
+@pytest.fixture(params=_NAMES if EMULATED else ["none", *_NAMES])
 def fast(request, monkeypatch):
     """Makes FastLoaders, for comparison with DataLoader: without delivery ("none"), and with it in
     each way, where uint8 batches of four dimensions arrive normalised."""
@@ -124,6 +127,15 @@ def _hang_guard():
     faulthandler.dump_traceback_later(TEST_HANGS, exit=True, file=_uncaptured)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def _no_misuse():
+    """Nothing that the test did is forbidden to a CUDA program."""
+    before = emulated_cuda.misuses() if EMULATED else None
+    yield
+    if EMULATED:
+        assert emulated_cuda.misuses() == before
 
 
 @pytest.hookimpl(wrapper=True)

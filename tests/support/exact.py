@@ -17,10 +17,9 @@ def round_to(value, dtype):
     if value == 0:
         return value
     bits, smallest = _FORMATS[dtype]
-    exponent = 0
-    while abs(value) >= Fraction(2) ** (exponent + 1):
-        exponent += 1
-    while abs(value) < Fraction(2) ** exponent:
+    magnitude = abs(value)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    if magnitude < Fraction(2) ** exponent:
         exponent -= 1
     unit = Fraction(2) ** (max(exponent, smallest) - bits + 1)
     return round(value / unit) * unit  # Python rounds ties to even

@@ -2,13 +2,24 @@
 
 import dataclasses
 import os
+from pathlib import Path
 
+import emulated_cuda
 import torch
 
 # What "twin" and "streams" deliver to: with FASTLOADER_TEST_DEVICE=cuda it is a GPU, and the tests,
 # which look at batches on the CPU, see them brought back.
 TEST_VARIABLE = "FASTLOADER_TEST_DEVICE"
 TEST_DEVICE = os.environ.get(TEST_VARIABLE, "")
+
+# With FASTLOADER_TEST_CUDA=emulated, "twin" is the CUDA backend on an emulated runtime. So it is in the
+# programs that a test starts: Python imports sitecustomize from the first of these folders.
+EMULATED = {emulated_cuda.VARIABLE: "emulated"} if emulated_cuda.wanted() else {}
+if EMULATED:
+    emulated_cuda.install()
+    _support = Path(__file__).resolve().parent
+    _paths = [str(_support / "at_start"), str(_support), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _paths))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +46,7 @@ class Way:
 
 WAYS = {
     "cpu": Way("cpu", {}, "cpu"),
-    "twin": Way("twin", {"FASTLOADER_BACKEND": "host"}, "engine"),
+    "twin": Way("twin", {"FASTLOADER_BACKEND": "host", **EMULATED}, "engine"),
     "streams": Way("streams", {"FASTLOADER_BACKEND": "torch"}, "streams"),
     "pure": Way("pure", {"FASTLOADER_NATIVE": "0"}, "cpu"),
 }

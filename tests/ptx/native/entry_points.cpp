@@ -13,7 +13,6 @@
 #include "backend/cuda/normalize_launch.h"
 #include "image/dispatch.h"
 #include "image/normalize/kernel.h"
-#include "image/resize/kernels.h"
 #include "normalize_reference.h"
 #include "plain_types.h"
 
