@@ -210,9 +210,8 @@ def renamed(instruction, part, names):
 def test_most_changes_of_one_instruction_are_noticed(subjects, rng, many):
     """Not all: a boundary where both branches agree, a test for a NaN that cannot be, the choice between
     two divisions with the same result."""
-    count, noticed = many(
-        (200, 0.6), (12, 0.25)
-    )  # of few draws fewer, so that none fails by chance
+    # Of few draws fewer must be noticed, so that no sample fails by chance.
+    count, noticed = many((200, 0.6), (12, 0.25))
     survivors = []
     for subject in subjects(count):
         sites = subject.sites(lambda instruction: any_change(rng, instruction) is not None)
