@@ -74,6 +74,12 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
   return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, args, shared, stream);
 }
 
+/// Host code asks this to have a kernel loaded before its first launch.
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+  *attributes = {};
+  return kernels().count(function) == 1 ? cudaSuccess : cudaErrorInvalidDeviceFunction;
+}
+
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
 const char* cudaGetErrorName(cudaError_t) { return "an error of the fake runtime"; }
