@@ -9,8 +9,8 @@
 
 namespace fastloader {
 
-// Written without the conversion instructions that some processors have: the same bits everywhere,
-// also where denormal numbers are flushed to zero. The rounding mode must be the default one, as
+// Written without the conversion instructions that some CPUs have: the same bits everywhere, also
+// where denormal numbers are flushed to zero. The rounding mode must be the default one, as
 // for the fused multiply-add before.
 
 FASTLOADER_HOST_DEVICE inline uint32_t float32_bits(float value) {
@@ -57,8 +57,30 @@ struct FloatBits<FloatType::kFloat32> {
   using Type = uint32_t;
 };
 
+#if defined(__CUDA_ARCH__)
+/// The GPU's own conversions: one instruction in the place of a dozen. They give the bits of the
+/// functions above, but for a NaN, which they make 0x7fff.
+template <FloatType kType>
+__device__ inline uint16_t round_on_device(float value) {
+  uint16_t bits = 0;
+  if constexpr (kType == FloatType::kFloat16) {
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  } else {
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
+    bits = bfloat16_bits(value);
+#endif
+  }
+  return bits;
+}
+#endif
+
 template <FloatType kType>
 FASTLOADER_HOST_DEVICE inline typename FloatBits<kType>::Type round_to(float value) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (kType != FloatType::kFloat32) return round_on_device<kType>(value);
+#endif
   if constexpr (kType == FloatType::kFloat32) {
     return float32_bits(value);
   } else if constexpr (kType == FloatType::kFloat16) {

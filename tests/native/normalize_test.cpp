@@ -184,6 +184,28 @@ TEST(nothing_is_written_when_there_is_nothing) {
   });
 }
 
+TEST(divisor_divides) {
+  constexpr uint32_t kEnd = uint32_t{1} << 31;
+  const auto check = [](uint32_t divisor) {
+    const Divisor by(divisor);
+    EXPECT_EQ(by.value(), divisor);
+    for (uint32_t near : {uint32_t{0}, divisor, kEnd / 2, kEnd - kEnd % divisor, kEnd}) {
+      for (uint32_t number = near < 3 ? 0 : near - 3; number < kEnd && number < near + 3;
+           ++number) {
+        EXPECT_EQ(by.quotient(number), number / divisor);
+      }
+    }
+  };
+  for (uint32_t divisor = 1; divisor < 5000; ++divisor) check(divisor);
+  for (uint32_t power = 1; power < kEnd; power *= 2) {
+    for (uint32_t divisor = power < 4 ? 1 : power - 3; divisor <= power + 3; ++divisor) {
+      check(divisor);
+    }
+  }
+  check(kEnd - 1);
+  check(kEnd);
+}
+
 TEST(kernel_body_over_its_grid_is_exact) {
   static const Fenced fenced;
   for_each_kind([](int channels, Layout in, Layout out, FloatType type) {

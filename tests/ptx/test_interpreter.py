@@ -93,6 +93,7 @@ NARROW = {
     "lop3.b32 %r9, %r5, %r6, %r7, 0xCA;": lambda a, b, c: a & b | ~a & c,
     "prmt.b32 %r9, %r5, %r6, 0x3172U;": lambda a, b, c: permuted(a, b, 0x3172),
     "bfe.u32 %r9, %r5, 5, 9;": lambda a, b, c: a >> 5 & 511,
+    "bfi.b32 %r9, %r5, %r6, 5, 9;": lambda a, b, c: (a & 511) << 5 | b & ~(511 << 5),
     "setp.lt.s32 %p1, %r5, %r6;\nselp.b32 %r9, 1, 0, %p1;": lambda a, b, c: signed(a) < signed(b),
     "setp.lt.u32 %p1, %r5, %r6;\nselp.b32 %r9, %r6, %r7, %p1;": lambda a, b, c: b if a < b else c,
     "cvt.u16.u32 %rs1, %r5;\ncvt.s32.s16 %r9, %rs1;": lambda a, b, c: signed(a, 16),

@@ -5,13 +5,14 @@ namespace fastloader {
 namespace {
 
 constexpr unsigned kThreadsPerBlock = 256;
-constexpr size_t kMaxBlocks = 0x7fffffff;
+// The number of a warp stays below 2^31.
+constexpr size_t kMaxBlocks = (size_t{1} << 31) / (kThreadsPerBlock / kNormalizeWarp) - 1;
 
 template <class Kernel>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     normalize_kernel(const NormalizeGrid grid, const void* in, void* out) {
   const size_t thread = size_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x;
-  if (thread < grid.threads()) Kernel{}(grid, in, out, thread);
+  if (static_cast<uint32_t>(thread / kNormalizeWarp) < grid.warps) Kernel{}(grid, in, out, thread);
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ namespace fastloader {
 //                     y = own * own_weight + partner * partner_weight, in the box the partner's
 //                     value, as timm's Mixup on a batch that its PrefetchLoader delivered.
 //
+// Where such a sum is of infinities it is a NaN, the only thing whose bits are the machine's.
+//
 // An image with own_weight 1 is not blended. Of overlapping boxes the later one counts.
 //
 // A normal deviate takes 16 bits of philox4x32 with the records' key and the counter

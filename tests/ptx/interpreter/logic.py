@@ -131,9 +131,23 @@ def _bfe(threads: Threads, instruction: Instruction) -> None:
     threads.set(target, field.astype(np.uint32))
 
 
+def _bfi(threads: Threads, instruction: Instruction) -> None:
+    """The low bits of the first operand in the place of some of the second's."""
+    if instruction.parts[1:] != ("b32",):
+        raise PtxError("not interpreted")
+    target, *sources = instruction.operands
+    field, value, start, length = (np.asarray(threads.get(each, "u32")) for each in sources)
+    start, length = start & np.uint32(255), length & np.uint32(255)
+    start, length = (np.minimum(each, 32).astype(np.uint64) for each in (start, length))
+    mask = (np.uint64(1) << length) - np.uint64(1) << start
+    placed = field.astype(np.uint64) << start & mask | value.astype(np.uint64) & ~mask
+    threads.set(target, (placed & np.uint64(0xFFFFFFFF)).astype(np.uint32))
+
+
 OPCODES = {
     "and": _bitwise(np.bitwise_and),
     "bfe": _bfe,
+    "bfi": _bfi,
     "lop3": _lop3,
     "not": _bitwise(np.invert),
     "or": _bitwise(np.bitwise_or),
