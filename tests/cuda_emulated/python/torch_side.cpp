@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -31,7 +32,10 @@ CUDA_EMULATED_API void* emulated_torch_allocate(size_t bytes) {
   const cuda_emulated::Outsider torch;
   void* device = nullptr;
   if (cudaMalloc(&device, bytes) != cudaSuccess) return nullptr;
-  madvise(cuda_emulated::real_address(device), bytes, MADV_DOFORK);
+  constexpr uintptr_t kPage = 4096;
+  const auto real = reinterpret_cast<uintptr_t>(cuda_emulated::real_address(device));
+  const uintptr_t first = real / kPage * kPage;
+  madvise(reinterpret_cast<void*>(first), real + bytes - first, MADV_DOFORK);
   return device;
 }
 
