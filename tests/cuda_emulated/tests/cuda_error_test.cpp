@@ -39,12 +39,14 @@ TEST(a_refused_device_is_not_blamed_on_a_later_launch) {
   const auto stream = cuda().create_stream(0);
   const auto block = cuda().allocate_device(0, 4096);
   cuda_emulated::inject({"cudaThreadExchangeStreamCaptureMode", 1, cudaErrorUnknown});
-  failed->copy_d2d_async(block->data(), block->data(), 16);
+  const auto other = cuda().allocate_device(0, 64);
+  failed->copy_d2d_async(static_cast<char*>(other->data()) + 32, other->data(), 16);
   const NormalizeSpec spec =
       make_spec(1, 4, 4, 3, Layout::kNhwc, Layout::kNchw, FloatType::kFloat32);
   auto* bytes = static_cast<uint8_t*>(block->data());
   stream->normalize_async(spec, bytes, bytes + 2048);
   stream->synchronize();
+  cuda_emulated::drain();
 }
 
 TEST(asking_an_event_leaves_no_last_error) {
@@ -76,7 +78,7 @@ TEST(a_device_that_cannot_be_selected_for_a_copy_is_named) {
   const auto stream = cuda().create_stream(0);
   const auto block = cuda().allocate_device(0, 64);
   cuda_emulated::inject({"cudaSetDevice", 1, cudaErrorMemoryAllocation});
-  stream->copy_d2d_async(block->data(), block->data(), 16);
+  stream->copy_d2d_async(static_cast<char*>(block->data()) + 32, block->data(), 16);
   EXPECT_THROW(stream->check(), BackendError, "cudaSetDevice failed");
 }
 

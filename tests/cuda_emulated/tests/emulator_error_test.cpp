@@ -117,7 +117,8 @@ TEST(calls_are_counted_by_thread_and_function) {
     const cuda_emulated::Outsider torch;
     EXPECT(cudaGetDevice(&device) == cudaSuccess);
   }).join();
-  EXPECT_EQ(cuda_emulated::counts()["counted"]["cudaGetDevice"], uint64_t{3});
+  cuda_emulated::Counts counts = cuda_emulated::counts();
+  EXPECT_EQ(counts["counted"]["cudaGetDevice"], uint64_t{3});
 }
 
 }  // namespace

@@ -92,6 +92,7 @@ TEST(a_small_pageable_copy_is_taken_at_once_and_a_large_one_waits) {
            cudaSuccess);
     bytes[0] = 8;  // the copy has its own
   }
+  EXPECT(cudaStreamSynchronize(stream) == cudaSuccess);
   EXPECT_EQ(int{block.real()[0]}, 7);
   EXPECT_EQ(int{block.real()[100]}, 0xCB);
   EXPECT(cudaMemcpyAsync(block.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice,
@@ -104,6 +105,7 @@ TEST(what_was_queued_on_a_destroyed_stream_is_carried_out) {
   const Clean clean;
   const RawBlock block(64);
   const RawBlock other(64);
+  const RawEvent copied;
   {
     RawGate gate;
     {
@@ -112,9 +114,11 @@ TEST(what_was_queued_on_a_destroyed_stream_is_carried_out) {
       std::memset(other.real(), 5, 64);
       EXPECT(cudaMemcpyAsync(block.data(), other.data(), 64, cudaMemcpyDeviceToDevice, stream) ==
              cudaSuccess);
+      EXPECT(cudaEventRecord(copied, stream) == cudaSuccess);
     }
     EXPECT_EQ(int{block.real()[63]}, 0xCB);
   }
+  EXPECT(cudaEventSynchronize(copied) == cudaSuccess);
   EXPECT_EQ(int{block.real()[63]}, 5);
 }
 

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -50,22 +51,30 @@ class RawGate {
   }
   void close(cudaStream_t stream) {
     const auto wait = [](void* data) {
-      auto* gate = static_cast<RawGate*>(data);
-      std::unique_lock<std::mutex> lock(gate->mutex_);
-      gate->changed_.wait(lock, [gate] { return gate->open_; });
+      const std::unique_ptr<Held> held(static_cast<Held*>(data));
+      State& state = **held;
+      std::unique_lock<std::mutex> lock(state.mutex);
+      state.changed.wait(lock, [&state] { return state.open; });
     };
-    EXPECT(cudaLaunchHostFunc(stream, wait, this) == cudaSuccess);
+    auto held = std::make_unique<Held>(state_);
+    EXPECT(cudaLaunchHostFunc(stream, wait, held.get()) == cudaSuccess);
+    static_cast<void>(held.release());  // the host function owns it now
   }
   void open() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->open = true;
+    state_->changed.notify_all();
   }
 
  private:
-  std::mutex mutex_;  // guards: open_
-  std::condition_variable changed_;
-  bool open_ = false;
+  struct State {
+    std::mutex mutex;  // guards: open
+    std::condition_variable changed;
+    bool open = false;
+  };
+  // The stream shares it: that it is drained is no order of threads.
+  using Held = std::shared_ptr<State>;
+  const Held state_ = std::make_shared<State>();
 };
 
 /// A stream of the device that is current when it is made.
