@@ -315,7 +315,7 @@ void register_prefetcher(py::module_& module) {
           "failed",
           [](PrefetcherHandle& handle) {
             const WithoutGil unlocked;
-            return handle.prefetcher->ring().failed();
+            return handle.prefetcher->failed();
           },
           "Whether the device refused something: the prefetcher is of no more use.")
       .def(

@@ -178,6 +178,15 @@ void Prefetcher::cancel(const std::vector<uintptr_t>& streams) {
   }
 }
 
+bool Prefetcher::failed() {
+  try {
+    require(*side_);  // the reaper may not have come to tell the ring yet
+  } catch (const std::exception&) {
+    return true;
+  }
+  return ring_->failed();
+}
+
 void Prefetcher::require(Stream& stream) {
   try {
     stream.check();

@@ -59,6 +59,10 @@ class Prefetcher {
   /// made: their memory goes back there.
   void cancel(const std::vector<uintptr_t>& streams);
 
+  /// Whether the device has refused or failed anything so far: it serves no other epoch then. Any
+  /// thread.
+  bool failed();
+
   /// Idempotent, any thread. Wakes every waiting thread, joins both threads, drains the stream.
   void close();
 

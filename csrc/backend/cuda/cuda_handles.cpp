@@ -69,7 +69,11 @@ DeviceGuard::~DeviceGuard() {
   if (attached_) return;
   // Before the context: without one, the runtime would make one for this very call.
   if (exchanged_ && cudaThreadExchangeStreamCaptureMode(&mode_) != cudaSuccess) cudaGetLastError();
-  if (!knows_before_) return;  // putting back what was never read would take the caller's away
+  if (!knows_before_) {
+    // Putting back what was never read would take the caller's away. This device stays selected.
+    t_attached = -1;
+    return;
+  }
   CUcontext now = nullptr;
   if (driver_.get_current(&now) != CUDA_SUCCESS || now != before_) driver_.set_current(before_);
 }

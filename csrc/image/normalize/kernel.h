@@ -43,7 +43,7 @@ namespace fastloader {
 constexpr uint32_t kNormalizeWarp = 32;
 
 /// Items that a thread makes: enough to be worth the arithmetic before the first load.
-constexpr uint32_t normalize_items(size_t channels, Layout in, Layout out) {
+FASTLOADER_HOST_DEVICE constexpr uint32_t normalize_items(size_t channels, Layout in, Layout out) {
   if (channels > 1 && in == Layout::kNhwc && out == Layout::kNchw) return 8;
   return channels == 3 ? 24 : 16;
 }

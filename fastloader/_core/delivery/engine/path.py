@@ -105,8 +105,10 @@ class EnginePath(DeliveryPath):
         with self._lock:
             idle = self._idle.pop() if self._idle else None
         if idle is not None:
-            closed = idle.prefetcher is None  # by the exit hook, and this epoch begins at exit
-            if not closed and idle.normalization == normalization and idle.rule is rule:
+            prefetcher = idle.prefetcher
+            # The exit hook closes an engine, and the device may fail behind the last epoch's end.
+            unfit = prefetcher is None or prefetcher.failed()
+            if not unfit and idle.normalization == normalization and idle.rule is rule:
                 return idle
             idle.close()
         device = self.spec.device
@@ -119,13 +121,14 @@ class EnginePath(DeliveryPath):
         )
 
     def _give_back(self, engine: Engine) -> None:
-        if engine.prefetcher is None:  # closed by the exit hook
+        prefetcher = engine.prefetcher
+        if prefetcher is None:  # closed by the exit hook
             return
-        self._last_stats = engine.prefetcher.stats()
+        self._last_stats = prefetcher.stats()
         with self._lock:
             # Only one engine is kept, which is what the next epoch needs. More than one at a time comes
             # from zip(loader, loader).
-            if not self._idle and not engine.prefetcher.failed():
+            if not self._idle and not prefetcher.failed():
                 self._idle.append(engine)
                 return
         engine.close()
