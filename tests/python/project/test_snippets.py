@@ -8,7 +8,9 @@ import json
 import random
 import re
 import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pictures import pixels
@@ -133,8 +135,22 @@ def extras():
     return set(re.findall(r"^([\w-]+) = \[", section, re.MULTILINE))
 
 
+def is_target(name):
+    """Whether CMake builds that: a test of a file, or one that is named in a list."""
+    tests = {path.stem for path in (PACKAGE_ROOT / "tests").rglob("*_test.cpp")}
+    lists = [PACKAGE_ROOT / "CMakeLists.txt", *(PACKAGE_ROOT / "tests").rglob("CMakeLists.txt")]
+    named = {word for each in lists for word in re.findall(r"\((\w+)", each.read_text())}
+    return name in tests or name.removeprefix("cuda_") in tests or name in named
+
+
 def known(program, words):
     """Whether the project has what a command is about; argparse ends the test if it does not know it."""
+    while re.fullmatch(r"\w+=.*", program):  # for its environment
+        program, *words = words
+    if program == "export":
+        return all(re.fullmatch(r"\w+=.*", word) for word in words)
+    if program == "bash":
+        return subprocess.run(["bash", "-n", *words]).returncode == 0
     if program == "fastloader":
         # Other environments are the reader's; argparse looks whether they are there.
         words = [re.sub(r"=\S+/python$", f"={sys.executable}", word) for word in words]
@@ -144,11 +160,19 @@ def known(program, words):
         names = {name for word in asked for name in word[2:-1].split(",")}
         return words[0] == "install" and names <= extras()
     if program == "python":
-        return words[:2] == ["-m", "pytest"] or (PACKAGE_ROOT / words[0]).is_file()
+        script = PACKAGE_ROOT / words[0]
+        return (
+            words[:2] == ["-m", "pytest"] or script.is_file() or (script / "__main__.py").is_file()
+        )
     if program in ("cmake", "ctest"):
         presets = json.loads((PACKAGE_ROOT / "CMakePresets.json").read_text())
-        kind = "testPresets" if program == "ctest" else "buildPresets"
-        return words[-1] in {preset["name"] for preset in presets[kind]}
+        kind = "buildPresets" if "--build" in words else "configurePresets"
+        kind = "testPresets" if program == "ctest" else kind
+        preset = words[words.index("--preset") + 1]
+        targets = words[words.index("--target") + 1 :] if "--target" in words else []
+        return preset in {each["name"] for each in presets[kind]} and all(map(is_target, targets))
+    if program.startswith("build/"):
+        return is_target(Path(program).name)
     return (PACKAGE_ROOT / program).is_file()
 
 
