@@ -213,6 +213,7 @@ def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatc
     with pytest.raises(fastloader.Error, match="the loader was closed while"):
         next(iterator)
     eventually(lambda: raised, lambda: "the decoder gave up")
-    assert [type(error) for error in raised] == [StoppedError]
+    # Error: next() has ended meanwhile and has given the native batch back.
+    assert {type(error) for error in raised} <= {StoppedError, fastloader.Error}
     eventually(lambda: not our_threads(), our_threads)
     assert gate.calls == [2]
