@@ -265,5 +265,5 @@ class Repair:
         try:
             self._wanted().batch.decode_other(position, index=file, seed=seed)
         except Error:  # also for a picture that was refused, unless Pillow has an error for that
-            self._wanted()  # and for a batch that was given back meanwhile, which Pillow cannot mend
+            self._wanted()  # the epoch may have ended meanwhile, and Pillow is slow
             self._redo(position, file)

@@ -20,6 +20,7 @@ from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.errors import StoppedError
+from fastloader.transforms import _geometry
 from support import eventually, our_threads
 
 pytestmark = pytest.mark.skipif(
@@ -175,9 +176,12 @@ def batches(data):
     return DataLoader(good, 2)
 
 
-def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatch):
-    """While a good picture is decoded in the place of a bad one: Pillow is not given that, too."""
+@pytest.mark.parametrize(("drawn", "expected"), [(3, StoppedError), (2, fastloader.Error)])
+def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatch, drawn, expected):
+    """While a picture is decoded in the place of a bad one, a good picture or the bad one again: Pillow
+    is not given that, too."""
     enter_way("cpu")
+    monkeypatch.setattr(_geometry.Draws, "below", lambda draws, count: drawn)
     data = folder(tmp_path)
     Path(data.path(2)).write_bytes(b"no picture")
     gate = Gate(monkeypatch)
@@ -213,7 +217,6 @@ def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatc
     with pytest.raises(fastloader.Error, match="the loader was closed while"):
         next(iterator)
     eventually(lambda: raised, lambda: "the decoder gave up")
-    # Error: next() has ended meanwhile and has given the native batch back.
-    assert {type(error) for error in raised} <= {StoppedError, fastloader.Error}
+    assert [type(error) for error in raised] == [expected]
     eventually(lambda: not our_threads(), our_threads)
     assert gate.calls == [2]
