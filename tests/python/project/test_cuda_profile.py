@@ -1,12 +1,10 @@
 """tools/cuda_profile: it finds the vector path in machine code, and a kernel that got worse fails."""
 
 import copy
-import importlib
 import json
-import sys
-import types
 
 import pytest
+from tool_modules import tool_modules
 
 from support import PACKAGE_ROOT
 
@@ -38,15 +36,8 @@ CODE = f"""
 @pytest.fixture(scope="module")
 def profile():
     """What the tool's modules hold. They are on the path for these tests only."""
-    names = [path.stem for path in TOOL.glob("*.py") if path.stem != "__main__"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TOOL))
-        for name in names:
-            patch.delitem(sys.modules, name, raising=False)
-        modules = [importlib.import_module(name) for name in names]
-        yield types.SimpleNamespace(**{k: v for each in modules for k, v in vars(each).items()})
-        for name in names:
-            del sys.modules[name]
+    with tool_modules(TOOL) as modules:
+        yield modules
 
 
 @pytest.fixture

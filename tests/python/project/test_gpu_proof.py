@@ -6,10 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-import types
 
 import pytest
 import torch
+from tool_modules import tool_modules
 
 from support import HANG, PACKAGE_ROOT
 
@@ -19,15 +19,8 @@ TOOL = PACKAGE_ROOT / "tools" / "gpu_proof"
 @pytest.fixture(scope="module")
 def proof():
     """What its modules hold. They are on the path for these tests only."""
-    names = [path.stem for path in TOOL.glob("*.py") if path.stem != "__main__"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TOOL))
-        for name in names:
-            patch.delitem(sys.modules, name, raising=False)
-        modules = [importlib.import_module(name) for name in names]
-        yield types.SimpleNamespace(**{k: v for each in modules for k, v in vars(each).items()})
-        for name in names:
-            del sys.modules[name]
+    with tool_modules(TOOL) as modules:
+        yield modules
 
 
 def run(*arguments, env=None, timeout=HANG):
