@@ -110,6 +110,22 @@ inline Batch random_batch(std::mt19937& random) {
   return batch;
 }
 
+/// A random batch of that many leaves at least, with an image that is normalised and one that is
+/// augmented among them.
+inline Batch image_batch(unsigned seed, size_t leaves = 0) {
+  std::mt19937 random(seed);
+  for (;;) {
+    Batch batch = random_batch(random);
+    bool augmented = false;
+    bool normalized = false;
+    for (const BatchLayout::Leaf& leaf : batch.layout->leaves()) {
+      augmented = augmented || (leaf.augment && leaf.out_bytes() > 0);
+      normalized = normalized || (leaf.normalize && leaf.out_bytes() > 0);
+    }
+    if (augmented && normalized && batch.layout->leaves().size() >= leaves) return batch;
+  }
+}
+
 /// Device memory for one batch, poisoned, and the means to look at it when its stream has come by.
 class Memory {
  public:

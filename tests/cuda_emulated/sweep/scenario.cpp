@@ -17,21 +17,6 @@ constexpr auto kHearOut = std::chrono::seconds(2);
 
 Ring::Clock::time_point soon() { return Ring::Clock::now() + kPatience; }
 
-/// With all there is: augmented leaves, normalised ones, plain ones.
-Batch image_batch(unsigned seed) {
-  std::mt19937 random(seed);
-  for (;;) {
-    Batch batch = random_batch(random);
-    bool augmented = false;
-    bool normalized = false;
-    for (const BatchLayout::Leaf& leaf : batch.layout->leaves()) {
-      augmented = augmented || (leaf.augment && leaf.out_bytes() > 0);
-      normalized = normalized || (leaf.normalize && leaf.out_bytes() > 0);
-    }
-    if (augmented && normalized && batch.layout->leaves().size() >= 4) return batch;
-  }
-}
-
 /// A batch that was delivered, and what the consumer's stream has seen of it.
 struct Seen {
   std::unique_ptr<OfferedMemory> memory;
@@ -280,8 +265,8 @@ const std::vector<Scenario>& scenarios() {
 }
 
 const std::vector<Batch>& scenario_batches(bool large) {
-  static const std::vector<Batch> small{image_batch(11), plain_batch({1000, 301}, 12),
-                                        plain_batch({9000}, 13), image_batch(14),
+  static const std::vector<Batch> small{image_batch(11, 4), plain_batch({1000, 301}, 12),
+                                        plain_batch({9000}, 13), image_batch(14, 4),
                                         plain_batch({18000, 7}, 15)};
   // In the place of the third, which is under way when two have been taken.
   static const std::vector<Batch> with_large{small[0], small[1],

@@ -15,21 +15,6 @@ inline Ring::Clock::time_point within_a_minute() {
   return Ring::Clock::now() + std::chrono::minutes(1);
 }
 
-/// An image that is normalised and one that is augmented, with its records.
-inline Batch image_batch(unsigned seed) {
-  std::mt19937 random(seed);
-  for (;;) {
-    Batch batch = random_batch(random);
-    bool augmented = false;
-    bool normalized = false;
-    for (const BatchLayout::Leaf& leaf : batch.layout->leaves()) {
-      augmented = augmented || (leaf.augment && leaf.out_bytes() > 0);
-      normalized = normalized || (leaf.normalize && leaf.out_bytes() > 0);
-    }
-    if (augmented && normalized) return batch;
-  }
-}
-
 /// Takes `count` batches through a prefetcher of its own, in memory that is used in turn, and
 /// compares each. `before` is called ahead of the n-th.
 inline void run_epoch(
