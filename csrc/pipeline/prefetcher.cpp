@@ -34,14 +34,14 @@ Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_sl
           depth, max_slot_bytes,
           [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); },
           max_depth)),
-      side_(backend.create_stream(device)) {
+      copy_stream_(backend.create_stream(device)),
+      kernel_stream_(backend.create_stream(device)) {
   for (size_t i = 0; i < ring_->max_depth(); ++i) {
-    done_.push_back(backend_.create_event(device_));
-    started_.push_back(backend_.create_event(device_));
+    events_.push_back(SlotEvents{backend_.create_event(device_), backend_.create_event(device_),
+                                 backend_.create_event(device_)});
     writable_.push_back(Writable{backend_.create_event(device_), 0, Ticket{}});
   }
   starts_.resize(ring_->max_depth());
-  consumer_ = backend_.wrap_external(device_, 0);
   reaper_ = std::make_unique<Thread>("fl-reaper", [this] { reap_loop(); });
   try {
     prefetch_ = std::make_unique<Thread>("fl-prefetch", [this] { prefetch_loop(); });
@@ -53,15 +53,19 @@ Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_sl
 
 Prefetcher::~Prefetcher() {
   if (born_in_ != fork_generation()) {
-    // The threads are not in this process, and the stream, the events and the slots are the
+    // The threads are not in this process, and the streams, the events and the slots are the
     // parent's: closing any of them here could hang or touch the parent's device state. Even the
     // ring's condition variables would wait for the threads that wait on them in the parent.
     (void)new std::shared_ptr<Ring>(std::move(ring_));
     (void)prefetch_.release();
     (void)reaper_.release();
-    (void)side_.release();
-    for (auto& event : done_) (void)event.release();
-    for (auto& event : started_) (void)event.release();
+    (void)copy_stream_.release();
+    (void)kernel_stream_.release();
+    for (auto& each : events_) {
+      (void)each.started.release();
+      (void)each.copied.release();
+      (void)each.done.release();
+    }
     for (auto& each : writable_) (void)each.event.release();
     for (auto& each : spare_) (void)each.event.release();
     return;
@@ -75,10 +79,12 @@ void Prefetcher::close() {
   const std::lock_guard<std::mutex> lock(close_mutex_);
   if (prefetch_) prefetch_->join();
   if (reaper_) reaper_->join();
-  try {
-    if (side_) side_->synchronize();
-  } catch (const std::exception&) {
-    // Already sticky in the ring; closing is what the caller wants now.
+  for (Stream* stream : {copy_stream_.get(), kernel_stream_.get()}) {
+    try {
+      stream->synchronize();
+    } catch (const std::exception&) {
+      // Already sticky in the ring; closing is what the caller wants now.
+    }
   }
 }
 
@@ -107,9 +113,11 @@ Ring::WaitStatus Prefetcher::push(uint64_t epoch, const std::shared_ptr<const Ba
 }
 
 Stream& Prefetcher::consumer_stream(uintptr_t handle) {
-  if (handle != consumer_handle_) {
+  const std::thread::id thread = std::this_thread::get_id();
+  if (consumer_ == nullptr || handle != consumer_handle_ || thread != consumer_thread_) {
     consumer_ = backend_.wrap_external(device_, handle);
     consumer_handle_ = handle;
+    consumer_thread_ = thread;
   }
   return *consumer_;
 }
@@ -117,7 +125,7 @@ Stream& Prefetcher::consumer_stream(uintptr_t handle) {
 Prefetcher::Writable& Prefetcher::writable(uint64_t seq, uintptr_t stream) {
   Writable& mine = writable_[seq % writable_.size()];
   // Records on one stream are done in order, so its event can be used again at once. Another stream
-  // may overtake the old one while the side stream still waits for the old one's ticket.
+  // may overtake the old one while the copy stream still waits for the old one's ticket.
   if (mine.stream != stream && !mine.last.done()) {
     auto free = std::find_if(spare_.begin(), spare_.end(), [stream](const Writable& each) {
       return each.stream == stream || each.last.done();
@@ -152,7 +160,8 @@ void Prefetcher::deliver(const Ticket& ticket, uintptr_t stream) {
   require(consumer);  // a wait that was refused orders nothing
   // On the twin the wait blocked until the work ended, so that a failure of this very batch is told
   // here; on a GPU it is told by a later batch, or by torch's next synchronisation.
-  require(*side_);
+  require(*copy_stream_);
+  require(*kernel_stream_);
   ring_->delivered();
 }
 
@@ -171,20 +180,31 @@ void Prefetcher::cancel(const std::vector<uintptr_t>& streams) {
   }
   if (ordered) return;
   // No stream waits for the work that is under way, so this thread does: the memory goes back now.
-  try {
-    side_->synchronize();
-  } catch (const std::exception& error) {
-    ring_->fail(error.what());
+  for (Stream* stream : {copy_stream_.get(), kernel_stream_.get()}) {
+    attempt([&] { stream->synchronize(); });
   }
 }
 
 bool Prefetcher::failed() {
   try {
-    require(*side_);  // the reaper may not have come to tell the ring yet
+    // The reaper may not have come to tell the ring yet.
+    require(*copy_stream_);
+    require(*kernel_stream_);
   } catch (const std::exception&) {
     return true;
   }
   return ring_->failed();
+}
+
+template <typename Body>
+bool Prefetcher::attempt(Body body) {
+  try {
+    body();
+    return true;
+  } catch (const std::exception& error) {
+    ring_->fail(error.what());
+    return false;
+  }
 }
 
 void Prefetcher::require(Stream& stream) {
@@ -197,17 +217,33 @@ void Prefetcher::require(Stream& stream) {
 }
 
 void Prefetcher::issue(const Ring::Issue& work) {
+  const bool copied = attempt([&] { copy(work); });
+  // Also after a failure: some of the copies may be queued, and the consumer must be able to wait
+  // for them before it frees the memory. The ticket behind the kernels will stand for them, too.
+  const bool joined = attempt([&] {
+    kernel_stream_->wait(copy_stream_->record(*events_[work.index].copied));
+    copy_stream_->check();
+    kernel_stream_->check();
+  });
+  // The kernels take the records in the staging buffer for indices.
+  if (copied && joined) attempt([&] { run_kernels(work); });
+  if (!joined) untold_ = true;
+}
+
+void Prefetcher::copy(const Ring::Issue& work) {
   const Credit& credit = *work.credit;
-  side_->wait(credit.writable);
-  side_->check();  // a wait that was refused orders nothing: the memory may still be in use
-  if (times_stages()) starts_[work.index].ticket = side_->record(*started_[work.index]);
+  copy_stream_->wait(credit.writable);
+  copy_stream_->check();  // a wait that was refused orders nothing: the memory may be in use
+  if (times_stages()) {
+    starts_[work.index].ticket = copy_stream_->record(*events_[work.index].started);
+  }
   const auto& leaves = work.layout->leaves();
   auto* staging = static_cast<std::byte*>(credit.staging);
   for (size_t i = 0; i < leaves.size();) {
     const BatchLayout::Leaf& first = leaves[i];
     if (first.direct) {
       if (first.bytes > 0) {
-        side_->copy_h2d_async(credit.outputs[i], work.data + first.offset, first.bytes);
+        copy_stream_->copy_h2d_async(credit.outputs[i], work.data + first.offset, first.bytes);
       }
       ++i;
       continue;
@@ -217,45 +253,42 @@ void Prefetcher::issue(const Ring::Issue& work) {
     for (; i < leaves.size() && !leaves[i].direct; ++i) {
       bytes = leaves[i].staged + leaves[i].bytes - first.staged;
     }
-    if (bytes > 0) side_->copy_h2d_async(staging + first.staged, work.data + first.offset, bytes);
+    if (bytes > 0) {
+      copy_stream_->copy_h2d_async(staging + first.staged, work.data + first.offset, bytes);
+    }
   }
+}
+
+void Prefetcher::run_kernels(const Ring::Issue& work) {
   if (work.layout->staging_bytes() == 0) return;
-  side_->check();  // the kernels take the records in the staging buffer for indices
+  const Credit& credit = *work.credit;
+  const auto& leaves = work.layout->leaves();
+  auto* staging = static_cast<std::byte*>(credit.staging);
   for (size_t i = 0; i < leaves.size(); ++i) {
     const BatchLayout::Leaf& leaf = leaves[i];
     if (leaf.bytes == 0 || leaf.direct || leaf.records) continue;
     if (leaf.augment) {
-      side_->augment_async(*leaf.augment, staging + leaves.back().staged, staging + leaf.staged,
-                           credit.outputs[i]);
+      kernel_stream_->augment_async(*leaf.augment, staging + leaves.back().staged,
+                                    staging + leaf.staged, credit.outputs[i]);
     } else if (leaf.normalize) {
-      side_->normalize_async(*leaf.normalize, staging + leaf.staged, credit.outputs[i]);
+      kernel_stream_->normalize_async(*leaf.normalize, staging + leaf.staged, credit.outputs[i]);
     } else {
-      side_->copy_d2d_async(credit.outputs[i], staging + leaf.staged, leaf.bytes);
+      kernel_stream_->copy_d2d_async(credit.outputs[i], staging + leaf.staged, leaf.bytes);
     }
   }
 }
 
 void Prefetcher::prefetch_loop() {
-  try {
-    backend_.attach_thread(device_);
-  } catch (const std::exception& error) {
-    ring_->fail(error.what());
-  }
+  attempt([&] { backend_.attach_thread(device_); });
   Ring::Issue work;
   while (ring_->wait_issue(&work)) {
-    Ticket done;
     const trace::Span span("issue");
     starts_[work.index] = Start{Ticket{}, now_ns()};
+    issue(work);
+    Ticket done;
     try {
-      issue(work);
-    } catch (const std::exception& error) {
-      ring_->fail(error.what());
-    }
-    // Also after a failure: some of the work may be queued, and the consumer must be able to wait
-    // for it before it frees the memory.
-    try {
-      done = side_->record(*done_[work.index]);
-      side_->check();
+      done = kernel_stream_->record(*events_[work.index].done);
+      kernel_stream_->check();
     } catch (const std::exception& error) {
       ring_->fail(error.what());
     }
@@ -265,11 +298,7 @@ void Prefetcher::prefetch_loop() {
 }
 
 void Prefetcher::reap_loop() {
-  try {
-    backend_.attach_thread(device_);
-  } catch (const std::exception& error) {
-    ring_->fail(error.what());
-  }
+  attempt([&] { backend_.attach_thread(device_); });
   Ring::Reap reap;
   int64_t before = 0;  // when the batch before was done: until then the stream was not at this one
   while (ring_->wait_reap(&reap)) {
@@ -280,7 +309,8 @@ void Prefetcher::reap_loop() {
       start.ticket.wait_host();
       begun = std::max(since, now_ns());
       reap.done.wait_host();
-      side_->check();
+      copy_stream_->check();
+      kernel_stream_->check();
     } catch (const std::exception& error) {
       ring_->fail(error.what());
     }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "backend/backend.h"
@@ -14,10 +15,12 @@ namespace fastloader {
 
 /// Moves batches from host slots into device memory that the consumer owns.
 ///
-/// Two threads: the prefetch thread takes filled slots in order and, on a stream of its own, waits
-/// for the credit to be writable, copies, normalises, takes the other leaves apart and records a
-/// ticket; it never waits for the device. The reaper waits for the tickets, in order, and frees the
-/// slots. The consumer never blocks on the device: its stream waits for the ticket.
+/// Two threads, two streams. The prefetch thread takes filled slots in order. On the *copy stream*
+/// it waits for the credit to be writable and copies. On the *kernel stream* it waits for the copy,
+/// normalises, takes the other leaves apart and records a ticket. So the next batch crosses the bus
+/// while this one is normalised. The thread never waits for the device. The reaper waits for the
+/// tickets, in order, and frees the slots. The consumer never blocks on the device: its stream
+/// waits for the ticket.
 ///
 /// Producer and consumer calls come from one thread each (they may be the same thread); `fail`-like
 /// events surface in `wait_arrival`. In a forked child the object is inert: nothing may be called
@@ -63,7 +66,7 @@ class Prefetcher {
   /// thread.
   bool failed();
 
-  /// Idempotent, any thread. Wakes every waiting thread, joins both threads, drains the stream.
+  /// Idempotent, any thread. Wakes every waiting thread, joins both threads, drains both streams.
   void close();
 
  private:
@@ -72,6 +75,12 @@ class Prefetcher {
     std::unique_ptr<Event> event;
     uintptr_t stream = 0;  // it was last recorded on
     Ticket last;
+  };
+
+  struct SlotEvents {
+    std::unique_ptr<Event> started;  // on the copy stream, before the copy
+    std::unique_ptr<Event> copied;   // on the copy stream, behind it
+    std::unique_ptr<Event> done;     // on the kernel stream, behind the kernels
   };
 
   /// When the batch in a slot was begun, for the statistics. The prefetch thread writes it, the
@@ -83,7 +92,13 @@ class Prefetcher {
 
   void prefetch_loop();
   void reap_loop();
+  /// Queues one batch. The kernel stream is then behind all of its work.
   void issue(const Ring::Issue& work);
+  void copy(const Ring::Issue& work);
+  void run_kernels(const Ring::Issue& work);
+  /// Runs `body`. False if it throws, after which the ring has failed with that.
+  template <typename Body>
+  bool attempt(Body body);
   /// Throws the stream's sticky error, after which the ring has failed with it.
   void require(Stream& stream);
   Stream& consumer_stream(uintptr_t handle);
@@ -93,19 +108,21 @@ class Prefetcher {
   const int device_;
   const uint64_t born_in_;
   std::shared_ptr<Ring> ring_;  // shared with reservations; a forked child leaks it
-  std::unique_ptr<Stream> side_;
-  std::vector<std::unique_ptr<Event>> done_;  // one per slot, recorded on side_ behind the kernels
-  std::vector<std::unique_ptr<Event>> started_;  // the same, before the copy
+  std::unique_ptr<Stream> copy_stream_;
+  std::unique_ptr<Stream> kernel_stream_;
+  std::vector<SlotEvents> events_;  // one per slot
   std::vector<Start> starts_;
-  // Whether a batch was issued whose end no ticket tells of. The prefetch thread sets it before
-  // Ring::issued, the consumer reads it behind Ring::cancel: the ring's mutex orders the two.
+  // Whether a batch was issued whose end no ticket is sure to tell. The prefetch thread sets it
+  // before Ring::issued, the consumer reads it behind Ring::cancel: the ring's mutex orders the
+  // two.
   bool untold_ = false;
   std::vector<Writable> writable_;    // one per credit, recorded on the consumer's
   std::vector<Writable> spare_;       // displaced when the consumer changed its stream
-  std::unique_ptr<Stream> consumer_;  // wrapped once, again when the handle changes
+  std::unique_ptr<Stream> consumer_;  // wrapped once, again when one of the next two changes
   uintptr_t consumer_handle_ = 0;
-  Credit credit_;           // consumer's scratch, so that no call allocates
-  std::mutex close_mutex_;  // guards nothing else than that one thread at a time closes
+  std::thread::id consumer_thread_;  // one handle is another stream on each thread
+  Credit credit_;                    // consumer's scratch, so that no call allocates
+  std::mutex close_mutex_;           // guards nothing else than that one thread at a time closes
   // Last, so that they are joined before anything they use is gone.
   std::unique_ptr<Thread> reaper_;
   std::unique_ptr<Thread> prefetch_;

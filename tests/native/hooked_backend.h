@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/host/host_backend.h"
 #include "backend/sticky_error.h"
@@ -18,10 +19,10 @@ inline thread_local int t_calls_into_backend = 0;
 struct Refused {};
 
 /// The twin, with hooks on the thread that calls. `before` runs ahead of every call of a stream
-/// that the backend made itself, so of the prefetcher's side stream; `before_wrapped` ahead of
-/// every call of a wrapped one, so of the consumer's. A hook may block, to stop its thread in the
-/// middle of a batch or of a credit, or throw. Where it throws Refused, the call is not made and
-/// the stream keeps that for `check`, as a CUDA stream does with what the device refuses.
+/// that the backend made itself, so of the prefetcher's copy and kernel streams; `before_wrapped`
+/// ahead of every call of a wrapped one, so of the consumer's. A hook may block, to stop its thread
+/// in the middle of a batch or of a credit, or throw. Where it throws Refused, the call is not made
+/// and the stream keeps that for `check`, as a CUDA stream does with what the device refuses.
 class HookedBackend final : public Backend {
  public:
   using Hook = std::function<void(const char* call)>;
@@ -35,8 +36,9 @@ class HookedBackend final : public Backend {
 
   /// Made so far.
   int events() const { return events_; }
-  /// The handle of the stream made last, so of the only prefetcher's side stream.
-  uintptr_t newest_stream() const { return newest_stream_; }
+  /// Of the only prefetcher, which makes both before its threads.
+  uintptr_t copy_stream() const { return streams_.at(0); }
+  uintptr_t kernel_stream() const { return streams_.at(1); }
   /// Its streams have no hooks, and serve gates.
   HostBackend& twin() { return twin_; }
 
@@ -45,7 +47,7 @@ class HookedBackend final : public Backend {
   void attach_thread(int device) override { twin_.attach_thread(device); }
   std::unique_ptr<Stream> create_stream(int device) override {
     auto stream = twin_.create_stream(device);
-    newest_stream_ = stream->handle();
+    streams_.push_back(stream->handle());
     return std::make_unique<HookedStream>(std::move(stream), before_);
   }
   std::unique_ptr<Stream> wrap_external(int device, uintptr_t handle) override {
@@ -129,7 +131,7 @@ class HookedBackend final : public Backend {
 
   HostBackend twin_;
   std::atomic<int> events_{0};
-  std::atomic<uintptr_t> newest_stream_{0};
+  std::vector<uintptr_t> streams_;  // handles
   const std::shared_ptr<Hook> before_ = std::make_shared<Hook>();
   const std::shared_ptr<Hook> before_wrapped_ = std::make_shared<Hook>();
 };

@@ -186,11 +186,11 @@ TEST(close_waits_for_work_that_no_ticket_tells_of) {
   const Batch batch = plain_batch({64}, 1);
   const Memory memory(backend, *batch.layout);
   std::unique_ptr<Prefetcher> prefetcher;
-  Gate gate;            // of the side stream, so it has to go first
+  Gate gate;            // of the copy stream, so it has to go first
   bool copied = false;  // the hook's own
   backend.set_before([&](const char* call) {
     if (std::strcmp(call, "copy_h2d") == 0) {
-      gate.close(*backend.twin().wrap_external(0, backend.newest_stream()));
+      gate.close(*backend.twin().wrap_external(0, backend.copy_stream()));
       copied = true;
     } else if (std::strcmp(call, "record") == 0 && copied) {
       throw BackendError("record was refused");

@@ -14,7 +14,7 @@ Ticket push_and_wait(Prefetcher& prefetcher, uint64_t epoch, const Batch& batch)
   return ticket;
 }
 
-TEST(the_side_stream_waits_for_the_credit_and_the_host_for_nothing) {
+TEST(the_copy_waits_for_the_credit_and_the_host_for_nothing) {
   HostBackend backend;
   const auto stream = backend.create_stream(0);
   Prefetcher prefetcher(backend, 0, 2, kLimit);
@@ -34,6 +34,57 @@ TEST(the_side_stream_waits_for_the_credit_and_the_host_for_nothing) {
   stream->synchronize();
   EXPECT(ticket.done());
   EXPECT(back == batch.out[0]);
+  EXPECT_EQ(memory.wrong(batch), -1);
+}
+
+TEST(a_batch_crosses_the_bus_while_the_one_before_is_normalised) {
+  HookedBackend backend;
+  const auto stream = backend.twin().create_stream(0);
+  const Batch first = normalized_batch(1);
+  const Batch second = normalized_batch(2);
+  const Memory memory(backend, *first.layout);
+  const Memory next(backend, *second.layout);
+  Prefetcher prefetcher(backend, 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const auto copies = backend.twin().wrap_external(0, backend.copy_stream());
+  const auto kernels = backend.twin().wrap_external(0, backend.kernel_stream());
+  Gate gate;
+  gate.close(*kernels);
+  prefetcher.give_credit(0, first.layout, memory.outputs(), memory.staging(), stream->handle());
+  prefetcher.give_credit(1, second.layout, next.outputs(), next.staging(), stream->handle());
+  const Ticket ticket = push_and_wait(prefetcher, epoch, first);
+  prefetcher.deliver(ticket, stream->handle());
+  const Ticket later = push_and_wait(prefetcher, epoch, second);
+  copies->synchronize();  // on one stream with the kernels, this would wait for the gate
+  EXPECT(memory.staging_begins_with(first.in[0]));
+  EXPECT(next.staging_begins_with(second.in[0]));
+  EXPECT(!ticket.done());
+  EXPECT(!later.done());
+  gate.open();
+  later.wait_host();
+  EXPECT_EQ(memory.wrong(first), -1);
+  EXPECT_EQ(next.wrong(second), -1);
+}
+
+TEST(the_kernels_wait_for_their_copy) {
+  HookedBackend backend;
+  const auto stream = backend.twin().create_stream(0);
+  const Batch batch = normalized_batch(3);
+  const Memory memory(backend, *batch.layout);
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const auto copies = backend.twin().wrap_external(0, backend.copy_stream());
+  const auto kernels = backend.twin().wrap_external(0, backend.kernel_stream());
+  Gate gate;
+  gate.close(*copies);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), stream->handle());
+  const Ticket ticket = push_and_wait(prefetcher, epoch, batch);
+  Actor ran([&] { kernels->synchronize(); }, [&] { gate.open(); });
+  ran.wait_until_asleep();
+  EXPECT(memory.untouched());
+  gate.open();
+  ran.join();
+  EXPECT(ticket.done());
   EXPECT_EQ(memory.wrong(batch), -1);
 }
 
@@ -80,7 +131,7 @@ TEST(a_slot_is_not_refilled_while_its_copy_is_held) {
 
 TEST(a_consumer_may_change_its_stream_while_the_old_one_is_held) {
   // The event of credit 0 is wanted again for credit 2, on another stream, while its first ticket
-  // is far from done and the side stream waits for it.
+  // is far from done and the copy stream waits for it.
   HostBackend backend;
   const auto slow = backend.create_stream(0);
   const auto fast = backend.create_stream(0);

@@ -64,6 +64,19 @@ inline Batch refilled(const Batch& like, unsigned seed) {
   return batch;
 }
 
+/// One image that is normalised.
+inline Batch normalized_batch(unsigned seed) {
+  Batch batch;
+  const NormalizeSpec spec =
+      make_spec(2, 5 + seed % 3, 7, 3, Layout::kNhwc, Layout::kNchw, kTypes[seed % 3]);
+  Expected expected(spec);
+  batch.layout = std::make_shared<const BatchLayout>(
+      std::vector<BatchLayout::Leaf>{BatchLayout::Leaf{spec.in_bytes(), spec, 0}});
+  batch.in.push_back(std::move(expected.in));
+  batch.out.push_back(std::move(expected.out));
+  return batch;
+}
+
 /// 0 to 5 leaves: plain, empty, and images of every dtype and layout; sometimes an augmented image
 /// and its records, too.
 inline Batch random_batch(std::mt19937& random) {
@@ -159,6 +172,10 @@ class Memory {
       if (real(i)[batch.out[i].size()] != kPoison) return static_cast<int>(i);  // one beyond
     }
     return -1;
+  }
+
+  bool staging_begins_with(const Bytes& bytes) const {
+    return std::equal(bytes.begin(), bytes.end(), real(blocks_.size() - 1));
   }
 
   bool untouched() const {

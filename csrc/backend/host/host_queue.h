@@ -61,10 +61,6 @@ class HostQueue {
   int device() const { return device_; }
   uint64_t number() const { return number_; }
   StickyError& error() { return error_; }
-#ifdef FASTLOADER_TEST_HOOKS
-  /// Whether an operation has failed. For tasks only: the stream's own thread reads and writes it.
-  bool& broken() { return broken_; }
-#endif
   const Lifetime& lifetime() const { return lifetime_; }
 
  private:
@@ -82,9 +78,6 @@ class HostQueue {
   const HostBackendOptions options_;
   const Lifetime lifetime_;
   StickyError error_;
-#ifdef FASTLOADER_TEST_HOOKS
-  bool broken_ = false;
-#endif
 
   std::unique_ptr<Node> head_;  // the stream's thread only; the node before the next task
 

@@ -62,10 +62,6 @@ void HostStream::submit(std::function<void()> task) {
   }
 }
 
-#ifdef FASTLOADER_TEST_HOOKS
-bool& HostStream::broken() { return queue_ == nullptr ? own_broken_ : queue_->broken(); }
-#endif
-
 StickyError& HostStream::error() { return queue_ == nullptr ? own_error_ : queue_->error(); }
 
 std::string HostStream::describe(const char* call, const std::string& what) const {
@@ -75,18 +71,19 @@ std::string HostStream::describe(const char* call, const std::string& what) cons
 #ifdef FASTLOADER_TEST_HOOKS
 void HostStream::operation(const char* call, std::function<void()> body) {
   const uint64_t number = shared_->operations.fetch_add(1, std::memory_order_relaxed) + 1;
+  auto& broken = shared_->broken[static_cast<size_t>(device_)];
   if (number == shared_->options.fail_on_call) {
     std::string what = describe(call, "injected failure of call " + std::to_string(number));
-    submit([&error = error(), &broken = broken(), what = std::move(what)] {
+    submit([&error = error(), &broken, what = std::move(what)] {
       error.fail(what);
-      broken = true;
+      broken.store(true, std::memory_order_relaxed);
     });
     return;
   }
   // A device whose work failed does no more of it. The kernels behind a failed copy would take
   // memory for indices that nothing has written.
-  submit([&broken = broken(), body = std::move(body)] {
-    if (!broken) body();
+  submit([&broken, body = std::move(body)] {
+    if (!broken.load(std::memory_order_relaxed)) body();
   });
 }
 

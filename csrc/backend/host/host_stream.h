@@ -6,6 +6,7 @@
 #include <memory>
 #include <shared_mutex>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/host/host_queue.h"
@@ -28,12 +29,20 @@ struct HostEventState {
 
 /// The state that the objects of one backend share. Tasks never touch it.
 struct HostShared {
+#ifdef FASTLOADER_TEST_HOOKS
+  explicit HostShared(const HostBackendOptions& wanted)
+      : options(wanted), broken(static_cast<size_t>(wanted.devices > 0 ? wanted.devices : 0)) {}
+#else
   explicit HostShared(const HostBackendOptions& wanted) : options(wanted) {}
+#endif
 
   const HostBackendOptions options;
 #ifdef FASTLOADER_TEST_HOOKS
   // No partner: only counts calls. Relaxed, so that it orders no threads.
   std::atomic<uint64_t> operations{0};
+  // Of each device: whether an operation has failed. Partners: the tasks of its streams. Relaxed,
+  // so that it orders no threads: a task behind the failure's ticket sees it by the ticket's order.
+  std::vector<std::atomic<bool>> broken;
 #endif
   // Guards: queues, queues_made, events. Shared for looking up a handle, which pipelines do at
   // work: readers do not order each other.
@@ -65,7 +74,8 @@ class HostEvent final : public Event {
 
 /// A stream of the host twin: tasks run on one thread of their own, in order, later. Without a
 /// queue (external handle 0) they run at once on the calling thread, the twin's default stream.
-/// Tasks that fail do not stop the stream; it remembers the first error.
+/// Tasks that fail do not stop the stream, which remembers the first error; but no stream of the
+/// device copies or computes anything more.
 class HostStream final : public Stream, public HostFunctionStream {
  public:
   enum class Owns { kQueue, kNothing };
@@ -98,18 +108,12 @@ class HostStream final : public Stream, public HostFunctionStream {
   void submit(std::function<void()> task);
   std::string describe(const char* call, const std::string& what) const;
   StickyError& error();
-#ifdef FASTLOADER_TEST_HOOKS
-  bool& broken();
-#endif
 
   const std::shared_ptr<HostShared> shared_;
   const std::shared_ptr<HostQueue> queue_;  // null: the calling thread
   const int device_;
   const Owns owns_;
   StickyError own_error_;  // without a queue
-#ifdef FASTLOADER_TEST_HOOKS
-  bool own_broken_ = false;  // the same
-#endif
 };
 
 }  // namespace fastloader

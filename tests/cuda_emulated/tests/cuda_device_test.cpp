@@ -103,6 +103,38 @@ TEST(the_handles_of_the_default_streams_serve) {
   EXPECT(cuda_emulated::misuses().empty());
 }
 
+TEST(the_default_stream_of_the_thread_that_takes_a_batch_waits_for_it) {
+  constexpr uintptr_t kPerThread = 2;
+  const Clean clean;
+  const Batch batch = plain_batch({64, 32}, 1);
+  const OfferedMemory first(0, *batch.layout);
+  const OfferedMemory second(0, *batch.layout);
+  Prefetcher prefetcher(cuda(), 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  prefetcher.give_credit(0, batch.layout, first.outputs(), first.staging(), kPerThread);
+  prefetcher.give_credit(1, batch.layout, second.outputs(), second.staging(), kPerThread);
+  const auto take = [&] {
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), within_a_minute()) ==
+           WaitStatus::kOk);
+    Ticket ticket;
+    EXPECT(prefetcher.ring().wait_arrival(within_a_minute(), &ticket) == Arrival::kBatch);
+    prefetcher.deliver(ticket, kPerThread);
+  };
+  take();
+  Actor other([&] {
+    pthread_setname_np(pthread_self(), "other taker");
+    take();
+  });
+  other.join();
+  cuda_emulated::Counts counts = cuda_emulated::counts();
+  EXPECT_EQ(counts["other taker"]["cudaStreamWaitEvent"], uint64_t{1});
+  EXPECT_EQ(counts["other taker"]["cudaEventSynchronize"], uint64_t{0});
+  EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+  prefetcher.cancel({kPerThread});
+  prefetcher.close();
+  EXPECT(cuda_emulated::misuses().empty());
+}
+
 TEST(a_forked_child_calls_nothing) {
   const Clean clean;
   Backend& backend = cuda();
