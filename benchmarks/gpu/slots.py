@@ -108,7 +108,7 @@ class SlotPlan:
 
 
 class MemoryLoader:
-    """FastLoader's delivery behind such a source: pump, ring, prefetch thread, side stream, reaper."""
+    """FastLoader's delivery behind such a source: pump, ring, prefetch thread, two streams, reaper."""
 
     def __init__(
         self, device: Device, contents: Contents, dtype: torch.dtype | None, channels_last: bool

@@ -35,7 +35,7 @@ namespace fastloader {
 //     twin.
 //
 // The event of an outstanding ticket must outlive the ticket and must not be recorded again. The
-// caller keeps that rule. The prefetcher has two events per slot; ring.h proves that none of them
+// caller keeps that rule. The prefetcher has three events per slot; ring.h proves that none of them
 // is recorded again too early.
 
 /// A point in a stream's work that can be recorded many times; each time is a generation.

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "image/normalize/augment.h"
+#include "image/normalize/kernel.h"
 #include "image/normalize/normalize.h"
 
 namespace fastloader {
@@ -23,6 +24,11 @@ inline bool is_multiple_of_16(const void* address) {
 /// Throws InvalidArgument for what the contract of `Stream::normalize_async` excludes.
 inline void require_normalizable(const NormalizeSpec& spec, const void* in, const void* out) {
   validate(spec);
+  constexpr size_t kMaxWarps = size_t{1} << 31;  // the kernels count them in 32 bits
+  if (make_normalize_grid(spec).threads() / kNormalizeWarp >= kMaxWarps) {
+    throw InvalidArgument("normalize: a batch of " + std::to_string(spec.batch) +
+                          " images is more than one launch can take");
+  }
   if (!is_multiple_of_16(in) || !is_multiple_of_16(out)) {
     throw InvalidArgument("normalize: both addresses must be multiples of 16");
   }

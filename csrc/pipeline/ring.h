@@ -82,7 +82,7 @@ class Ring {
     double consumer_wait_s = 0;  ///< spent in wait_arrival: the ring was empty
     double pack_s = 0;           ///< copying into slots
     double device_s = 0;         ///< the device at copying and normalising
-    double device_wait_s = 0;    ///< the side stream at waiting for the consumer's stream
+    double device_wait_s = 0;    ///< the copy stream at waiting for the consumer's stream
     uint64_t asked = 0;          ///< times the consumer came for a batch,
     uint64_t found = 0;          ///< and how many it found in the ring then, in all
     uint64_t ready_last = 0;     ///< those of them, the last time, that it need not wait for

@@ -308,6 +308,16 @@ BACKEND_TEST(handle_zero_is_the_default_stream) {
   standard->check();
 }
 
+BACKEND_TEST(a_batch_that_no_launch_can_take_is_refused) {
+  const auto stream = backend.create_stream(0);
+  const auto block = backend.allocate_device(0, 64);
+  NormalizeSpec spec =
+      make_spec(size_t{1} << 31, 1, 1, 3, Layout::kNhwc, Layout::kNchw, FloatType::kFloat16);
+  EXPECT_THROW(stream->normalize_async(spec, block->data(), block->data()), InvalidArgument,
+               "2147483648 images");
+  stream->check();
+}
+
 // --- 7: devices
 
 BACKEND_TEST(a_device_that_is_not_there_is_refused) {

@@ -21,7 +21,7 @@ from fastloader.transforms._normalization import Normalization
 
 class DeliveryPath(abc.ABC):
     """One way of bringing batches to the training loop, chosen by a `Delivery`. A path belongs to the
-    process that made it. It owns what must outlive an epoch: threads, pinned memory, a side stream."""
+    process that made it. It owns what must outlive an epoch: threads, pinned memory, side streams."""
 
     name: ClassVar[str]  # stats()["path"]
     words: ClassVar[str]  # the second half of plan()

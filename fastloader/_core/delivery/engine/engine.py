@@ -46,7 +46,7 @@ class Credit:
 
 class Engine:
     """One native prefetcher on one device. One iterator uses it at a time, and the next epoch's iterator
-    after that, so that threads, pinned slots and side stream are made once."""
+    after that, so that threads, pinned slots and streams are made once."""
 
     def __init__(
         self,
