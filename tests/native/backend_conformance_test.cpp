@@ -311,8 +311,13 @@ BACKEND_TEST(handle_zero_is_the_default_stream) {
 BACKEND_TEST(a_batch_that_no_launch_can_take_is_refused) {
   const auto stream = backend.create_stream(0);
   const auto block = backend.allocate_device(0, 64);
-  NormalizeSpec spec =
-      make_spec(size_t{1} << 31, 1, 1, 3, Layout::kNhwc, Layout::kNchw, FloatType::kFloat16);
+  NormalizeSpec spec;  // of one pixel each, into planes: a warp makes one image
+  spec.batch = size_t{1} << 31;
+  spec.height = 1;
+  spec.width = 1;
+  spec.channels = 3;
+  spec.in_layout = Layout::kNhwc;
+  spec.out_layout = Layout::kNchw;
   EXPECT_THROW(stream->normalize_async(spec, block->data(), block->data()), InvalidArgument,
                "2147483648 images");
   stream->check();

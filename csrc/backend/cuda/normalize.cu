@@ -5,8 +5,6 @@ namespace fastloader {
 namespace {
 
 constexpr unsigned kThreadsPerBlock = 256;
-// The number of a warp stays below 2^31.
-constexpr size_t kMaxBlocks = (size_t{1} << 31) / (kThreadsPerBlock / kNormalizeWarp) - 1;
 
 template <class Kernel>
 __global__ void __launch_bounds__(kThreadsPerBlock)
@@ -22,7 +20,6 @@ cudaError_t launch_normalize(const NormalizeSpec& spec, const void* in, void* ou
   const NormalizeGrid grid = make_normalize_grid(spec);
   const size_t blocks = (grid.threads() + kThreadsPerBlock - 1) / kThreadsPerBlock;
   if (blocks == 0) return cudaSuccess;  // an empty grid is an error to CUDA
-  if (blocks > kMaxBlocks) return cudaErrorInvalidValue;
   cudaGetLastError();  // what an earlier call of this thread left is not the launch's
   visit_normalize_kernel(spec, [&](auto kernel) {
     normalize_kernel<decltype(kernel)>

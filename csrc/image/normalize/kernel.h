@@ -53,7 +53,7 @@ struct NormalizeGrid {
   size_t span_length = 0;  // in items
   size_t blocks_per_span = 0;
   size_t pixels = 0;   // of an image
-  uint32_t warps = 0;  // below 2^31: more, as of 2^31 images of one pixel, are not launched
+  uint32_t warps = 0;  // below 2^31: the backends refuse more, as of 2^31 images of one pixel
   Divisor divisor{};   // by blocks_per_span
   float scale[kMaxChannels] = {};
   float bias[kMaxChannels] = {};
