@@ -1,4 +1,5 @@
-# Chooses between csrc/backend/cuda/cuda_backend.cpp + normalize.cu and cuda_absent.cpp.
+# Finds CUDA's compiler where FASTLOADER_CUDA wants it. csrc/backend/cuda is compiled then, and
+# cuda_absent.cpp in its place otherwise.
 if(NOT FASTLOADER_CUDA MATCHES "^(auto|on|off)$")
   message(FATAL_ERROR "FASTLOADER_CUDA=${FASTLOADER_CUDA}: use auto, on or off")
 endif()

@@ -1,5 +1,6 @@
 """A device that fails, or is slow in odd places, imitated by the host twin."""
 
+import multiprocessing
 import time
 
 import pytest
@@ -85,12 +86,27 @@ def test_an_engine_that_failed_serves_no_other_epoch(twin, monkeypatch, data, wo
     loader.close()
 
 
-def test_a_failure_that_no_batch_was_asked_behind(twin, monkeypatch, data):
+class FirstTwo(Pictures):
+    """Gives no more than two pictures before ``more`` is set."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.more = multiprocessing.Event()
+
+    def __getitem__(self, index):
+        if index >= 2:
+            self.more.wait()
+        return super().__getitem__(index)
+
+
+def test_a_failure_that_no_batch_was_asked_behind(twin, monkeypatch):
     """The device fails while the loop does not look, and the loop ends the epoch."""
     monkeypatch.setattr(ring_engine, "_twin_options", {"twin_fail_on_call": 4})
+    data = FirstTwo(10)
     loader = make(data, 1)
     iterator = iter(loader)
-    next(iterator)
+    next(iterator)  # of a device that has not failed yet
+    data.more.set()
     prefetcher = iterator._epoch.engine.prefetcher
     while not prefetcher.failed():
         time.sleep(0.001)
