@@ -91,8 +91,8 @@ TEST(a_count_of_devices_that_fails_is_named) {
   }
   cuda_emulated::inject(refused("cudaGetDeviceCount"));
   const std::string told = describe_cuda().problem;
-  EXPECT(told.find("cudaGetDeviceCount") != std::string::npos);
-  EXPECT_THROW(open_backend("cuda"), BackendUnavailable, "cudaGetDeviceCount");
+  EXPECT(told.find("cudaGetDeviceCount failed") != std::string::npos);
+  EXPECT_THROW(open_backend("cuda"), BackendUnavailable, "cudaGetDeviceCount failed");
 }
 
 TEST(what_cannot_be_pinned_serves_and_says_so) {
