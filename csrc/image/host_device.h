@@ -7,3 +7,11 @@
 #else
 #define FASTLOADER_HOST_DEVICE
 #endif
+
+/// Before a loop whose body is long and seldom runs: the CUDA compiler must not write it out
+/// several times.
+#if defined(__CUDACC__)
+#define FASTLOADER_ROLLED _Pragma("unroll 1")
+#else
+#define FASTLOADER_ROLLED
+#endif

@@ -209,11 +209,13 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
   return made;
 }
 
-/// Every fill, blend, type, number of channels and pair of layouts, at sizes around a vector's.
+/// Every fill, blend, type, number of channels and pair of layouts, at sizes around a vector's and
+/// a block's: rows of whole vectors, odd rows and images, rows of about a vector and of less than
+/// one.
 template <class Body>
 void for_each_augment_case(Body body) {
-  constexpr size_t kSizes[][3] = {{1, 1, 1},   {2, 3, 5}, {4, 7, 9},
-                                  {3, 16, 16}, {0, 4, 4}, {2, 0, 3}};
+  constexpr size_t kSizes[][3] = {{1, 1, 1}, {2, 3, 5},    {4, 7, 9},   {3, 16, 16}, {0, 4, 4},
+                                  {2, 0, 3}, {2, 16, 112}, {2, 29, 71}, {3, 140, 9}, {2, 300, 3}};
   std::mt19937 random(17);
   for (const auto& size : kSizes) {
     for_each_kind([&](int channels, Layout in, Layout out, FloatType type) {

@@ -63,11 +63,8 @@ def name_of(mangled: str) -> tuple[str, int]:
         raise RuntimeError(f"{mangled} is no kernel of this project")
     kind, *rest = map(int, re.findall(r"L(?:[a-z]|NS\w*?E|S\w*?_)(\d+)E", match[2] + "E"))
     words = [match[1].lower(), TYPES[kind]]
-    if match[1] == "Normalize":
-        channels, into, out = rest
-        words += [f"C={channels}", f"{_LAYOUTS[into]}->{_LAYOUTS[out]}"]
-    else:
-        words += map(str, rest)
+    channels, into, out = rest
+    words += [f"C={channels}", f"{_LAYOUTS[into]}->{_LAYOUTS[out]}"]
     return " ".join(words), 4 if kind == 0 else 2
 
 

@@ -30,10 +30,8 @@ def _row(kernel: CompiledKernel) -> dict:
     }
     path = vector_path(kernel.code)
     # A loop on the path runs as often as the data say: no count is the kernel's.
-    if kernel.name.startswith("normalize") and path is None:
+    if path is None:
         raise RuntimeError(f"{kernel.name} has no vector path")
-    if not kernel.name.startswith("normalize") or path is None:
-        return row
     opcodes = [each.opcode for each in path]
     stores = sum(each.startswith("STG") for each in opcodes)
     elements = stores * 16 // kernel.element_bytes

@@ -5,18 +5,23 @@ namespace fastloader {
 namespace {
 
 constexpr unsigned kThreadsPerBlock = 256;
-constexpr size_t kMaxBlocks = 0x7fffffff;
 
 // Not constant memory, which serves one address to a warp at a time: these are random.
 __device__ const int32_t device_normal_table[kNormalTableSize] = {
 #include "image/normalize/normal_table.inc"
 };
 
+// A thread may have the registers that three blocks on a multiprocessor leave it. For more blocks
+// the compiler puts some of them into memory.
+constexpr unsigned kBlocksAtOnce = 3;
+
 template <class Kernel>
-__global__ void __launch_bounds__(kThreadsPerBlock)
+__global__ void __launch_bounds__(kThreadsPerBlock, kBlocksAtOnce)
     augment_kernel(const AugmentGrid grid, const void* records, const void* in, void* out) {
   const size_t thread = size_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x;
-  if (thread < grid.threads()) Kernel{}(grid, device_normal_table, records, in, out, thread);
+  if (static_cast<uint32_t>(thread / kNormalizeWarp) < grid.normalize.warps) {
+    Kernel{}(grid, device_normal_table, records, in, out, thread);
+  }
 }
 
 }  // namespace
@@ -26,7 +31,6 @@ cudaError_t launch_augment(const AugmentSpec& spec, const void* records, const v
   const AugmentGrid grid = make_augment_grid(spec);
   const size_t blocks = (grid.threads() + kThreadsPerBlock - 1) / kThreadsPerBlock;
   if (blocks == 0) return cudaSuccess;  // an empty grid is an error to CUDA
-  if (blocks > kMaxBlocks) return cudaErrorInvalidValue;
   cudaGetLastError();  // what an earlier call of this thread left is not the launch's
   visit_augment_kernel(spec, [&](auto kernel) {
     augment_kernel<decltype(kernel)>

@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "image/dispatch.h"
-#include "image/normalize/augment_kernel.h"
+#include "image/normalize/augment_block.h"
+#include "image/normalize/deviates.h"
+#include "image/normalize/records.h"
 
 namespace fastloader {
 
@@ -40,7 +42,7 @@ void validate(const AugmentSpec& spec) {
 }
 
 void validate_records(const AugmentSpec& spec, const void* records) {
-  const augment_detail::Records parsed(records, spec.normalize.batch);
+  const Records parsed(records, spec.normalize.batch);
   for (size_t n = 0; n < spec.normalize.batch; ++n) {
     const MixRecord& mix = parsed.mix[n];
     if (mix.own >= spec.in_batch || mix.partner >= spec.in_batch) {
@@ -184,22 +186,21 @@ class Augmenter {
 
   template <FloatType kInto>
   void erase(size_t n, typename FloatBits<kInto>::Type* out) {
-    using namespace augment_detail;
     const Strides strides(one_, one_.out_layout);
     const uint32_t number = static_cast<uint32_t>(n);
-    Deviates deviates(kNormalTable, records_.key);
+    Deviates of_boxes(kNormalTable, records_.key, kPerBoxOperation, number);
+    Deviates of_elements(kNormalTable, records_.key, kPerElementOperation, number);
     for (uint32_t box = 0; box < records_.mix[n].boxes; ++box) {
       const Range range(records_.boxes[n * spec_.max_boxes + box], one_);
       for (uint32_t c = 0; c < static_cast<uint32_t>(one_.channels); ++c) {
         float value = 0;
-        if (spec_.fill == Fill::kPerBox)
-          value = deviates.get(kPerBoxOperation, number, box * 4 + c);
+        if (spec_.fill == Fill::kPerBox) value = of_boxes.get(box * 4 + c);
         for (size_t y = range.top; y < range.bottom; ++y) {
           for (size_t x = range.left; x < range.right; ++x) {
             const size_t pixel = y * one_.width + x;
             if (spec_.fill == Fill::kPerElement) {
               const size_t element = c * one_.pixels_per_image() + pixel;
-              value = deviates.get(kPerElementOperation, number, static_cast<uint32_t>(element));
+              value = of_elements.get(static_cast<uint32_t>(element));
             }
             out[c * strides.channel + pixel * strides.pixel] = round_to<kInto>(value);
           }
@@ -222,7 +223,7 @@ class Augmenter {
   }
 
   const AugmentSpec& spec_;
-  const augment_detail::Records records_;
+  const Records records_;
   const uint8_t* in_;
   NormalizeSpec one_;     // one image
   NormalizeSpec floats_;  // one image, before it is rounded to the output type

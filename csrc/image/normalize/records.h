@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "image/host_device.h"
+#include "image/normalize/augment.h"
+
+namespace fastloader {
+
+/// A batch's records as they lie in memory, aligned to 16 bytes.
+struct Records {
+  uint64_t key;
+  const MixRecord* mix;
+  const EraseBox* boxes;
+
+  FASTLOADER_HOST_DEVICE Records(const void* memory, size_t batch)
+      : key(*static_cast<const uint64_t*>(memory)),
+        mix(reinterpret_cast<const MixRecord*>(static_cast<const uint64_t*>(memory) + 2)),
+        boxes(reinterpret_cast<const EraseBox*>(mix + batch)) {}
+};
+
+}  // namespace fastloader
