@@ -70,6 +70,8 @@ class InterpretedDevice:
         self.launches: collections.Counter[tuple[int, str]] = collections.Counter()
         self.ran: dict[tuple[int, str], set[int]] = collections.defaultdict(set)
         self.values = 0
+        #: instructions that the warps of the last launch ran
+        self.executed = 0
         self._memory: list[Allocation] = []
         self._blocks: list[range] | None = None
         self._error: BaseException | None = None
@@ -105,6 +107,7 @@ class InterpretedDevice:
             self.grid = grid_x
             machine.run(grid_x, block_x, only=self._blocks)
             self.ran[number, name] |= machine.ran
+            self.executed = machine.executed
         except BaseException as error:  # ctypes would print it and go on
             self._error = error
 

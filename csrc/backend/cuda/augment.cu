@@ -11,12 +11,8 @@ __device__ const int32_t device_normal_table[kNormalTableSize] = {
 #include "image/normalize/normal_table.inc"
 };
 
-// A thread may have the registers that three blocks on a multiprocessor leave it. For more blocks
-// the compiler puts some of them into memory.
-constexpr unsigned kBlocksAtOnce = 3;
-
 template <class Kernel>
-__global__ void __launch_bounds__(kThreadsPerBlock, kBlocksAtOnce)
+__global__ void __launch_bounds__(kThreadsPerBlock, Kernel::kBlocksAtOnce)
     augment_kernel(const AugmentGrid grid, const void* records, const void* in, void* out) {
   const size_t thread = size_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x;
   if (static_cast<uint32_t>(thread / kNormalizeWarp) < grid.normalize.warps) {

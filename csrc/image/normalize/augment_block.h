@@ -42,8 +42,7 @@ FASTLOADER_HOST_DEVICE inline float round_to_whole(float value) {
   return add(add(value, 0x1p23f), -0x1p23f);
 }
 
-template <class Box>
-FASTLOADER_HOST_DEVICE inline bool contains(const Box& box, int32_t y, int32_t x) {
+FASTLOADER_HOST_DEVICE inline bool contains(EraseBox box, int32_t y, int32_t x) {
   return y >= box.top && y < box.bottom && x >= box.left && x < box.right;
 }
 
@@ -54,9 +53,13 @@ FASTLOADER_HOST_DEVICE inline int32_t clamped(int32_t value, int32_t most) {
 }  // namespace augment_detail
 
 /// What one thread makes of a block of an image that comes out. What the record does to the block
-/// decides how: the 32 threads agree. Nothing: normalise's own way. It mixes: the short way with
-/// two images, vector by vector. It also erases, or the block is not whole: element by element, the
-/// definition's way, in which neighbouring threads make neighbouring elements.
+/// decides how: the 32 threads agree.
+///
+///   nothing                     normalise's own way
+///   it mixes, or fills with 0   normalise's way with two images, and masks for the boxes
+///   it fills with deviates, or  element by element, as the definition has it; neighbouring threads
+///   the block is not whole or   make neighbouring elements
+///   its bytes are no words
 template <FloatType kType, size_t kChannels, Layout kIn, Layout kOut>
 class AugmentBlock {
  public:
@@ -72,31 +75,33 @@ class AugmentBlock {
         in_(in),
         out_(out + (size_t{image_} * grid.image_values + plane()) * kBytes),
         table_(table) {
+    // Whatever the head of the run: a few columns too many.
+    const uint32_t first = at.block * Kind::kLength;
     const uint32_t length = static_cast<uint32_t>(grid.normalize.span_length);
-    const uint32_t head = kSplit ? 0 : kernel_detail::head_of<kType>(out_);
-    first_ = at.block == 0 ? 0 : head + at.block * Kind::kLength;
-    end_ = head + (at.block + 1) * Kind::kLength;
-    if (end_ > length) end_ = length;
+    const uint32_t end = first + Kind::kLength + Kind::kVector;
+    top_ = row_of(first < Kind::kVector ? 0 : first - Kind::kVector);
+    bottom_ = row_of((end < length ? end : length) - 1) + 1;
   }
 
   FASTLOADER_HOST_DEVICE void run() {
-    if (first_ >= end_) return;  // of the last block a head before the first may leave nothing
-    top_ = static_cast<int32_t>(grid_.row.quotient(first_));
-    bottom_ = static_cast<int32_t>(grid_.row.quotient(end_ - 1)) + 1;
     const bool of_bytes = grid_.blend == Blend::kBytes;
-    const bool blends = mix_.own_weight != 1;
-    const bool cuts = meets(mix_);
-    const bool erases = meets_box(of_bytes ? image_ : mix_.own) ||
-                        (!of_bytes && (blends || cuts) && meets_box(mix_.partner));
+    blends_ = mix_.own_weight != 1;
+    cuts_ = meets(cut_box());
+    erases_ = meets_box(of_bytes ? image_ : mix_.own) ||
+              (!of_bytes && (blends_ || cuts_) && meets_box(mix_.partner));
+    if (!blends_ && !cuts_ && !erases_) {
+      normalize_block<kType, kChannels, kIn, kOut>(grid_.normalize, at_, source(mix_.own), out_);
+      return;
+    }
     const Kind block(grid_.normalize, at_, out_);
-    if (erases || !block.whole || grid_.row.value() < Kind::kVector) {
+    if (!block.whole || !block.aligned_in(source(mix_.own)) ||
+        !block.aligned_in(source(mix_.partner)) || grid_.row.value() < Kind::kVector ||
+        (erases_ && grid_.fill != Fill::kZero)) {
       by_elements();
-    } else if (!blends && !cuts) {
-      normalize_whole(grid_.normalize, block, load(block, source(mix_.own)), out_);
     } else if (of_bytes) {
-      mix<Blend::kBytes>(block, cuts);
+      cuts_ || erases_ ? mix<Blend::kBytes, true>(block) : mix<Blend::kBytes, false>(block);
     } else {
-      mix<Blend::kFloats>(block, cuts);
+      cuts_ || erases_ ? mix<Blend::kFloats, true>(block) : mix<Blend::kFloats, false>(block);
     }
   }
 
@@ -108,6 +113,10 @@ class AugmentBlock {
   static constexpr uint32_t kColumns = kOut == Layout::kNchw ? 1 : kChannels;
   static constexpr size_t kBytes = sizeof(kernel_detail::Bits<kType>);
 
+  FASTLOADER_HOST_DEVICE int32_t row_of(uint32_t column) const {
+    return static_cast<int32_t>(grid_.row.quotient(column));
+  }
+
   FASTLOADER_HOST_DEVICE size_t plane() const { return channel_ * grid_.normalize.pixels; }
 
   /// Where an image of the input begins, or its plane.
@@ -115,15 +124,19 @@ class AugmentBlock {
     return in_ + size_t{image} * grid_.image_values + plane();
   }
 
+  /// The partner's box.
+  FASTLOADER_HOST_DEVICE EraseBox cut_box() const {
+    return {mix_.top, mix_.bottom, mix_.left, mix_.right};
+  }
+
   /// Whether the box may have a part in the block's rows.
-  template <class Box>
-  FASTLOADER_HOST_DEVICE bool meets(const Box& box) const {
+  FASTLOADER_HOST_DEVICE bool meets(EraseBox box) const {
     return box.top < bottom_ && box.bottom > top_ && box.left < box.right;
   }
 
   FASTLOADER_HOST_DEVICE bool meets_box(uint32_t image) const {
     bool met = false;
-    for (uint32_t box = records_.mix[image].boxes; box-- > 0;) {
+    FASTLOADER_ROLLED for (uint32_t box = records_.mix[image].boxes; box-- > 0;) {
       met |= meets(records_.boxes[size_t{image} * grid_.max_boxes + box]);
     }
     return met;
@@ -131,89 +144,126 @@ class AugmentBlock {
 
   // ---- Vector by vector
 
-  template <Blend kBlend>
-  FASTLOADER_HOST_DEVICE void mix(const Kind& block, bool cuts) const {
+  template <Blend kBlend, bool kBoxes>
+  FASTLOADER_HOST_DEVICE void mix(const Kind& block) const {
     using namespace augment_detail;
-    const auto own = load(block, source(mix_.own));
-    const auto partner = load(block, source(mix_.partner));
-    uint32_t cut[Kind::kVectors] = {};
-    if (cuts) {
-      for (uint32_t v = 0; v < Kind::kVectors; ++v) {
-        const uint32_t apart = kNormalizeWarp * Kind::kVector;
-        cut[v] = cut_columns(static_cast<uint32_t>(block.first) + v * apart);
-      }
-    }
-    const bool blends = mix_.own_weight != 1;
+    const auto own = block.load(source(mix_.own));
+    const auto partner = block.load(source(mix_.partner));
+    const Marks marks = kBoxes ? marks_of<kBlend>(static_cast<uint32_t>(block.first)) : Marks{};
     const auto k = block.coefficients(grid_.normalize);
     block.store(out_, [&](size_t v, size_t c, size_t i) {
+      const auto in = [&](uint32_t boxes) {
+        return kBoxes && (boxes >> (v * Kind::kVector + i) & 1) != 0;
+      };
       const size_t entry = Kind::entry(v, c, i);
       const auto normalized = [&](float byte) { return fmaf(byte, k.scale[entry], k.bias[entry]); };
       float x = own.get(v, c, i);
       float y = partner.get(v, c, i);
       if (kBlend == Blend::kFloats) {
-        x = normalized(x);
-        y = normalized(y);
+        x = in(marks.own) ? 0 : normalized(x);
+        y = in(marks.partner) ? 0 : normalized(y);
       }
       float mixed = blend(x, mix_.own_weight, y, mix_.partner_weight);
       if (kBlend == Blend::kBytes) mixed = round_to_whole(mixed);
-      mixed = (cut[v] >> i & 1) != 0 ? y : blends ? mixed : x;
-      return round_to<kType>(kBlend == Blend::kBytes ? normalized(mixed) : mixed);
+      if (kBoxes) mixed = in(marks.cut) ? y : blends_ ? mixed : x;
+      if (kBlend == Blend::kBytes) mixed = in(marks.own) ? 0 : normalized(mixed);
+      return round_to<kType>(mixed);
     });
   }
 
-  FASTLOADER_HOST_DEVICE static typename Kind::Bytes load(const Kind& block, const uint8_t* in) {
-    return block.aligned_in(in) ? block.load(in) : block.load_bytes(in);
+  /// Of the thread's columns, vector after vector, a bit each: whether the column lies in the
+  /// partner's box, and in a box of the own image (where bytes are blended, of the one that comes
+  /// out) and of the partner.
+  struct Marks {
+    uint32_t cut = 0;
+    uint32_t own = 0;
+    uint32_t partner = 0;
+  };
+  static_assert(Kind::kVectors * Kind::kVector <= 32);
+
+  template <Blend kBlend>
+  FASTLOADER_HOST_DEVICE Marks marks_of(uint32_t column) const {
+    Marks marks;
+    FASTLOADER_ROLLED for (uint32_t v = 0; v < Kind::kVectors; ++v) {
+      const uint32_t shift = v * Kind::kVector;
+      const uint32_t row = grid_.row.quotient(column);
+      const int32_t y = static_cast<int32_t>(row);
+      const int32_t x = static_cast<int32_t>(column - row * grid_.row.value());
+      if (cuts_) marks.cut |= columns_in(cut_box(), y, x) << shift;
+      if (erases_) {
+        const bool of_bytes = kBlend == Blend::kBytes;
+        marks.own |= columns_in_boxes(of_bytes ? image_ : mix_.own, y, x) << shift;
+        if (!of_bytes) marks.partner |= columns_in_boxes(mix_.partner, y, x) << shift;
+      }
+      column += kNormalizeWarp * Kind::kVector;
+    }
+    return marks;
   }
 
-  /// Which columns of the vector that begins at `first` lie in the partner's box: bit i is column
-  /// first + i. A vector ends in the row after the one it begins in, at the latest.
-  FASTLOADER_HOST_DEVICE uint32_t cut_columns(uint32_t first) const {
-    const uint32_t row = grid_.row.quotient(first);
-    const int32_t y = static_cast<int32_t>(row);
-    const int32_t x = static_cast<int32_t>(first - row * grid_.row.value());
-    return cut_columns(y, x) | cut_columns(y + 1, x - static_cast<int32_t>(grid_.row.value()));
+  FASTLOADER_HOST_DEVICE uint32_t columns_in_boxes(uint32_t image, int32_t y, int32_t x) const {
+    uint32_t columns = 0;
+    FASTLOADER_ROLLED for (uint32_t box = 0; box < records_.mix[image].boxes; ++box) {
+      columns |= columns_in(records_.boxes[size_t{image} * grid_.max_boxes + box], y, x);
+    }
+    return columns;
   }
 
-  /// The same of one row; x is negative where it begins within the vector.
-  FASTLOADER_HOST_DEVICE uint32_t cut_columns(int32_t y, int32_t x) const {
+  /// Bit i says whether column i of the vector that begins at (y, x) is in the box. The vector ends
+  /// in the next row at the latest.
+  FASTLOADER_HOST_DEVICE uint32_t columns_in(EraseBox box, int32_t y, int32_t x) const {
+    uint32_t columns = 0;
+    if (y >= box.top && y < box.bottom) columns = columns_between(box, x);
+    const int32_t next = x - static_cast<int32_t>(grid_.row.value());
+    if (next + static_cast<int32_t>(Kind::kVector) > 0 && y + 1 >= box.top && y + 1 < box.bottom) {
+      columns |= columns_between(box, next);
+    }
+    return columns;
+  }
+
+  /// Of one row. A negative x is that of a vector that began in the row before.
+  FASTLOADER_HOST_DEVICE uint32_t columns_between(EraseBox box, int32_t x) const {
     using augment_detail::clamped;
-    if (y < mix_.top || y >= mix_.bottom) return 0;
     const int32_t width = static_cast<int32_t>(grid_.width);
     const int32_t columns = static_cast<int32_t>(kColumns);
     const int32_t vector = static_cast<int32_t>(Kind::kVector);
-    const int32_t from = clamped(clamped(mix_.left, width) * columns - x, vector);
-    const int32_t to = clamped(clamped(mix_.right, width) * columns - x, vector);
+    const int32_t from = clamped(clamped(box.left, width) * columns - x, vector);
+    const int32_t to = clamped(clamped(box.right, width) * columns - x, vector);
     return to <= from ? 0 : (1u << to) - (1u << from);
   }
 
   // ---- Element by element
 
+  /// The part of a run that store_run() gives the block.
   FASTLOADER_HOST_DEVICE void by_elements() const {
-    for (uint32_t column = first_ + at_.lane; column < end_; column += kNormalizeWarp) {
-      const uint32_t row = grid_.row.quotient(column);
-      const uint32_t rest = column - row * grid_.row.value();
-      const int32_t y = static_cast<int32_t>(row);
-      const int32_t x = static_cast<int32_t>(rest / kColumns);
-      if constexpr (kSplit) {
-        FASTLOADER_ROLLED for (uint32_t c = 0; c < kChannels; ++c) {
-          store(c * grid_.normalize.pixels + column, value(c, y, x));
-        }
-      } else {
-        store(column, value(kPlanes ? channel_ : rest % kColumns, y, x));
+    const uint32_t length = static_cast<uint32_t>(grid_.normalize.span_length);
+    const bool last = at_.block + 1 == grid_.normalize.divisor.value();
+    FASTLOADER_ROLLED for (uint32_t run = 0; run < (kSplit ? kChannels : 1); ++run) {
+      uint8_t* out = out_ + run * grid_.normalize.pixels * kBytes;
+      const uint32_t gap = kernel_detail::head_of<kType>(out);
+      const uint32_t head = gap < length ? gap : length;
+      const uint32_t tail = length - (length - head) % Kind::kVector;
+      const uint32_t begin = head + at_.block * Kind::kLength;
+      const uint32_t first = at_.block == 0 ? 0 : begin < tail ? begin : tail;
+      const uint32_t full = begin + Kind::kLength;
+      const uint32_t end = last ? length : full < tail ? full : tail;
+      FASTLOADER_ROLLED for (uint32_t column = first + at_.lane; column < end;
+                             column += kNormalizeWarp) {
+        const uint32_t row = grid_.row.quotient(column);
+        const uint32_t rest = column - row * grid_.row.value();
+        const uint32_t c = kSplit ? run : kPlanes ? channel_ : rest % kColumns;
+        const float made =
+            value(c, static_cast<int32_t>(row), static_cast<int32_t>(rest / kColumns));
+        const kernel_detail::Bits<kType> bits = round_to<kType>(made);
+        kernel_detail::copy_aligned<kBytes>(out + column * kBytes, &bits);
       }
     }
-  }
-
-  FASTLOADER_HOST_DEVICE void store(size_t column, float value) const {
-    const kernel_detail::Bits<kType> bits = round_to<kType>(value);
-    kernel_detail::copy_aligned<kBytes>(out_ + column * kBytes, &bits);
   }
 
   /// One value of the image, before it is rounded to the output type.
   FASTLOADER_HOST_DEVICE float value(uint32_t c, int32_t y, int32_t x) const {
     using namespace augment_detail;
-    const bool cut = contains(mix_, y, x);
-    const bool blends = !cut && mix_.own_weight != 1;
+    const bool cut = cuts_ && contains(cut_box(), y, x);
+    const bool blends = !cut && blends_;
     const uint32_t first = cut ? mix_.partner : mix_.own;
     if (grid_.blend == Blend::kBytes) {
       float filled = 0;
@@ -240,8 +290,9 @@ class AugmentBlock {
   /// Whether the value lies in one of the image's boxes; then `filled` is the fill.
   FASTLOADER_HOST_DEVICE bool erased(uint32_t image, uint32_t c, int32_t y, int32_t x,
                                      float* filled) const {
-    for (uint32_t box = records_.mix[image].boxes; box-- > 0;) {
-      const EraseBox& each = records_.boxes[size_t{image} * grid_.max_boxes + box];
+    if (!erases_) return false;
+    FASTLOADER_ROLLED for (uint32_t box = records_.mix[image].boxes; box-- > 0;) {
+      const EraseBox each = records_.boxes[size_t{image} * grid_.max_boxes + box];
       if (!augment_detail::contains(each, y, x)) continue;
       if (grid_.fill != Fill::kZero) {
         const bool of_box = grid_.fill == Fill::kPerBox;
@@ -283,10 +334,12 @@ class AugmentBlock {
   const uint8_t* const in_;
   uint8_t* const out_;  // where the span begins
   const int32_t* const table_;
-  uint32_t first_;      // column of the block
-  uint32_t end_;        // column behind it
   int32_t top_ = 0;     // row of the block
   int32_t bottom_ = 0;  // row behind it
+  // What the record does to the block:
+  bool blends_ = false;
+  bool cuts_ = false;
+  bool erases_ = false;
 };
 
 }  // namespace fastloader

@@ -16,7 +16,7 @@ namespace fastloader {
 //
 //   whole                the short way is possible
 //   first                the first item of the thread's first vector, counted from the span's start
-//   aligned_in(in)       load() may be called; load_bytes() always may
+//   aligned_in(in)       load() may be called
 //   load(in)             the bytes of all vectors; get(v, c, i) is value i of vector v in plane c
 //   coefficients(grid)   of which entry(v, c, i) is that value's
 //   store(out, element)  element(v, c, i) gives the value's bits
@@ -55,12 +55,6 @@ class SplitBlock {
     for (uint32_t v = 0; v < kVectors; ++v) {
       bytes.pixels[v].template load<kVector>(in + from(v));
     }
-    return bytes;
-  }
-
-  FASTLOADER_HOST_DEVICE Bytes load_bytes(const uint8_t* in) const {
-    Bytes bytes;
-    for (uint32_t v = 0; v < kVectors; ++v) bytes.pixels[v].load_bytes(in + from(v));
     return bytes;
   }
 
@@ -138,14 +132,6 @@ class FlatBlock {
     Bytes bytes;
     for (uint32_t v = 0; v < kVectors; ++v) {
       bytes.words[v].template load<kVector>(in + first + v * kNormalizeWarp * kVector);
-    }
-    return bytes;
-  }
-
-  FASTLOADER_HOST_DEVICE Bytes load_bytes(const uint8_t* in) const {
-    Bytes bytes;
-    for (uint32_t v = 0; v < kVectors; ++v) {
-      bytes.words[v].load_bytes(in + first + v * kNormalizeWarp * kVector);
     }
     return bytes;
   }
@@ -237,7 +223,6 @@ class MergeBlock {
     }
     return loaded;
   }
-  FASTLOADER_HOST_DEVICE Bytes load_bytes(const uint8_t* in) const { return load(in); }
 
   FASTLOADER_HOST_DEVICE kernel_detail::Coefficients<kChannels> coefficients(
       const NormalizeGrid& grid) const {

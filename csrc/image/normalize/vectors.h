@@ -71,14 +71,6 @@ struct alignas(8) InBytes {
     for (size_t i = 0; i < kBytes; i += kWord) copy_aligned<kWord>(parts + i / 4, from + i);
   }
 
-  /// The same from anywhere.
-  FASTLOADER_HOST_DEVICE void load_bytes(const uint8_t* from) {
-    for (size_t i = 0; i < kBytes; i += 4) {
-      parts[i / 4] = uint32_t{from[i]} | uint32_t{from[i + 1]} << 8 | uint32_t{from[i + 2]} << 16 |
-                     uint32_t{from[i + 3]} << 24;
-    }
-  }
-
   FASTLOADER_HOST_DEVICE float get(size_t i) const {
     const uint32_t part = parts[i / 4];
     const uint32_t byte = static_cast<uint32_t>(i % 4);

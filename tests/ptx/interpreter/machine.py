@@ -34,6 +34,8 @@ class Machine:
             self._params[param.name] = data
         #: the numbers of the basic blocks that ran
         self.ran: set[int] = set()
+        #: how many instructions the warps ran, one for all of a warp's threads that run it together
+        self.executed = 0
 
     def run(self, grid: int, block: int, only: list[range] | None = None) -> None:
         """Args:
@@ -76,6 +78,7 @@ class Machine:
             at[here] = current + 1
             if blocks[current]:
                 self.ran.add(current)
+                self.executed += len(blocks[current]) * threads.warps()
             for instruction in blocks[current]:
                 if instruction.parts[0] in ("bra", "ret", "exit"):
                     self._branch(instruction, threads, at)

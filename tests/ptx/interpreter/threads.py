@@ -35,6 +35,9 @@ def _immediate(text: str, kind: str):
         raise PtxError(f"unknown operand {text}") from None
     return np.array(value, dtype=UNSIGNED[size]).view(integer_type(kind))[()]
 
+# How nvcc writes a predicate that is known.
+_TRUTHS = {"-1": True, "0": False}
+
 
 class Threads:
     """`params` are the bytes of the kernel's parameters, `symbols` the addresses of its variables."""
@@ -74,6 +77,11 @@ class Threads:
         for name, offset in kernel.local.items():
             self._addresses[name] = np.uint64(LocalMemory.BASE + offset)
 
+    def warps(self) -> int:
+        """How many warps have an active thread."""
+        warp = self.running() // WARP
+        return int(np.count_nonzero(np.diff(warp))) + 1
+
     def running(self):
         """The indices of the active threads."""
         return self.all if self.active is None else self.active
@@ -86,6 +94,8 @@ class Threads:
         return register if self.active is None else register[self.active]
 
     def predicate(self, name: str):
+        if name in _TRUTHS:
+            return np.full(self.running().shape, _TRUTHS[name])
         register = self._register(name)
         if register.dtype != np.bool_:
             raise PtxError(f"{name} is no predicate")
