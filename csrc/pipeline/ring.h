@@ -24,10 +24,16 @@ namespace fastloader {
 /// become. At any time
 ///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
 /// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
-/// is also why a slot's events can be used for every batch in it: they are recorded for `seq` only
-/// after the reaper has freed the slot of `seq - max_depth` and the consumer's stream has captured
-/// its ticket. What was reserved or issued before `lower` may exceed the depth until it has been
-/// delivered, but never `max_depth`.
+/// is also why a slot's three events can be used for every batch in it. They are recorded for `seq`
+/// only after the reaper has freed the slot of `seq - max_depth`. The reaper frees a slot when the
+/// batch's last ticket is done. The kernels are behind the copy, and the copy is behind what comes
+/// before it, so that the other two tickets are done, too, and the wait of the one stream for the
+/// other is over. The consumer's stream has captured the last ticket by then: either the batch was
+/// delivered, or its epoch was cancelled and the next one opened. Where a wait of the reaper's or
+/// an order between the two streams was refused, a slot may be freed before its work is done. But
+/// the ring has failed by then, so that no slot is filled and nothing is issued any more. What was
+/// reserved or issued before `lower` may exceed the depth until it has been delivered, but never
+/// `max_depth`.
 ///
 /// Where `max_depth` exceeds the depth, a slot that is reserved takes over the memory of a free
 /// one, so that no more than `depth` slots hold any.
@@ -81,8 +87,8 @@ class Ring {
     double producer_wait_s = 0;  ///< spent in begin_fill: the ring was full
     double consumer_wait_s = 0;  ///< spent in wait_arrival: the ring was empty
     double pack_s = 0;           ///< copying into slots
-    double device_s = 0;         ///< the device at copying and normalising
-    double device_wait_s = 0;    ///< the copy stream at waiting for the consumer's stream
+    double device_s = 0;         ///< the device at copying and normalising, one batch or several
+    double device_wait_s = 0;    ///< at nothing, since a copy waited for the consumer's stream
     uint64_t asked = 0;          ///< times the consumer came for a batch,
     uint64_t found = 0;          ///< and how many it found in the ring then, in all
     uint64_t ready_last = 0;     ///< those of them, the last time, that it need not wait for
@@ -154,6 +160,8 @@ class Ring {
   bool wait_reap(Reap* reap);
   /// The seconds are for the statistics: at work, and waiting for the consumer's stream before.
   void reaped(const Reap& reap, double device_s = 0, double device_wait_s = 0);
+  /// Consumer: blocks until the reaper has done with all that was issued.
+  void wait_reaped();
 
   // --- consumer: one thread at a time -----------------------------------------------------------
 

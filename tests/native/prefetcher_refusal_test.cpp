@@ -149,6 +149,18 @@ TEST(cancel_waits_where_the_consumers_wait_was_refused) {
   EXPECT(log.messages.at(0).find("wait was refused") != std::string::npos);
 }
 
+TEST(cancel_waits_for_the_reaper_where_its_own_thread_can_wait_for_nothing) {
+  // As on a thread whose current context is broken: every call there fails. The prefetcher's own
+  // threads have another context, which is well.
+  HookedBackend backend;
+  Refusal waits, synchronizes;
+  waits.on = synchronizes.on = false;
+  backend.set_before_wrapped(waits.hook("wait"));
+  backend.set_before(synchronizes.hook("synchronize"));
+  cancelling_waits_for_the_copy(backend, [&] { waits.on = synchronizes.on = true; });
+  EXPECT(drain_log().messages.at(0).find("wait was refused") != std::string::npos);
+}
+
 TEST(cancel_waits_for_a_batch_that_no_ticket_tells_of) {
   HookedBackend backend;
   Refusal refusal;
