@@ -92,7 +92,8 @@ TEST(a_copy_behind_the_kernels_of_the_batch_before_is_not_counted_twice) {
   prefetcher.close();
   const double took = static_cast<double>(now_ns() - begun) * 1e-9;
   const Ring::Stats stats = prefetcher.ring().stats();
-  EXPECT(stats.device_s >= 0.05);  // also a device that holds its kernels back is at them
+  // The two together, since a reaper that wakes late sees a copy begin late.
+  EXPECT(stats.device_s + stats.device_wait_s >= 0.05);
   EXPECT(stats.device_s + stats.device_wait_s <= took);
   EXPECT_EQ(first.wrong(batch), -1);
   EXPECT_EQ(second.wrong(batch), -1);
