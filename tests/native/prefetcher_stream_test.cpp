@@ -302,6 +302,27 @@ TEST(an_event_is_recorded_again_on_its_own_stream_or_when_it_is_done) {
   EXPECT_EQ(events_after_a_credit_on(3), 2);  // one that is done, though of another stream
 }
 
+TEST(an_event_is_not_recorded_again_on_a_handle_of_another_thread_before_it_is_done) {
+  // CUDA's handle 2 is another stream there.
+  HookedBackend backend;
+  const auto stream = backend.twin().create_stream(0);
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  prefetcher.ring().open_epoch();
+  const Batch batch = plain_batch({50}, 1);
+  const Memory memory(backend, *batch.layout);
+  const int made = backend.events();
+  Gate gate;
+  gate.close(*stream);
+  const auto offer = [&] {
+    prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, stream->handle());
+  };
+  offer();
+  EXPECT_EQ(backend.events(), made);
+  Actor other(offer);
+  other.join();
+  EXPECT_EQ(backend.events(), made + 1);
+}
+
 TEST(no_batch_takes_a_credit_while_it_is_being_replaced) {
   // The batch that the first credit would suit comes while the event of that credit is about to be
   // recorded for the second one. The test never sleeps: the ring either lacks a credit or issues
