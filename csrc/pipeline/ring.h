@@ -23,17 +23,18 @@ namespace fastloader {
 /// `seq % max_depth` and uses credit `seq % max_depth`, where `max_depth` is what the depth may
 /// become. At any time
 ///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
-/// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
-/// is also why a slot's three events can be used for every batch in it. They are recorded for `seq`
-/// only after the reaper has freed the slot of `seq - max_depth`. The reaper frees a slot when the
-/// batch's last ticket is done. The kernels are behind the copy, and the copy is behind what comes
-/// before it, so that the other two tickets are done, too, and the wait of the one stream for the
-/// other is over. The consumer's stream has captured the last ticket by then: either the batch was
-/// delivered, or its epoch was cancelled and the next one opened. Where a wait of the reaper's or
-/// an order between the two streams was refused, a slot may be freed before its work is done. But
-/// the ring has failed by then, so that no slot is filled and nothing is issued any more. What was
-/// reserved or issued before `lower` may exceed the depth until it has been delivered, but never
-/// `max_depth`.
+/// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. What
+/// was reserved or issued before `lower` may exceed the depth until it has been delivered, but
+/// never `max_depth`.
+///
+/// This is also why a slot's three events can be used for every batch in it. They are recorded for
+/// `seq` only after the reaper has freed the slot of `seq - max_depth`, which it does when that
+/// batch's last ticket is done. The kernels are behind the copy, and the copy is behind the record
+/// ahead of it. So the other two tickets are done as well, and no stream waits for them any more.
+/// The consumer's stream has captured the last ticket by then: the batch was delivered, or its
+/// epoch was cancelled before the next one was opened. Where the device has refused the reaper's
+/// wait, or the order between the two streams, a slot may be freed before its work is done. But the
+/// ring has failed by then, and a failed ring fills no slot and issues nothing.
 ///
 /// Where `max_depth` exceeds the depth, a slot that is reserved takes over the memory of a free
 /// one, so that no more than `depth` slots hold any.
@@ -233,7 +234,7 @@ class Ring {
   const Allocate allocate_;
 
   mutable std::mutex mutex_;  // guards everything below, slot contents and issued credits excepted
-  std::condition_variable slot_freed_;  // producer waits
+  std::condition_variable slot_freed_;  // producer waits, and wait_reaped()
   std::condition_variable issuable_;    // prefetch thread waits
   std::condition_variable reapable_;    // reaper waits
   std::condition_variable arrived_;     // consumer waits, and cancel() for the end of an issue
