@@ -3,7 +3,8 @@
 From the first FILLED slot to the last ticket, over ``h2d_count`` batches that lie in their slots
 already, with everything that a loader does for a batch but decoding it: pump, prefetch thread, credits,
 reaper, next(). "bytes" delivers the images as they are; "normalised" what training takes, images in
-bfloat16 and channels_last with their labels, whose kernel runs behind each copy on the same stream.
+bfloat16 and channels_last with their labels, whose kernel runs beside the next copy, on a stream of its
+own.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ PREDICTED = {
     "bytes": "0.98 from 64 pictures on: a batch costs two Python threads some 60 us, beside the copy "
     "of 9.6 MB (180 us at 55 GB/s); with 8 pictures (22 us) they are the limit, 0.3",
     "normalised": "0.98, as for bytes: the kernel of a batch (115 MB at 2.7 TB/s, 43 us, for 256 "
-    "pictures) runs on a stream of its own while the next copy (700 us) crosses the link; before the "
-    "two had a stream each, 0.93 was predicted, since the link rested meanwhile",
+    "pictures) runs on a stream of its own while the next copy (700 us) crosses the link; on one stream "
+    "with the copies it would be 0.93, since the link would rest meanwhile",
 }
 
 Json = dict[str, Any]

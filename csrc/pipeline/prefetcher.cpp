@@ -39,7 +39,7 @@ Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_sl
   for (size_t i = 0; i < ring_->max_depth(); ++i) {
     events_.push_back(SlotEvents{backend_.create_event(device_), backend_.create_event(device_),
                                  backend_.create_event(device_)});
-    writable_.push_back(Writable{backend_.create_event(device_), 0, Ticket{}});
+    writable_.push_back(Writable{backend_.create_event(device_), Wrapped{}, Ticket{}});
   }
   starts_.resize(ring_->max_depth());
   reaper_ = std::make_unique<Thread>("fl-reaper", [this] { reap_loop(); });
@@ -112,23 +112,33 @@ Ring::WaitStatus Prefetcher::push(uint64_t epoch, const std::shared_ptr<const Ba
                                                             : Ring::WaitStatus::kOver;
 }
 
-Stream& Prefetcher::consumer_stream(uintptr_t handle) {
-  const std::thread::id thread = std::this_thread::get_id();
-  if (consumer_ == nullptr || handle != consumer_handle_ || thread != consumer_thread_) {
-    consumer_ = backend_.wrap_external(device_, handle);
-    consumer_handle_ = handle;
-    consumer_thread_ = thread;
+const Prefetcher::Wrapped& Prefetcher::consumer_stream(uintptr_t handle) {
+  Wrapped wanted{handle, std::this_thread::get_id(), nullptr};
+  if (consumer_.stream == nullptr || !consumer_.is(wanted)) {
+    wanted.stream = backend_.wrap_external(device_, handle);
+    consumer_ = std::move(wanted);
   }
-  return *consumer_;
+  return consumer_;
 }
 
-Prefetcher::Writable& Prefetcher::writable(uint64_t seq, uintptr_t stream) {
+std::vector<std::shared_ptr<Stream>> Prefetcher::consumer_streams(uintptr_t handle) {
+  std::vector<std::shared_ptr<Stream>> all{consumer_stream(handle).stream};
+  for (const Writable& each : writable_) {
+    if (each.on.stream == nullptr || each.on.handle != handle || each.on.is(consumer_)) continue;
+    if (std::find(all.begin(), all.end(), each.on.stream) == all.end()) {
+      all.push_back(each.on.stream);
+    }
+  }
+  return all;
+}
+
+Prefetcher::Writable& Prefetcher::writable(uint64_t seq, const Wrapped& stream) {
   Writable& mine = writable_[seq % writable_.size()];
   // Records on one stream are done in order, so its event can be used again at once. Another stream
   // may overtake the old one while the copy stream still waits for the old one's ticket.
-  if (mine.stream != stream && !mine.last.done()) {
-    auto free = std::find_if(spare_.begin(), spare_.end(), [stream](const Writable& each) {
-      return each.stream == stream || each.last.done();
+  if (!mine.on.is(stream) && !mine.last.done()) {
+    auto free = std::find_if(spare_.begin(), spare_.end(), [&stream](const Writable& each) {
+      return each.on.is(stream) || each.last.done();
     });
     if (free == spare_.end()) {
       free = spare_.insert(free, Writable{backend_.create_event(device_), stream, Ticket{}});
@@ -145,17 +155,17 @@ void Prefetcher::give_credit(uint64_t seq, std::shared_ptr<const BatchLayout> la
   credit_.layout = std::move(layout);
   credit_.outputs.assign(outputs.begin(), outputs.end());
   credit_.staging = staging;
-  Stream& consumer = consumer_stream(stream);
-  Writable& since = writable(seq, stream);
-  since.last = consumer.record(*since.event);
-  since.stream = stream;
-  require(consumer);  // without a record, the memory may be in use for as long as it likes
+  const Wrapped& consumer = consumer_stream(stream);
+  Writable& since = writable(seq, consumer);
+  since.last = consumer.stream->record(*since.event);
+  since.on = consumer;
+  require(*consumer.stream);  // without a record, the memory may be in use for as long as it likes
   credit_.writable = since.last;
   ring_->give_credit(seq, credit_);
 }
 
 void Prefetcher::deliver(const Ticket& ticket, uintptr_t stream) {
-  Stream& consumer = consumer_stream(stream);
+  Stream& consumer = *consumer_stream(stream).stream;
   consumer.wait(ticket);
   require(consumer);  // a wait that was refused orders nothing
   // On the twin the wait blocked until the work ended, so that a failure of this very batch is told
@@ -168,21 +178,27 @@ void Prefetcher::deliver(const Ticket& ticket, uintptr_t stream) {
 void Prefetcher::cancel(const std::vector<uintptr_t>& streams) {
   const Ticket newest = ring_->cancel();
   bool ordered = !untold_;
-  for (const uintptr_t stream : streams) {
-    Stream& consumer = consumer_stream(stream);
-    consumer.wait(newest);
-    try {
-      require(consumer);
-    } catch (const std::exception& error) {
-      log_warning(std::string("at the end of an epoch: ") + error.what());
-      ordered = false;
+  for (const uintptr_t handle : streams) {
+    // Memory goes back to the stream it was offered on, which may be another thread's.
+    for (const auto& consumer : consumer_streams(handle)) {
+      consumer->wait(newest);
+      try {
+        require(*consumer);
+      } catch (const std::exception& error) {
+        log_warning(std::string("at the end of an epoch: ") + error.what());
+        ordered = false;
+      }
     }
   }
   if (ordered) return;
   // No stream waits for the work that is under way, so this thread does: the memory goes back now.
+  bool waited = true;
   for (Stream* stream : {copy_stream_.get(), kernel_stream_.get()}) {
-    attempt([&] { stream->synchronize(); });
+    waited = attempt([&] { stream->synchronize(); }) && waited;
   }
+  // On a thread whose context is broken every call fails. The reaper has a context of its own, and
+  // its waits end with the device's work or fail, so that this one ends as well.
+  if (!waited) ring_->wait_reaped();
 }
 
 bool Prefetcher::failed() {
@@ -300,20 +316,20 @@ void Prefetcher::prefetch_loop() {
 void Prefetcher::reap_loop() {
   attempt([&] { backend_.attach_thread(device_); });
   Ring::Reap reap;
-  int64_t before = 0;  // when the batch before was done: until then the stream was not at this one
+  // When the batch before was done. What the device did of this batch until then is time of that
+  // one: the copy of the one goes on beside the kernels of the other, and no moment counts twice.
+  int64_t before = 0;
   while (ring_->wait_reap(&reap)) {
     const Start& start = starts_[reap.index];
     const int64_t since = std::max(start.issued, before);
-    int64_t begun = since;
-    try {
-      start.ticket.wait_host();
-      begun = std::max(since, now_ns());
+    attempt([&] { start.ticket.wait_host(); });
+    const int64_t begun = std::max(since, now_ns());
+    // Also after a failure of the first wait, or the slot would be free while its copy reads it.
+    attempt([&] {
       reap.done.wait_host();
       copy_stream_->check();
       kernel_stream_->check();
-    } catch (const std::exception& error) {
-      ring_->fail(error.what());
-    }
+    });
     before = std::max(begun, now_ns());
     trace::record("wait for the consumer's stream", since, begun);
     trace::record("copy and normalise", begun, before);

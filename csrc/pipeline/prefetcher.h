@@ -70,10 +70,19 @@ class Prefetcher {
   void close();
 
  private:
+  /// A stream of the consumer's, as the thread wrapped it: one handle may be another stream on each
+  /// thread.
+  struct Wrapped {
+    uintptr_t handle = 0;
+    std::thread::id thread;
+    std::shared_ptr<Stream> stream;
+    bool is(const Wrapped& other) const { return handle == other.handle && thread == other.thread; }
+  };
+
   /// An event for the `writable` tickets of credits.
   struct Writable {
     std::unique_ptr<Event> event;
-    uintptr_t stream = 0;  // it was last recorded on
+    Wrapped on;  // the stream it was last recorded on
     Ticket last;
   };
 
@@ -101,8 +110,11 @@ class Prefetcher {
   bool attempt(Body body);
   /// Throws the stream's sticky error, after which the ring has failed with it.
   void require(Stream& stream);
-  Stream& consumer_stream(uintptr_t handle);
-  Writable& writable(uint64_t seq, uintptr_t stream);
+  /// The stream that `handle` means on this thread.
+  const Wrapped& consumer_stream(uintptr_t handle);
+  /// The streams that it may have meant where a credit was made, and means here.
+  std::vector<std::shared_ptr<Stream>> consumer_streams(uintptr_t handle);
+  Writable& writable(uint64_t seq, const Wrapped& stream);
 
   Backend& backend_;
   const int device_;
@@ -116,13 +128,11 @@ class Prefetcher {
   // before Ring::issued, the consumer reads it behind Ring::cancel: the ring's mutex orders the
   // two.
   bool untold_ = false;
-  std::vector<Writable> writable_;    // one per credit, recorded on the consumer's
-  std::vector<Writable> spare_;       // displaced when the consumer changed its stream
-  std::unique_ptr<Stream> consumer_;  // wrapped once, again when one of the next two changes
-  uintptr_t consumer_handle_ = 0;
-  std::thread::id consumer_thread_;  // one handle is another stream on each thread
-  Credit credit_;                    // consumer's scratch, so that no call allocates
-  std::mutex close_mutex_;           // guards nothing else than that one thread at a time closes
+  std::vector<Writable> writable_;  // one per credit, recorded on the consumer's
+  std::vector<Writable> spare_;     // displaced when the consumer changed its stream
+  Wrapped consumer_;                // the last one: mostly there is only one
+  Credit credit_;                   // consumer's scratch, so that no call allocates
+  std::mutex close_mutex_;          // guards nothing else than that one thread at a time closes
   // Last, so that they are joined before anything they use is gone.
   std::unique_ptr<Thread> reaper_;
   std::unique_ptr<Thread> prefetch_;

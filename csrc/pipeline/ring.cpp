@@ -274,6 +274,14 @@ void Ring::reaped(const Reap& reap, double device_s, double device_wait_s) {
   free_locked(slots_[reap.index]);
 }
 
+void Ring::wait_reaped() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  slot_freed_.wait(lock, [&] {
+    return std::none_of(slots_.begin(), slots_.end(),
+                        [](const Slot& each) { return each.state == SlotState::kIssued; });
+  });
+}
+
 std::vector<Ring::Uncredited> Ring::uncredited(bool ahead) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Uncredited> missing;

@@ -23,11 +23,18 @@ namespace fastloader {
 /// `seq % max_depth` and uses credit `seq % max_depth`, where `max_depth` is what the depth may
 /// become. At any time
 ///     delivered <= issued <= filled <= reserved <= filled + depth,   issued - delivered <= depth,
-/// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. This
-/// is also why a slot's events can be used for every batch in it: they are recorded for `seq` only
-/// after the reaper has freed the slot of `seq - max_depth` and the consumer's stream has captured
-/// its ticket. What was reserved or issued before `lower` may exceed the depth until it has been
-/// delivered, but never `max_depth`.
+/// the last since a credit for `seq` is accepted only once `seq - depth` has been delivered. What
+/// was reserved or issued before `lower` may exceed the depth until it has been delivered, but
+/// never `max_depth`.
+///
+/// This is also why a slot's three events can be used for every batch in it. They are recorded for
+/// `seq` only after the reaper has freed the slot of `seq - max_depth`, which it does when that
+/// batch's last ticket is done. The kernels are behind the copy, and the copy is behind the record
+/// ahead of it. So the other two tickets are done as well, and no stream waits for them any more.
+/// The consumer's stream has captured the last ticket by then: the batch was delivered, or its
+/// epoch was cancelled before the next one was opened. Where the device has refused the reaper's
+/// wait, or the order between the two streams, a slot may be freed before its work is done. But the
+/// ring has failed by then, and a failed ring fills no slot and issues nothing.
 ///
 /// Where `max_depth` exceeds the depth, a slot that is reserved takes over the memory of a free
 /// one, so that no more than `depth` slots hold any.
@@ -81,8 +88,8 @@ class Ring {
     double producer_wait_s = 0;  ///< spent in begin_fill: the ring was full
     double consumer_wait_s = 0;  ///< spent in wait_arrival: the ring was empty
     double pack_s = 0;           ///< copying into slots
-    double device_s = 0;         ///< the device at copying and normalising
-    double device_wait_s = 0;    ///< the copy stream at waiting for the consumer's stream
+    double device_s = 0;         ///< the device at copying and normalising, one batch or several
+    double device_wait_s = 0;    ///< at nothing, since a copy waited for the consumer's stream
     uint64_t asked = 0;          ///< times the consumer came for a batch,
     uint64_t found = 0;          ///< and how many it found in the ring then, in all
     uint64_t ready_last = 0;     ///< those of them, the last time, that it need not wait for
@@ -154,6 +161,8 @@ class Ring {
   bool wait_reap(Reap* reap);
   /// The seconds are for the statistics: at work, and waiting for the consumer's stream before.
   void reaped(const Reap& reap, double device_s = 0, double device_wait_s = 0);
+  /// Consumer: blocks until the reaper has done with all that was issued.
+  void wait_reaped();
 
   // --- consumer: one thread at a time -----------------------------------------------------------
 
@@ -225,7 +234,7 @@ class Ring {
   const Allocate allocate_;
 
   mutable std::mutex mutex_;  // guards everything below, slot contents and issued credits excepted
-  std::condition_variable slot_freed_;  // producer waits
+  std::condition_variable slot_freed_;  // producer waits, and wait_reaped()
   std::condition_variable issuable_;    // prefetch thread waits
   std::condition_variable reapable_;    // reaper waits
   std::condition_variable arrived_;     // consumer waits, and cancel() for the end of an issue

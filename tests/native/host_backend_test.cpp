@@ -1,6 +1,7 @@
 // What only the host twin has: delays, failures on request, guarded device memory, and the promise
 // that ThreadSanitizer sees an order where a ticket made one and nowhere else.
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -280,6 +281,9 @@ TEST(thread_sanitizer_sees_a_missing_ticket) {
 /// A consumer reads a batch while the next one is being written over it, unless the writer waits
 /// for the consumer's ticket. The streams meet often through other tickets, as a ring's do; none of
 /// these may be taken for the one that is missing.
+///
+/// Every write comes behind the read before it in time, by a count that orders no threads. A reader
+/// that is late would have its tasks from a caller that has seen the later writes, and so in order.
 int write_over_a_reader(bool wait_for_it) {
   HostBackend backend;
   const auto writer = backend.create_stream(0);
@@ -288,6 +292,7 @@ int write_over_a_reader(bool wait_for_it) {
   const Bytes bytes = pattern(64, 1);
   Bytes back(64, 0);
   std::vector<std::unique_ptr<Event>> events;
+  std::atomic<int> reads{0};
   Ticket read;
   for (int round = 0; round < 20; ++round) {
     if (wait_for_it) writer->wait(read);
@@ -295,9 +300,12 @@ int write_over_a_reader(bool wait_for_it) {
     const Ticket written = writer->record(*events.emplace_back(backend.create_event(0)));
     reader->wait(written);
     reader->copy_d2h_async(back.data(), block->data(), 64);
+    dynamic_cast<HostFunctionStream&>(*reader).host_function_async(
+        [&reads] { reads.fetch_add(1, std::memory_order_relaxed); });
     read = reader->record(*events.emplace_back(backend.create_event(0)));
     written.wait_host();
     backend.wrap_external(0, reader->handle())->check();
+    while (reads.load(std::memory_order_relaxed) <= round) std::this_thread::yield();
   }
   writer->synchronize();
   reader->synchronize();

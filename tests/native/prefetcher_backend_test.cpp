@@ -198,7 +198,7 @@ BACKEND_TEST(two_prefetchers_work_side_by_side) {
 }
 
 BACKEND_TEST(memory_of_a_cancelled_batch_goes_back_behind_the_late_copy) {
-  // Two credits of two streams. Only the held one is waited for by the side stream; the memory of
+  // Two credits of two streams. Only the held one is waited for by the copy stream; the memory of
   // the other may be used again by its own stream, which nothing holds, at once.
   const auto held = backend.create_stream(0);
   const auto free = backend.create_stream(0);

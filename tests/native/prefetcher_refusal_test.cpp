@@ -56,6 +56,38 @@ TEST(no_kernel_is_queued_behind_a_copy_that_was_refused) {
   EXPECT(memory.untouched());
 }
 
+TEST(no_kernel_is_queued_where_the_order_behind_its_copy_was_refused) {
+  // The second record of a batch is the one behind its copy, the second wait the kernel stream's.
+  for (const char* name : {"record", "wait"}) {
+    std::atomic<int> kernels{0};
+    int calls = 0;  // the prefetch thread's own
+    HookedBackend backend;
+    backend.set_before([&](const char* call) {
+      if (std::strcmp(call, "normalize") == 0) ++kernels;
+      if (std::strcmp(call, name) == 0 && ++calls == 2) throw Refused{};
+    });
+    const auto stream = backend.twin().create_stream(0);
+    const Batch batch = normalized_batch(1);
+    const Memory memory(backend, *batch.layout);
+    Gate gate;
+    gate.close(*stream);
+    Prefetcher prefetcher(backend, 0, 1, kLimit);
+    const uint64_t epoch = prefetcher.ring().open_epoch().number;
+    prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), stream->handle());
+    EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), kNow) == WaitStatus::kOk);
+    Ticket ticket;
+    EXPECT_THROW(prefetcher.ring().wait_arrival(kForever, &ticket), BackendError, "was refused");
+    // The ticket behind the kernel stream's work tells nothing of the copy.
+    Actor canceller([&] { prefetcher.cancel({stream->handle()}); }, [&] { gate.open(); });
+    canceller.wait_until_asleep();
+    EXPECT(memory.untouched());
+    gate.open();
+    canceller.join();
+    EXPECT(memory.staging_begins_with(batch.in[0]));
+    EXPECT_EQ(kernels.load(), 0);
+  }
+}
+
 TEST(nothing_is_written_when_the_wait_for_its_memory_was_refused) {
   HookedBackend backend;
   Refusal refusal;
@@ -147,6 +179,18 @@ TEST(cancel_waits_where_the_consumers_wait_was_refused) {
   EXPECT(log_pending());
   const LogDrain log = drain_log();
   EXPECT(log.messages.at(0).find("wait was refused") != std::string::npos);
+}
+
+TEST(cancel_waits_for_the_reaper_where_its_own_thread_can_wait_for_nothing) {
+  // As on a thread whose current context is broken: every call there fails. The prefetcher's own
+  // threads have another context, which is well.
+  HookedBackend backend;
+  Refusal waits, synchronizes;
+  waits.on = synchronizes.on = false;
+  backend.set_before_wrapped(waits.hook("wait"));
+  backend.set_before(synchronizes.hook("synchronize"));
+  cancelling_waits_for_the_copy(backend, [&] { waits.on = synchronizes.on = true; });
+  EXPECT(drain_log().messages.at(0).find("wait was refused") != std::string::npos);
 }
 
 TEST(cancel_waits_for_a_batch_that_no_ticket_tells_of) {

@@ -66,18 +66,23 @@ TEST(a_batch_crosses_the_bus_while_the_one_before_is_normalised) {
   EXPECT_EQ(next.wrong(second), -1);
 }
 
-TEST(the_kernels_wait_for_their_copy) {
+TEST(the_kernels_wait_for_their_own_copy) {
   HookedBackend backend;
   const auto stream = backend.twin().create_stream(0);
+  const Batch first = normalized_batch(2);
   const Batch batch = normalized_batch(3);
+  const Memory before(backend, *first.layout);
   const Memory memory(backend, *batch.layout);
   Prefetcher prefetcher(backend, 0, 1, kLimit);
   const uint64_t epoch = prefetcher.ring().open_epoch().number;
   const auto copies = backend.twin().wrap_external(0, backend.copy_stream());
   const auto kernels = backend.twin().wrap_external(0, backend.kernel_stream());
+  prefetcher.give_credit(0, first.layout, before.outputs(), before.staging(), stream->handle());
+  prefetcher.deliver(push_and_wait(prefetcher, epoch, first), stream->handle());
+  stream->synchronize();  // a copy and kernels came before, in this slot and by its events
   Gate gate;
   gate.close(*copies);
-  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), stream->handle());
+  prefetcher.give_credit(1, batch.layout, memory.outputs(), memory.staging(), stream->handle());
   const Ticket ticket = push_and_wait(prefetcher, epoch, batch);
   Actor ran([&] { kernels->synchronize(); }, [&] { gate.open(); });
   ran.wait_until_asleep();
@@ -86,6 +91,58 @@ TEST(the_kernels_wait_for_their_copy) {
   ran.join();
   EXPECT(ticket.done());
   EXPECT_EQ(memory.wrong(batch), -1);
+}
+
+TEST(no_stream_reads_a_batch_before_its_kernels_ran) {
+  HookedBackend backend;
+  const auto stream = backend.twin().create_stream(0);
+  const Batch batch = normalized_batch(3);
+  const Memory memory(backend, *batch.layout);
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const auto copies = backend.twin().wrap_external(0, backend.copy_stream());
+  Bytes back(batch.out[0].size(), 0);
+  Gate gate;
+  gate.close(*backend.twin().wrap_external(0, backend.kernel_stream()));
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), stream->handle());
+  prefetcher.deliver(push_and_wait(prefetcher, epoch, batch), stream->handle());
+  stream->copy_d2h_async(back.data(), memory.outputs()[0], back.size());
+  copies->synchronize();
+  Actor reading([&] { stream->synchronize(); }, [&] { gate.open(); });
+  reading.wait_until_asleep();
+  EXPECT(back == Bytes(back.size(), 0));
+  gate.open();
+  reading.join();
+  EXPECT(back == batch.out[0]);
+}
+
+TEST(the_ticket_of_a_batch_without_kernels_stands_for_the_batch_before) {
+  // Its copy overtakes the kernels of the batch before. The newest ticket is all that the end of an
+  // epoch waits for.
+  HookedBackend backend;
+  const auto stream = backend.twin().create_stream(0);
+  const Batch first = normalized_batch(3);
+  const Batch second = plain_batch({64}, 1);
+  EXPECT_EQ(second.layout->staging_bytes(), size_t{0});
+  const Memory memory(backend, *first.layout);
+  const Memory next(backend, *second.layout);
+  Prefetcher prefetcher(backend, 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  const auto copies = backend.twin().wrap_external(0, backend.copy_stream());
+  Gate gate;
+  gate.close(*backend.twin().wrap_external(0, backend.kernel_stream()));
+  prefetcher.give_credit(0, first.layout, memory.outputs(), memory.staging(), stream->handle());
+  prefetcher.give_credit(1, second.layout, next.outputs(), nullptr, stream->handle());
+  const Ticket ticket = push_and_wait(prefetcher, epoch, first);
+  prefetcher.deliver(ticket, stream->handle());
+  const Ticket newest = push_and_wait(prefetcher, epoch, second);
+  copies->synchronize();
+  EXPECT_EQ(next.wrong(second), -1);
+  EXPECT(!newest.done());
+  gate.open();
+  newest.wait_host();
+  EXPECT(ticket.done());
+  EXPECT_EQ(memory.wrong(first), -1);
 }
 
 TEST(the_stream_of_delivery_waits_though_it_made_no_credit) {
@@ -243,6 +300,27 @@ TEST(an_event_is_recorded_again_on_its_own_stream_or_when_it_is_done) {
   gate.close(*streams[0]);
   EXPECT_EQ(events_after_a_credit_on(0), 2);
   EXPECT_EQ(events_after_a_credit_on(3), 2);  // one that is done, though of another stream
+}
+
+TEST(an_event_is_not_recorded_again_on_a_handle_of_another_thread_before_it_is_done) {
+  // CUDA's handle 2 is another stream there.
+  HookedBackend backend;
+  const auto stream = backend.twin().create_stream(0);
+  Prefetcher prefetcher(backend, 0, 1, kLimit);
+  prefetcher.ring().open_epoch();
+  const Batch batch = plain_batch({50}, 1);
+  const Memory memory(backend, *batch.layout);
+  const int made = backend.events();
+  Gate gate;
+  gate.close(*stream);
+  const auto offer = [&] {
+    prefetcher.give_credit(0, batch.layout, memory.outputs(), nullptr, stream->handle());
+  };
+  offer();
+  EXPECT_EQ(backend.events(), made);
+  Actor other(offer);
+  other.join();
+  EXPECT_EQ(backend.events(), made + 1);
 }
 
 TEST(no_batch_takes_a_credit_while_it_is_being_replaced) {

@@ -74,6 +74,32 @@ TEST(cancel_waits_where_neither_the_stream_nor_the_host_can_wait_for_the_ticket)
 
 TEST(cancel_waits_where_the_device_cannot_be_selected) { cancel_under({refused("cudaSetDevice")}); }
 
+TEST(a_slot_is_not_free_while_its_copy_is_held_though_a_wait_of_the_reapers_was_refused) {
+  Backend& backend = open_or_skip("cuda");
+  const Batch batch = plain_batch({1000, 301}, 3);
+  const OfferedMemory memory(0, *batch.layout);
+  const auto consumer = backend.create_stream(0);
+  Prefetcher prefetcher(backend, 0, 2, kLimit);
+  const Ring::Epoch epoch = prefetcher.ring().open_epoch();
+  Gate gate;
+  gate.close(*consumer);
+  prefetcher.give_credit(epoch.first_seq, batch.layout, memory.outputs(), memory.staging(),
+                         consumer->handle());
+  cuda_emulated::Fault once = refused("cudaEventSynchronize");  // for the start of the copy
+  once.from_then_on = false;
+  const Faults striking({once});
+  EXPECT(prefetcher.push(epoch.number, batch.layout, batch.addresses(), kForever) ==
+         WaitStatus::kOk);
+  while (!prefetcher.ring().failed()) std::this_thread::yield();
+  Actor waiting([&] { prefetcher.ring().wait_reaped(); }, [&gate] { gate.open(); });
+  waiting.wait_until_asleep();
+  gate.open();
+  waiting.join();
+  for (size_t leaf = 0; leaf < batch.out.size(); ++leaf) {
+    EXPECT(memory.read(leaf, batch.out[leaf].size()) == batch.out[leaf]);
+  }
+}
+
 }  // namespace
 }  // namespace fastloader::testing
 

@@ -135,6 +135,34 @@ TEST(the_default_stream_of_the_thread_that_takes_a_batch_waits_for_it) {
   EXPECT(cuda_emulated::misuses().empty());
 }
 
+TEST(another_thread_ends_an_epoch_whose_memory_is_of_a_threads_default_stream) {
+  // The handle means another stream on the thread that ends the epoch, and no call there can make
+  // the stream wait to which the memory goes back.
+  constexpr uintptr_t kPerThread = 2;
+  const Clean clean;
+  const Batch batch = plain_batch({64, 32}, 1);
+  const OfferedMemory memory(0, *batch.layout);
+  Prefetcher prefetcher(cuda(), 0, 2, kLimit);
+  const uint64_t epoch = prefetcher.ring().open_epoch().number;
+  RawGate gate;
+  gate.close(cudaStreamPerThread);
+  prefetcher.give_credit(0, batch.layout, memory.outputs(), memory.staging(), kPerThread);
+  EXPECT(prefetcher.push(epoch, batch.layout, batch.addresses(), within_a_minute()) ==
+         WaitStatus::kOk);
+  Ticket ticket;
+  EXPECT(prefetcher.ring().wait_arrival(within_a_minute(), &ticket) == Arrival::kBatch);
+  Actor ending([&] { prefetcher.cancel({kPerThread}); }, [&] { gate.open(); });
+  ending.wait_until_asleep();
+  EXPECT(!ticket.done());
+  gate.open();
+  ending.join();
+  for (size_t leaf = 0; leaf < batch.out.size(); ++leaf) {
+    EXPECT(memory.read(leaf, batch.out[leaf].size()) == batch.out[leaf]);
+  }
+  prefetcher.close();
+  EXPECT(cuda_emulated::misuses().empty());
+}
+
 TEST(a_forked_child_calls_nothing) {
   const Clean clean;
   Backend& backend = cuda();
