@@ -13,7 +13,8 @@ __device__ const int32_t device_normal_table[kNormalTableSize] = {
 
 template <class Kernel>
 __global__ void __launch_bounds__(kThreadsPerBlock, Kernel::kBlocksAtOnce)
-    augment_kernel(const AugmentGrid grid, const void* records, const void* in, void* out) {
+    augment_kernel(const AugmentGrid grid, const void* __restrict__ records,
+                   const void* __restrict__ in, void* __restrict__ out) {
   const size_t thread = size_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x;
   if (static_cast<uint32_t>(thread / kNormalizeWarp) < grid.normalize.warps) {
     Kernel{}(grid, device_normal_table, records, in, out, thread);

@@ -87,8 +87,9 @@ class AugmentBlock {
     const bool of_bytes = grid_.blend == Blend::kBytes;
     blends_ = mix_.own_weight != 1;
     cuts_ = meets(cut_box());
-    erases_ = meets_box(of_bytes ? image_ : mix_.own) ||
-              (!of_bytes && (blends_ || cuts_) && meets_box(mix_.partner));
+    own_ = boxes_of(of_bytes ? image_ : mix_.own);
+    if (!of_bytes && (blends_ || cuts_)) partner_ = boxes_of(mix_.partner);
+    erases_ = meets(own_) || meets(partner_);
     if (!blends_ && !cuts_ && !erases_) {
       normalize_block<kType, kChannels, kIn, kOut>(grid_.normalize, at_, source(mix_.own), out_);
       return;
@@ -134,10 +135,21 @@ class AugmentBlock {
     return box.top < bottom_ && box.bottom > top_ && box.left < box.right;
   }
 
-  FASTLOADER_HOST_DEVICE bool meets_box(uint32_t image) const {
+  /// The boxes of one image.
+  struct Boxes {
+    uint32_t image = 0;
+    uint32_t count = 0;
+    const EraseBox* first = nullptr;
+  };
+
+  FASTLOADER_HOST_DEVICE Boxes boxes_of(uint32_t image) const {
+    return {image, records_.mix[image].boxes, records_.boxes + size_t{image} * grid_.max_boxes};
+  }
+
+  FASTLOADER_HOST_DEVICE bool meets(Boxes boxes) const {
     bool met = false;
-    FASTLOADER_ROLLED for (uint32_t box = records_.mix[image].boxes; box-- > 0;) {
-      met |= meets(records_.boxes[size_t{image} * grid_.max_boxes + box]);
+    FASTLOADER_ROLLED for (uint32_t box = 0; box < boxes.count; ++box) {
+      met |= meets(boxes.first[box]);
     }
     return met;
   }
@@ -149,7 +161,7 @@ class AugmentBlock {
     using namespace augment_detail;
     const auto own = block.load(source(mix_.own));
     const auto partner = block.load(source(mix_.partner));
-    const Marks marks = kBoxes ? marks_of<kBlend>(static_cast<uint32_t>(block.first)) : Marks{};
+    const Marks marks = kBoxes ? marks_of(static_cast<uint32_t>(block.first)) : Marks{};
     const auto k = block.coefficients(grid_.normalize);
     block.store(out_, [&](size_t v, size_t c, size_t i) {
       const auto in = [&](uint32_t boxes) {
@@ -172,8 +184,7 @@ class AugmentBlock {
   }
 
   /// Of the thread's columns, vector after vector, a bit each: whether the column lies in the
-  /// partner's box, and in a box of the own image (where bytes are blended, of the one that comes
-  /// out) and of the partner.
+  /// partner's box, and in one of own_'s and partner_'s.
   struct Marks {
     uint32_t cut = 0;
     uint32_t own = 0;
@@ -181,7 +192,6 @@ class AugmentBlock {
   };
   static_assert(Kind::kVectors * Kind::kVector <= 32);
 
-  template <Blend kBlend>
   FASTLOADER_HOST_DEVICE Marks marks_of(uint32_t column) const {
     Marks marks;
     FASTLOADER_ROLLED for (uint32_t v = 0; v < Kind::kVectors; ++v) {
@@ -191,19 +201,18 @@ class AugmentBlock {
       const int32_t x = static_cast<int32_t>(column - row * grid_.row.value());
       if (cuts_) marks.cut |= columns_in(cut_box(), y, x) << shift;
       if (erases_) {
-        const bool of_bytes = kBlend == Blend::kBytes;
-        marks.own |= columns_in_boxes(of_bytes ? image_ : mix_.own, y, x) << shift;
-        if (!of_bytes) marks.partner |= columns_in_boxes(mix_.partner, y, x) << shift;
+        marks.own |= columns_in(own_, y, x) << shift;
+        marks.partner |= columns_in(partner_, y, x) << shift;
       }
       column += kNormalizeWarp * Kind::kVector;
     }
     return marks;
   }
 
-  FASTLOADER_HOST_DEVICE uint32_t columns_in_boxes(uint32_t image, int32_t y, int32_t x) const {
+  FASTLOADER_HOST_DEVICE uint32_t columns_in(Boxes boxes, int32_t y, int32_t x) const {
     uint32_t columns = 0;
-    FASTLOADER_ROLLED for (uint32_t box = 0; box < records_.mix[image].boxes; ++box) {
-      columns |= columns_in(records_.boxes[size_t{image} * grid_.max_boxes + box], y, x);
+    FASTLOADER_ROLLED for (uint32_t box = 0; box < boxes.count; ++box) {
+      columns |= columns_in(boxes.first[box], y, x);
     }
     return columns;
   }
@@ -265,9 +274,9 @@ class AugmentBlock {
     const bool cut = cuts_ && contains(cut_box(), y, x);
     const bool blends = !cut && blends_;
     const uint32_t first = cut ? mix_.partner : mix_.own;
+    float filled = 0;
     if (grid_.blend == Blend::kBytes) {
-      float filled = 0;
-      if (erased(image_, c, y, x, &filled)) return filled;
+      if (erased(own_, c, y, x, &filled)) return filled;
       float whole = byte(first, c, y, x);
       if (blends) {
         whole = round_to_whole(
@@ -275,31 +284,28 @@ class AugmentBlock {
       }
       return normalized(whole, c);
     }
-    const float one = erased_or_normalized(first, c, y, x);
+    // Not cut ? partner_ : own_, which would choose between two places in memory.
+    const Boxes boxes{first, cut ? partner_.count : own_.count, cut ? partner_.first : own_.first};
+    float one = 0;
+    if (!erased(boxes, c, y, x, &one)) one = normalized(byte(first, c, y, x), c);
     if (!blends) return one;
-    const float other = erased_or_normalized(mix_.partner, c, y, x);
+    float other = 0;
+    if (!erased(partner_, c, y, x, &other)) other = normalized(byte(mix_.partner, c, y, x), c);
     return blend(one, mix_.own_weight, other, mix_.partner_weight);
   }
 
-  FASTLOADER_HOST_DEVICE float erased_or_normalized(uint32_t image, uint32_t c, int32_t y,
-                                                    int32_t x) const {
-    float filled = 0;
-    return erased(image, c, y, x, &filled) ? filled : normalized(byte(image, c, y, x), c);
-  }
-
-  /// Whether the value lies in one of the image's boxes; then `filled` is the fill.
-  FASTLOADER_HOST_DEVICE bool erased(uint32_t image, uint32_t c, int32_t y, int32_t x,
+  /// Whether the value lies in one of the boxes; then `filled` is the fill.
+  FASTLOADER_HOST_DEVICE bool erased(Boxes boxes, uint32_t c, int32_t y, int32_t x,
                                      float* filled) const {
     if (!erases_) return false;
-    FASTLOADER_ROLLED for (uint32_t box = records_.mix[image].boxes; box-- > 0;) {
-      const EraseBox each = records_.boxes[size_t{image} * grid_.max_boxes + box];
-      if (!augment_detail::contains(each, y, x)) continue;
+    FASTLOADER_ROLLED for (uint32_t box = boxes.count; box-- > 0;) {
+      if (!augment_detail::contains(boxes.first[box], y, x)) continue;
       if (grid_.fill != Fill::kZero) {
         const bool of_box = grid_.fill == Fill::kPerBox;
         const uint32_t pixels = static_cast<uint32_t>(grid_.normalize.pixels);
         const uint32_t element = of_box ? box * 4 + c : c * pixels + pixel(y, x);
         uint32_t words[4];
-        deviate_bits(records_.key, of_box ? kPerBoxOperation : kPerElementOperation, image,
+        deviate_bits(records_.key, of_box ? kPerBoxOperation : kPerElementOperation, boxes.image,
                      deviate_block(element), words);
         *filled = deviate(table_, words, element);
       }
@@ -340,6 +346,10 @@ class AugmentBlock {
   bool blends_ = false;
   bool cuts_ = false;
   bool erases_ = false;
+  // The boxes of the own image (where bytes are blended, of the one that comes out) and of the
+  // partner, if its floats are looked at.
+  Boxes own_;
+  Boxes partner_;
 };
 
 }  // namespace fastloader
