@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,10 @@ namespace cuda_emulated {
 
 struct Options {
   int devices = 2;
-  /// Not 0: each operation, and now and then a call, sleeps first: 0 to `max_delay_us`.
-  uint64_t delay_seed = 0;
-  unsigned max_delay_us = 50;
+  /// Not 0: each operation, and now and then a call, sleeps first: 0 to `max_delay_us`. What a test
+  /// leaves empty is as the environment says: most tests want other options and not other delays.
+  std::optional<uint64_t> delay_seed;
+  std::optional<unsigned> max_delay_us;
   /// A copy from the host sleeps that long: a slow bus.
   unsigned h2d_delay_us = 0;
   /// As the driver does: host functions of all streams take turns on one thread.
@@ -37,8 +39,9 @@ struct Options {
   bool not_ready_is_last_error = true;
 };
 
-/// What the environment says holds until the first call of this one.
+/// What the environment says holds until the first call of this one; for the delays, see there.
 CUDA_EMULATED_API void set_options(const Options& options);
+/// What holds now, the delays always with a value.
 CUDA_EMULATED_API Options options();
 
 /// The `nth` call of `function` (from 1) returns `error` and does nothing. "exec:copy" and

@@ -16,9 +16,10 @@ unsigned long environment(const char* name, unsigned long otherwise) {
 void read_options_locked(State& s) {
   if (s.options_read) return;
   s.options_read = true;
-  s.options.devices = static_cast<int>(environment("CUDA_EMULATED_DEVICES", 2));
-  s.options.delay_seed = environment("CUDA_EMULATED_SEED", 0);
-  s.options.max_delay_us = static_cast<unsigned>(environment("CUDA_EMULATED_MAX_DELAY_US", 50));
+  s.environment.devices = static_cast<int>(environment("CUDA_EMULATED_DEVICES", 2));
+  s.environment.delay_seed = environment("CUDA_EMULATED_SEED", 0);
+  s.environment.max_delay_us = static_cast<unsigned>(environment("CUDA_EMULATED_MAX_DELAY_US", 50));
+  s.options = s.environment;
 }
 
 State& state() {
@@ -50,7 +51,10 @@ Inside::~Inside() {
 
 void set_options(const Options& options) {
   const Inside inside;
-  state().options = options;
+  State& s = state();
+  s.options = options;
+  if (!options.delay_seed) s.options.delay_seed = s.environment.delay_seed;
+  if (!options.max_delay_us) s.options.max_delay_us = s.environment.max_delay_us;
 }
 Options options() {
   const Inside inside;

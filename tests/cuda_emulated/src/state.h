@@ -130,7 +130,8 @@ struct State {
   Condition changed;
   int pid = 0;  // of the process that initialised the driver, 0: nobody has
   bool options_read = false;
-  Options options;
+  Options environment;  // what it says, once options_read
+  Options options;      // what holds, then with delays
   Device devices[kMaxDevices];
   std::map<uintptr_t, std::shared_ptr<Memory>> device_memory;  // by base
   std::map<uintptr_t, std::shared_ptr<Memory>> registered;
