@@ -110,6 +110,9 @@ class CUDA_EMULATED_API Tolerance {
 /// For a test that breaks a device: what is left when a strict process ends is told and does not
 /// fail it, as with CUDA_EMULATED_LEAKS=report.
 CUDA_EMULATED_API void leave_on_purpose();
+/// The block at this address is an allocator's that ends with the process, as torch's does: it is
+/// not told at the end.
+CUDA_EMULATED_API void keep_to_the_end(const void* device);
 
 /// What costs, but is allowed: copies of pageable memory, contexts made by the way.
 CUDA_EMULATED_API std::vector<std::string> notes();

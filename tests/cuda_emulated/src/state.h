@@ -38,6 +38,7 @@ struct Memory {
   size_t mapped = 0;
   int device = 0;
   uint64_t pending = 0;  // operations that will touch it
+  bool kept_to_the_end = false;
   bool holds(uintptr_t at, size_t count) const {
     return at >= base && count <= bytes && at - base <= bytes - count;
   }
