@@ -130,6 +130,8 @@ struct Live {
   }
 };
 CUDA_EMULATED_API Live live();
+/// Of one device. Registrations and operations, which are nobody's here, are left out.
+CUDA_EMULATED_API Live live_on(int device);
 CUDA_EMULATED_API bool context_exists(int device);
 /// The sticky error of a device, cudaSuccess if it is well.
 CUDA_EMULATED_API cudaError_t broken(int device);

@@ -1,5 +1,6 @@
 #include "state.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -92,6 +93,16 @@ Live live() {
   State& s = state();
   return {s.streams.size(), s.events.size(), s.device_memory.size(), s.registered.size(),
           s.pending};
+}
+Live live_on(int device) {
+  const Inside inside;
+  const State& s = state();
+  const auto mine = [device](const auto* each) { return each->device == device; };
+  Live live;
+  live.streams = static_cast<size_t>(std::count_if(s.streams.begin(), s.streams.end(), mine));
+  live.events = static_cast<size_t>(std::count_if(s.events.begin(), s.events.end(), mine));
+  for (const auto& [base, memory] : s.device_memory) live.device_blocks += mine(memory.get());
+  return live;
 }
 bool context_exists(int device) {
   const Inside inside;

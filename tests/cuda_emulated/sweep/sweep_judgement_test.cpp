@@ -40,6 +40,30 @@ TEST(a_function_of_which_no_case_struck_fails_the_sweep) {
   EXPECT(sweep_of({{"cudaFree", Heard::kNotStruck}, {"cudaFree", Heard::kSilent}}));
 }
 
+/// A fault that was told by an exception which names the call.
+Report struck_report() {
+  Report report{};
+  report.finished = true;
+  report.struck = 1;
+  std::strcpy(report.error, "cudaMalloc: as injected");
+  return report;
+}
+
+TEST(a_leak_on_the_device_that_is_well_is_one_whichever_other_broke) {
+  Report report = struck_report();
+  report.left = 3;
+  EXPECT(judge(case_of("cudaMalloc"), report, "").is(Bad::kLeak));
+  for (bool* const broken : {&report.broken, &report.other_broken}) {
+    *broken = true;
+    report.left_on_well = 0;  // the three things are the broken device's
+    EXPECT(!judge(case_of("cudaMalloc"), report, "").is(Bad::kLeak));
+    report.left_on_well = 1;
+    EXPECT(judge(case_of("cudaMalloc"), report, "").is(Bad::kLeak));
+    EXPECT(!judge(case_of("cudaFree"), report, "").is(Bad::kLeak));  // its giving back was refused
+    *broken = false;
+  }
+}
+
 }  // namespace
 }  // namespace fastloader::testing
 
