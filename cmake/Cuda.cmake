@@ -1,5 +1,8 @@
-# Finds CUDA's compiler where FASTLOADER_CUDA wants it. csrc/backend/cuda is compiled then, and
-# cuda_absent.cpp in its place otherwise.
+# Finds CUDA's compiler where FASTLOADER_CUDA wants it, and says what the CUDA backend is made of:
+# FASTLOADER_CUDA_SOURCES and FASTLOADER_CUDA_LIBRARIES. With a compiler these are all files of
+# csrc/backend/cuda but cuda_absent.cpp, and CUDA's static runtime, or the runtime of
+# tests/cuda_emulated where FASTLOADER_CUDA_EMULATED asks for it. Without one it is cuda_absent.cpp,
+# and no library.
 if(NOT FASTLOADER_CUDA MATCHES "^(auto|on|off)$")
   message(FATAL_ERROR "FASTLOADER_CUDA=${FASTLOADER_CUDA}: use auto, on or off")
 endif()

@@ -15,6 +15,8 @@ TEST_DEVICE = os.environ.get(TEST_VARIABLE, "")
 # With FASTLOADER_TEST_CUDA=emulated, "twin" is the CUDA backend on an emulated runtime. So it is in the
 # programs that a test starts: Python imports sitecustomize from the first of these folders.
 EMULATED = {emulated_cuda.VARIABLE: "emulated"} if emulated_cuda.wanted() else {}
+# Of these programs only: nobody asks them for their misuses, so that the first one ends them.
+STRICT = {"CUDA_EMULATED_STRICT": "1", "CUDA_EMULATED_LEAKS": "report"} if EMULATED else {}
 if EMULATED:
     emulated_cuda.install()
     _support = Path(__file__).resolve().parent
@@ -46,7 +48,7 @@ class Way:
 
 WAYS = {
     "cpu": Way("cpu", {}, "cpu"),
-    "twin": Way("twin", {"FASTLOADER_BACKEND": "host", **EMULATED}, "engine"),
+    "twin": Way("twin", {"FASTLOADER_BACKEND": "host", **EMULATED, **STRICT}, "engine"),
     "streams": Way("streams", {"FASTLOADER_BACKEND": "torch"}, "streams"),
     "pure": Way("pure", {"FASTLOADER_NATIVE": "0"}, "cpu"),
 }

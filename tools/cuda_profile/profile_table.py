@@ -49,9 +49,16 @@ def _row(kernel: CompiledKernel) -> dict:
 
 
 def worse(committed: dict, table: dict) -> list[str]:
-    """A sentence for each figure that is more than 5 % worse, and for each kernel that came or went."""
+    """A sentence for each figure that is more than 5 % worse, and for each kernel that came or went.
+    Another compiler is named, too: its figures differ for reasons that are not the kernels'."""
     old, new = committed["kernels"], table["kernels"]
-    found = [f"{name}: not in the committed table" for name in sorted(new.keys() - old.keys())]
+    found = []
+    if committed["compiler"] != table["compiler"]:
+        found.append(
+            f"the committed table is of nvcc {committed['compiler']}, this is {table['compiler']}: "
+            "--write a new one"
+        )
+    found += [f"{name}: not in the committed table" for name in sorted(new.keys() - old.keys())]
     found += [f"{name}: no such kernel any more" for name in sorted(old.keys() - new.keys())]
     for name in sorted(old.keys() & new.keys()):
         before, after = _flat(old[name]), _flat(new[name])

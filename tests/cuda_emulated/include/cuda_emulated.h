@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,10 @@ namespace cuda_emulated {
 
 struct Options {
   int devices = 2;
-  /// Not 0: each operation, and now and then a call, sleeps first: 0 to `max_delay_us`.
-  uint64_t delay_seed = 0;
-  unsigned max_delay_us = 50;
+  /// Not 0: each operation, and now and then a call, sleeps first: 0 to `max_delay_us`. What a test
+  /// leaves empty is as the environment says: most tests want other options and not other delays.
+  std::optional<uint64_t> delay_seed;
+  std::optional<unsigned> max_delay_us;
   /// A copy from the host sleeps that long: a slow bus.
   unsigned h2d_delay_us = 0;
   /// As the driver does: host functions of all streams take turns on one thread.
@@ -37,8 +39,9 @@ struct Options {
   bool not_ready_is_last_error = true;
 };
 
-/// What the environment says holds until the first call of this one.
+/// What the environment says holds until the first call of this one; for the delays, see there.
 CUDA_EMULATED_API void set_options(const Options& options);
+/// What holds now, the delays always with a value.
 CUDA_EMULATED_API Options options();
 
 /// The `nth` call of `function` (from 1) returns `error` and does nothing. "exec:copy" and
@@ -107,6 +110,9 @@ class CUDA_EMULATED_API Tolerance {
 /// For a test that breaks a device: what is left when a strict process ends is told and does not
 /// fail it, as with CUDA_EMULATED_LEAKS=report.
 CUDA_EMULATED_API void leave_on_purpose();
+/// The block at this address is an allocator's that ends with the process, as torch's does: it is
+/// not told at the end.
+CUDA_EMULATED_API void keep_to_the_end(const void* device);
 
 /// What costs, but is allowed: copies of pageable memory, contexts made by the way.
 CUDA_EMULATED_API std::vector<std::string> notes();
@@ -124,6 +130,8 @@ struct Live {
   }
 };
 CUDA_EMULATED_API Live live();
+/// Of one device. Registrations and operations, which are nobody's here, are left out.
+CUDA_EMULATED_API Live live_on(int device);
 CUDA_EMULATED_API bool context_exists(int device);
 /// The sticky error of a device, cudaSuccess if it is well.
 CUDA_EMULATED_API cudaError_t broken(int device);

@@ -32,6 +32,7 @@ CUDA_EMULATED_API void* emulated_torch_allocate(size_t bytes) {
   const cuda_emulated::Outsider torch;
   void* device = nullptr;
   if (cudaMalloc(&device, bytes) != cudaSuccess) return nullptr;
+  cuda_emulated::keep_to_the_end(device);
   constexpr uintptr_t kPage = 4096;
   const auto real = reinterpret_cast<uintptr_t>(cuda_emulated::real_address(device));
   const uintptr_t first = real / kPage * kPage;

@@ -15,10 +15,11 @@ Call::Call(const char* name, unsigned flags) : name_(name), flags_(flags) {
     refused_ = cudaErrorInitializationError;
     return;
   }
-  if (s.options.delay_seed != 0) {
-    if (t_thread.random == 0) t_thread.random = s.options.delay_seed * 7919 + t_thread.number + 1;
+  const uint64_t seed = s.options.delay_seed.value_or(0);  // empty before the very first call
+  if (seed != 0) {
+    if (t_thread.random == 0) t_thread.random = seed * 7919 + t_thread.number + 1;
     if (next_random(&t_thread.random) % 4 == 0) {
-      sleep_us(next_random(&t_thread.random) % (s.options.max_delay_us + 1));
+      sleep_us(next_random(&t_thread.random) % (*s.options.max_delay_us + 1));
     }
   }
   s.lock.lock();

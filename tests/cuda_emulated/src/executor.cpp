@@ -102,8 +102,8 @@ void carry_out(State& s, const OperationRef& operation, uint64_t* random) {
     s.host_thread_taken = true;
   }
   uint64_t delay = operation->from_host ? s.options.h2d_delay_us : 0;
-  if (s.options.delay_seed != 0 && s.options.max_delay_us > 0) {
-    delay += next_random(random) % (s.options.max_delay_us + 1);
+  if (*s.options.delay_seed != 0) {
+    delay += next_random(random) % (*s.options.max_delay_us + 1);
   }
   if (delay > 0) {
     s.lock.unlock();
@@ -155,7 +155,7 @@ void* work(void* argument) {
   Stream& stream = *static_cast<Stream*>(argument);
   State& s = state();
   s.lock.lock();
-  uint64_t random = s.options.delay_seed * 1000003 + stream.number;
+  uint64_t random = *s.options.delay_seed * 1000003 + stream.number;
   for (;;) {
     if (stream.queue.empty()) {
       if (stream.destroyed) break;

@@ -48,6 +48,13 @@ bool leaks_fail() {
   return !all_misuses().left_on_purpose && (text == nullptr || std::strcmp(text, "report") != 0);
 }
 
+size_t blocks_kept_to_the_end() {
+  const Inside inside;
+  const auto& all = state().device_memory;
+  return static_cast<size_t>(std::count_if(
+      all.begin(), all.end(), [](const auto& each) { return each.second->kept_to_the_end; }));
+}
+
 [[noreturn]] void end_process() {
   std::fflush(nullptr);
   // Not _exit: a sanitizer would have its last word, and another exit status.
@@ -59,7 +66,8 @@ bool leaks_fail() {
 void report_at_exit() {
   if (in_forked_child()) return;
   const uint32_t count = all_misuses().count;
-  const Live left = live();
+  Live left = live();
+  left.device_blocks -= blocks_kept_to_the_end();
   const bool leaked = !(left == Live{});
   const bool report = std::getenv("CUDA_EMULATED_REPORT") != nullptr;
   if (report || (leaked && strict())) {
@@ -119,5 +127,11 @@ Tolerance::Tolerance() { ++all_misuses().tolerated; }
 Tolerance::~Tolerance() { --all_misuses().tolerated; }
 
 void leave_on_purpose() { all_misuses().left_on_purpose = true; }
+
+void keep_to_the_end(const void* device) {
+  const Inside inside;
+  const auto memory = device_memory_at_locked(real(device), 1);
+  if (memory != nullptr) memory->kept_to_the_end = true;
+}
 
 }  // namespace cuda_emulated

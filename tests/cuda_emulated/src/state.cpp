@@ -1,5 +1,6 @@
 #include "state.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -16,9 +17,10 @@ unsigned long environment(const char* name, unsigned long otherwise) {
 void read_options_locked(State& s) {
   if (s.options_read) return;
   s.options_read = true;
-  s.options.devices = static_cast<int>(environment("CUDA_EMULATED_DEVICES", 2));
-  s.options.delay_seed = environment("CUDA_EMULATED_SEED", 0);
-  s.options.max_delay_us = static_cast<unsigned>(environment("CUDA_EMULATED_MAX_DELAY_US", 50));
+  s.environment.devices = static_cast<int>(environment("CUDA_EMULATED_DEVICES", 2));
+  s.environment.delay_seed = environment("CUDA_EMULATED_SEED", 0);
+  s.environment.max_delay_us = static_cast<unsigned>(environment("CUDA_EMULATED_MAX_DELAY_US", 50));
+  s.options = s.environment;
 }
 
 State& state() {
@@ -50,7 +52,10 @@ Inside::~Inside() {
 
 void set_options(const Options& options) {
   const Inside inside;
-  state().options = options;
+  State& s = state();
+  s.options = options;
+  if (!options.delay_seed) s.options.delay_seed = s.environment.delay_seed;
+  if (!options.max_delay_us) s.options.max_delay_us = s.environment.max_delay_us;
 }
 Options options() {
   const Inside inside;
@@ -88,6 +93,16 @@ Live live() {
   State& s = state();
   return {s.streams.size(), s.events.size(), s.device_memory.size(), s.registered.size(),
           s.pending};
+}
+Live live_on(int device) {
+  const Inside inside;
+  const State& s = state();
+  const auto mine = [device](const auto* each) { return each->device == device; };
+  Live live;
+  live.streams = static_cast<size_t>(std::count_if(s.streams.begin(), s.streams.end(), mine));
+  live.events = static_cast<size_t>(std::count_if(s.events.begin(), s.events.end(), mine));
+  for (const auto& [base, memory] : s.device_memory) live.device_blocks += mine(memory.get());
+  return live;
 }
 bool context_exists(int device) {
   const Inside inside;

@@ -38,6 +38,7 @@ struct Memory {
   size_t mapped = 0;
   int device = 0;
   uint64_t pending = 0;  // operations that will touch it
+  bool kept_to_the_end = false;
   bool holds(uintptr_t at, size_t count) const {
     return at >= base && count <= bytes && at - base <= bytes - count;
   }
@@ -130,7 +131,8 @@ struct State {
   Condition changed;
   int pid = 0;  // of the process that initialised the driver, 0: nobody has
   bool options_read = false;
-  Options options;
+  Options environment;  // what it says, once options_read
+  Options options;      // what holds, then with delays
   Device devices[kMaxDevices];
   std::map<uintptr_t, std::shared_ptr<Memory>> device_memory;  // by base
   std::map<uintptr_t, std::shared_ptr<Memory>> registered;

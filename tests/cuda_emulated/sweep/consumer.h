@@ -116,6 +116,13 @@ class OfferedMemory {
   void reuse() const {
     for (const Block& block : blocks_) std::memset(real(block), kReused, block.bytes);
   }
+  /// The last of its uses: from now on nothing else may write to it.
+  void reuse_at_last() {
+    reuse();
+    reused_at_last_ = true;
+  }
+  /// Asked when all has come to rest.
+  bool was_reused_at_last() const { return reused_at_last_; }
   bool still_reused() const {
     for (const Block& block : blocks_) {
       for (size_t i = 0; i < block.bytes; ++i) {
@@ -151,7 +158,8 @@ class OfferedMemory {
   }
 
   const int device_;
-  std::vector<Block> blocks_;  // one per leaf, then the staging buffer
+  std::vector<Block> blocks_;    // one per leaf, then the staging buffer
+  bool reused_at_last_ = false;  // set by a host function
 };
 
 }  // namespace fastloader::testing

@@ -207,6 +207,7 @@ void run_case(const FaultCase& one, bool hear_out, Report* report) {
   Streams streams;
   if (!parts) streams = streams_of(*scenario);
   const size_t before = count(cuda_emulated::live());
+  const size_t before_on[] = {count(cuda_emulated::live_on(0)), count(cuda_emulated::live_on(1))};
   if (!one.fault.function.empty()) inject(one);
   Outcome outcome;
   Kept kept;
@@ -233,6 +234,11 @@ void run_case(const FaultCase& one, bool hear_out, Report* report) {
   cuda_emulated::drain();
   kept.clear();
   report->left = static_cast<uint32_t>(count(cuda_emulated::live()) - before);
+  for (const int device : {0, 1}) {
+    if (cuda_emulated::broken(device) != cudaSuccess) continue;
+    report->left_on_well +=
+        static_cast<uint32_t>(count(cuda_emulated::live_on(device)) - before_on[device]);
+  }
   report->broken = cuda_emulated::broken(scenario->device) != cudaSuccess;
   report->other_broken = cuda_emulated::broken(1 - scenario->device) != cudaSuccess;
   std::string logged;

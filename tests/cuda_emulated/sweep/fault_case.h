@@ -40,7 +40,8 @@ struct Report {
   bool by_stream, calm_at_last, calm_at_close;
   uint32_t harms;  ///< a bit for each Harm
   uint32_t misuses;
-  uint32_t left;  ///< streams, events, blocks and registrations that nobody gave back
+  uint32_t left;          ///< streams, events, blocks and registrations that nobody gave back
+  uint32_t left_on_well;  ///< the same on devices that are well, without registrations
   uint32_t delivered;
   char error[400];  ///< the first exception
   char where[24];

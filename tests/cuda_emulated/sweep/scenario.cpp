@@ -97,8 +97,8 @@ class Run {
     look_at_device();
     // What was offered and not delivered goes back to the streams it was made on.
     for (auto& [seq, offer] : offered_) {
-      const OfferedMemory* memory = offer.memory.get();
-      offer.stream->run([memory] { memory->reuse(); });
+      OfferedMemory* memory = offer.memory.get();
+      offer.stream->run([memory] { memory->reuse_at_last(); });
       cancelled_.push_back(std::move(offer));
     }
     offered_.clear();
@@ -182,7 +182,7 @@ class Run {
       for (size_t i = 0; i < batch.out.size(); ++i) {
         now->leaves.push_back(now->memory->read(i, batch.out[i].size()));
       }
-      now->memory->reuse();  // the batch is done with
+      now->memory->reuse_at_last();  // the batch is done with
     });
   }
 
@@ -211,6 +211,12 @@ class Run {
     outcome_.harm(Harm::kWaitedInVain, std::string(waiting) + " waited ten seconds");
   }
 
+  /// What the consumer's stream has come to may be judged whatever became of the stream. On a
+  /// context that broke it never comes to the rest, which no write can then be late for.
+  static bool is_late(const OfferedMemory& memory, bool well) {
+    return (well || memory.was_reused_at_last()) && !memory.still_reused();
+  }
+
   /// When all has come to rest. `well`: all that the consumer queued has run.
   void look(bool well) {
     for (size_t i = 0; i < seen_.size(); ++i) {
@@ -223,12 +229,12 @@ class Run {
         outcome_.harm(Harm::kWrongBatch,
                       name + " was called good, its leaf " + std::to_string(leaf) + " is not");
       }
-      if (well && !seen_[i]->memory->still_reused()) {
+      if (is_late(*seen_[i]->memory, well)) {
         outcome_.harm(Harm::kLateWrite, name + "'s memory was written after its use");
       }
     }
     for (const Offer& each : cancelled_) {
-      if (well && !each.memory->still_reused()) {
+      if (is_late(*each.memory, well)) {
         outcome_.harm(Harm::kLateWrite, "cancelled memory was written after its stream's point");
       }
     }

@@ -92,10 +92,17 @@ bool print_table(const std::vector<FaultCase>& cases, const Result* results) {
   for (size_t i = 0; i < cases.size(); ++i) {
     if (results[i].bad != 0) std::printf("%s: %.80s\n", cases[i].name().c_str(), results[i].why);
   }
+  size_t untested = 0;
+  for (const auto& [function, row] : by_function) {
+    // Cases that were not run fail the sweep by themselves.
+    if (row.not_run > 0 || row.heard[0] < row.cases) continue;
+    if (untested++ == 0) std::printf("\nnothing was tested of:\n");
+    std::printf("%s, of which none of %zu cases struck\n", function.c_str(), row.cases);
+  }
   const size_t struck = all.cases - all.not_run - all.heard[0];
   std::printf("\n%zu cases: %zu struck, %zu bad, %zu not struck, %zu not run\n", all.cases, struck,
               all.bad_cases, all.heard[0], all.not_run);
-  return all.bad_cases == 0 && all.not_run == 0 && struck > 0;
+  return all.bad_cases == 0 && all.not_run == 0 && untested == 0 && struck > 0;
 }
 
 }  // namespace fastloader::testing

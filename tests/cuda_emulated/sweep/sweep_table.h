@@ -18,8 +18,8 @@ struct Result {
 };
 
 /// Prints a row for each scenario and function, the sums, and the bad cases: first by kind, with
-/// one example each, then all by name. Whether every case was run, none is bad and some have
-/// struck.
+/// one example each, then all by name. Whether every case was run, none is bad and some of each
+/// function have struck.
 bool print_table(const std::vector<FaultCase>& cases, const Result* results);
 
 }  // namespace fastloader::testing

@@ -182,12 +182,17 @@ Verdict judge(const FaultCase& one, const Report& report, const std::string& end
   if (report.by_stream && !report.broken && !report.other_broken) {
     bad(Bad::kMisnamed, "torch was told, on a context that is well");
   }
-  if (!report.broken && !report.other_broken) {
-    const uint32_t refused = gives_back(one.fault.function) ? report.struck : 0;
-    if (report.left > refused) {
-      bad(Bad::kLeak, std::to_string(report.left) + " things are left, the giving back of " +
-                          std::to_string(refused) + " was refused");
-    }
+  // On a broken context every giving back is refused, and a registration's may be, which belongs to
+  // no device.
+  const bool all_well = !report.broken && !report.other_broken;
+  const uint32_t left = all_well ? report.left : report.left_on_well;
+  const uint32_t refused = gives_back(one.fault.function) ? report.struck : 0;
+  if (left > refused) {
+    bad(Bad::kLeak, std::to_string(left) + " things are left" +
+                        (all_well ? "" : " on the device that is well") + ", the giving back of " +
+                        std::to_string(refused) + " was refused");
+  }
+  if (all_well) {
     // On a broken context every call says the same, whichever came first.
     const char* text = verdict.heard == Heard::kThrown     ? report.error
                        : verdict.heard == Heard::kLogged   ? report.logged

@@ -55,6 +55,35 @@ TEST(the_number_of_devices_is_an_option) {
   EXPECT(cudaGetDeviceCount(&count) == cudaErrorNoDevice);
 }
 
+TEST(a_tests_options_keep_the_environments_delays) {
+  const char* name = "a_tests_options_keep_the_environments_delays";
+  if (!is_child_of(name)) {
+    if (is_child()) return;
+    const SelfEnd self =
+        run_alone(name, {{"CUDA_EMULATED_SEED", "5"}, {"CUDA_EMULATED_MAX_DELAY_US", "7"}});
+    EXPECT_EQ(self.end.exit_code, 0);
+    return;
+  }
+  const auto expect = [](uint64_t seed, unsigned longest) {
+    EXPECT(cuda_emulated::options().delay_seed == seed);
+    EXPECT(cuda_emulated::options().max_delay_us == longest);
+  };
+  expect(5, 7);
+  cuda_emulated::Options options;
+  options.devices = 1;
+  cuda_emulated::set_options(options);
+  expect(5, 7);
+  EXPECT_EQ(cuda_emulated::options().devices, 1);
+  options.delay_seed = 0;  // asks for none
+  cuda_emulated::set_options(options);
+  expect(0, 7);
+  options.max_delay_us = 9;
+  cuda_emulated::set_options(options);
+  expect(0, 9);
+  cuda_emulated::set_options({});
+  expect(5, 7);
+}
+
 TEST(the_current_device_is_the_threads) {
   const Clean clean;
   EXPECT(cudaSetDevice(1) == cudaSuccess);

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -131,7 +132,8 @@ struct SelfEnd {
 constexpr const char* kChildVariable = "CUDA_EMULATED_TEST_CHILD";
 
 /// This program again, for the test `name` alone, which finds itself the child.
-inline SelfEnd run_alone(const char* name) {
+inline SelfEnd run_alone(const char* name,
+                         const std::map<std::string, std::string>& environment = {}) {
   std::array<int, 2> ends{};
   EXPECT(pipe(ends.data()) == 0);
   std::fflush(nullptr);
@@ -145,6 +147,7 @@ inline SelfEnd run_alone(const char* name) {
     close(ends[1]);
     setenv(kChildVariable, name, 1);
     setenv("CUDA_EMULATED_STRICT", "1", 1);
+    for (const auto& [variable, text] : environment) setenv(variable.c_str(), text.c_str(), 1);
     execl("/proc/self/exe", "test", name, static_cast<char*>(nullptr));
     _exit(98);
   }

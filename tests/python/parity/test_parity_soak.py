@@ -1,9 +1,11 @@
 """A short soak; the long one is benchmarks/soak.py."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+from ways import WAYS
 
 from support import HANG, PACKAGE_ROOT, run_script
 
@@ -16,6 +18,7 @@ def test_early_breaks_and_epochs_keep_the_figures_flat(way):
         capture_output=True,
         text=True,
         timeout=HANG,
+        env={**os.environ, **(WAYS[way].env if way in WAYS else {})},
         check=False,
     )
     print(done.stdout)

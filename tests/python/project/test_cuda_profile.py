@@ -103,6 +103,16 @@ def test_a_kernel_that_came_or_went_is_named(profile, committed):
     assert profile.worse(committed, fewer) == [f"{name}: no such kernel any more"]
 
 
+def test_another_compiler_is_named_beside_what_is_worse(profile, committed):
+    table = copy.deepcopy(committed)
+    table["compiler"] = "1.2.3"
+    table["kernels"]["normalize float32 C=1 nhwc->nhwc"]["local_bytes"] += 4
+    of_the_compiler, of_the_kernel = profile.worse(committed, table)
+    was = f"the committed table is of nvcc {committed['compiler']}"
+    assert of_the_compiler == f"{was}, this is 1.2.3: --write a new one"
+    assert of_the_kernel == "normalize float32 C=1 nhwc->nhwc: local_bytes was 0, is 4"
+
+
 def test_every_kernel_of_normalise_has_room_for_the_memorys_speed(committed):
     bounds = {
         name: min(row["of_copy"].values())

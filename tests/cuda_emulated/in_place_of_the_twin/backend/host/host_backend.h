@@ -55,8 +55,10 @@ class CudaInPlaceOfTheTwin final : public Backend {
   explicit CudaInPlaceOfTheTwin(const HostBackendOptions& options = {})
       : cuda_(open_backend("cuda")) {
     cuda_emulated::Options set;
-    set.delay_seed = options.delay_seed;
-    set.max_delay_us = static_cast<unsigned>(options.max_delay.count());
+    if (options.delay_seed != 0) {  // otherwise the environment's delays stay
+      set.delay_seed = options.delay_seed;
+      set.max_delay_us = static_cast<unsigned>(options.max_delay.count());
+    }
     set.h2d_delay_us = static_cast<unsigned>(options.copy_delay.count());
     set.pageable_copies_wait = false;  // the tests queue such copies behind closed gates
     cuda_emulated::set_options(set);
