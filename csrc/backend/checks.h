@@ -5,7 +5,8 @@
 
 #include "base/error.h"
 #include "image/normalize/augment.h"
-#include "image/normalize/kernel.h"
+#include "image/normalize/augment_grid.h"
+#include "image/normalize/grid.h"
 #include "image/normalize/normalize.h"
 
 namespace fastloader {
@@ -21,14 +22,17 @@ inline bool is_multiple_of_16(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % 16 == 0;
 }
 
+/// Throws InvalidArgument for a grid whose warps the kernels cannot count in 32 bits.
+inline void require_launchable(const char* call, size_t threads, size_t batch) {
+  if (threads / kNormalizeWarp < size_t{1} << 31) return;
+  throw InvalidArgument(std::string(call) + ": a batch of " + std::to_string(batch) +
+                        " images is more than one launch can take");
+}
+
 /// Throws InvalidArgument for what the contract of `Stream::normalize_async` excludes.
 inline void require_normalizable(const NormalizeSpec& spec, const void* in, const void* out) {
   validate(spec);
-  constexpr size_t kMaxWarps = size_t{1} << 31;  // the kernels count them in 32 bits
-  if (make_normalize_grid(spec).threads() / kNormalizeWarp >= kMaxWarps) {
-    throw InvalidArgument("normalize: a batch of " + std::to_string(spec.batch) +
-                          " images is more than one launch can take");
-  }
+  require_launchable("normalize", make_normalize_grid(spec).threads(), spec.batch);
   if (!is_multiple_of_16(in) || !is_multiple_of_16(out)) {
     throw InvalidArgument("normalize: both addresses must be multiples of 16");
   }
@@ -38,6 +42,7 @@ inline void require_normalizable(const NormalizeSpec& spec, const void* in, cons
 inline void require_augmentable(const AugmentSpec& spec, const void* records, const void* in,
                                 const void* out) {
   validate(spec);
+  require_launchable("augment", make_augment_grid(spec).threads(), spec.normalize.batch);
   if (!is_multiple_of_16(records) || !is_multiple_of_16(in) || !is_multiple_of_16(out)) {
     throw InvalidArgument("augment: all three addresses must be multiples of 16");
   }

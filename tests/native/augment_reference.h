@@ -192,6 +192,8 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
       mix.partner = static_cast<uint32_t>(below(made.spec.in_batch));
     }
     mix.own_weight = 1;
+    // Then a weight of the partner changes nothing.
+    if (below(2) == 0) mix.partner_weight = 0x1p-15f;
     const size_t kind = below(4);
     if (kind % 2 == 1) {
       mix.own_weight = static_cast<float>(below(1000)) / 1000;

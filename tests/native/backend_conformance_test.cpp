@@ -320,6 +320,12 @@ BACKEND_TEST(a_batch_that_no_launch_can_take_is_refused) {
   spec.out_layout = Layout::kNchw;
   EXPECT_THROW(stream->normalize_async(spec, block->data(), block->data()), InvalidArgument,
                "2147483648 images");
+  AugmentSpec augment;
+  augment.normalize = spec;
+  augment.normalize.batch = augment.in_batch = size_t{1} << 30;
+  augment.normalize.in_layout = Layout::kNchw;  // a warp makes a plane
+  EXPECT_THROW(stream->augment_async(augment, block->data(), block->data(), block->data()),
+               InvalidArgument, "augment: a batch of 1073741824 images");
   stream->check();
 }
 

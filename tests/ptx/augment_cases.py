@@ -7,7 +7,7 @@ from specs import OF_BYTES, AugmentSpec, NormalizeSpec
 
 SIZES = [
     (1, 1, 1), (2, 1, 3), (2, 3, 5), (4, 7, 9), (3, 16, 16), (1, 8, 33), (6, 2, 2), (33, 1, 1),
-    (2, 31, 17), (0, 4, 4), (2, 0, 3),
+    (2, 31, 17), (0, 4, 4), (2, 0, 3), (2, 16, 112), (2, 29, 71), (3, 140, 9), (2, 300, 3),
 ]  # fmt: skip
 
 # As csrc/image/normalize/augment.h lays them out.
