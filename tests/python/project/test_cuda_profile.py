@@ -123,6 +123,22 @@ def test_every_kernel_of_normalise_has_room_for_the_memorys_speed(committed):
     assert min(bounds.values()) > 1.15, min(bounds, key=bounds.get)
 
 
+def test_every_kernel_keeps_its_vectors_in_registers(committed):
+    for name, row in committed["kernels"].items():
+        assert (row["local_bytes"], row["spilled_bytes"]) == (0, 0), name
+
+
+def test_the_kernels_of_augment_are_counted_on_their_shortest_and_longest_way(committed):
+    counts = {
+        name: (row["instructions"], row["instructions_at_most"])
+        for name, row in committed["kernels"].items()
+        if name.startswith("augment")
+    }
+    assert len(counts) == 39
+    assert max(shortest for shortest, _ in counts.values()) < 25
+    assert all(shortest < longest for shortest, longest in counts.values())
+
+
 def test_the_page_shows_the_committed_table(profile, committed):
     page = (PACKAGE_ROOT / "docs" / "gpu.md").read_text()
     assert profile.document(page, committed) == page
