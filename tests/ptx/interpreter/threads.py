@@ -35,6 +35,7 @@ def _immediate(text: str, kind: str):
         raise PtxError(f"unknown operand {text}") from None
     return np.array(value, dtype=UNSIGNED[size]).view(integer_type(kind))[()]
 
+
 # How nvcc writes a predicate that is known.
 _TRUTHS = {"-1": True, "0": False}
 
