@@ -50,10 +50,13 @@ def augmented(what, kind, rng):
 
 
 @pytest.mark.parametrize("what", MOST)
-def test_instructions_an_element(device, comparison, rng, share, what):
+def test_instructions_an_element(device, rng, share, what):
+    # Before sm_80 a bfloat16 is rounded by a dozen instructions.
+    targets = [flavour.targets for flavour in device.flavours["augment"]]
+    (device.flavour,) = (i for i, each in enumerate(targets) if "sm_90" in each)
     for kind in share([kind for kind in KINDS if kind.channels == 3], 2):
         case = augmented(what, kind, rng)
-        comparison.augment(*case)
+        assert np.array_equal(device.augment(*case), device.cpu_augment(*case))
         executed = device.executed * 32 / case[0].normalize.values
         print(f"{kind}, {what}: {executed:.1f}")
         assert executed <= MOST[what], kind
