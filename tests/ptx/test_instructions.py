@@ -16,8 +16,8 @@ MOST = {
     "nothing": 14,
     "mixup of floats": 25,
     "mixup of bytes": 25,
-    "cutmix": 32,
-    "erased with zeros": 28,
+    "cutmix": 30,
+    "erased with zeros": 26,
     "erased with a deviate a box": 62,
     "erased with a deviate an element": 64,
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "image/float_round.h"
 #include "image/host_device.h"
@@ -45,15 +44,6 @@ FASTLOADER_HOST_DEVICE inline float round_to_whole(float value) {
 
 FASTLOADER_HOST_DEVICE inline bool contains(EraseBox box, int32_t y, int32_t x) {
   return y >= box.top && y < box.bottom && x >= box.left && x < box.right;
-}
-
-/// `marked` where the bits of `mask` are one, else `other`. As bits: of a choice the compiler would
-/// make a branch for each value.
-FASTLOADER_HOST_DEVICE inline float chosen(uint32_t mask, float marked, float other) {
-  const uint32_t bits = (float32_bits(marked) & mask) | (float32_bits(other) & ~mask);
-  float value = 0;
-  memcpy(&value, &bits, sizeof value);
-  return value;
 }
 
 FASTLOADER_HOST_DEVICE inline int32_t clamped(int32_t value, int32_t most) {
@@ -174,26 +164,21 @@ class AugmentBlock {
     const Marks marks = kBoxes ? marks_of(static_cast<uint32_t>(block.first)) : Marks{};
     const auto k = block.coefficients(grid_.normalize);
     block.store(out_, [&](size_t v, size_t c, size_t i) {
-      // One for each bit of a float where the column is marked.
-      const auto in = [&](uint32_t columns) {
-        const size_t above = 31 - (v * Kind::kVector + i);
-        return static_cast<uint32_t>(static_cast<int32_t>(columns << above) >> 31);
+      const auto in = [&](uint32_t boxes) {
+        return kBoxes && (boxes >> (v * Kind::kVector + i) & 1) != 0;
       };
       const size_t entry = Kind::entry(v, c, i);
       const auto normalized = [&](float byte) { return fmaf(byte, k.scale[entry], k.bias[entry]); };
       float x = own.get(v, c, i);
       float y = partner.get(v, c, i);
       if (kBlend == Blend::kFloats) {
-        x = normalized(x);
-        y = normalized(y);
-        if (kBoxes) x = chosen(in(marks.own), 0, x);
-        if (kBoxes) y = chosen(in(marks.partner), 0, y);
+        x = in(marks.own) ? 0 : normalized(x);
+        y = in(marks.partner) ? 0 : normalized(y);
       }
       float mixed = blend(x, mix_.own_weight, y, mix_.partner_weight);
       if (kBlend == Blend::kBytes) mixed = round_to_whole(mixed);
-      if (kBoxes) mixed = chosen(in(marks.cut), y, blends_ ? mixed : x);
-      if (kBlend == Blend::kBytes) mixed = normalized(mixed);
-      if (kBoxes && kBlend == Blend::kBytes) mixed = chosen(in(marks.own), 0, mixed);
+      if (kBoxes) mixed = in(marks.cut) ? y : blends_ ? mixed : x;
+      if (kBlend == Blend::kBytes) mixed = in(marks.own) ? 0 : normalized(mixed);
       return round_to<kType>(mixed);
     });
   }
