@@ -81,7 +81,8 @@ class Stream {
   virtual void copy_d2h_async(void* dst, const void* src, size_t bytes) = 0;
   /// `in` and `out` are device memory, each aligned to 16 bytes at least.
   virtual void normalize_async(const NormalizeSpec& spec, const void* in, void* out) = 0;
-  /// The same with `records`, device memory too; they must pass validate_records().
+  /// The same with `records`, device memory too; they must pass validate_records(). `out` overlaps
+  /// neither of the others: the kernel reads them as if nothing wrote to them.
   virtual void augment_async(const AugmentSpec& spec, const void* records, const void* in,
                              void* out) = 0;
 

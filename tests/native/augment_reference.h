@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -162,7 +163,7 @@ class AugmentReference {
 
 /// Records of every kind: left alone, blended, cut, and (which Python never draws) both; of the
 /// image in the same place and (which Python never draws either) of any other; boxes that overlap,
-/// are empty, or reach to the edge.
+/// are empty, reach to the edge or beyond it.
 inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, Blend blend,
                                      size_t max_boxes, std::mt19937& random) {
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
@@ -175,6 +176,13 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
     };
     range(normalize.height, &to->top, &to->bottom);
     range(normalize.width, &to->left, &to->right);
+    // Beyond the image, or the wrong way round.
+    if (below(8) != 0) return;
+    for (int32_t* edge : {&to->top, &to->bottom, &to->left, &to->right}) {
+      const int32_t last = std::numeric_limits<int32_t>::max();
+      const int32_t wild[] = {-last - 1, -1, static_cast<int32_t>(normalize.width) + 1, last};
+      if (below(2) == 0) *edge = wild[below(4)];
+    }
   };
   AugmentCase made;
   made.spec.normalize = normalize;
@@ -216,8 +224,9 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
 /// one.
 template <class Body>
 void for_each_augment_case(Body body) {
-  constexpr size_t kSizes[][3] = {{1, 1, 1}, {2, 3, 5},    {4, 7, 9},   {3, 16, 16}, {0, 4, 4},
-                                  {2, 0, 3}, {2, 16, 112}, {2, 29, 71}, {3, 140, 9}, {2, 300, 3}};
+  constexpr size_t kSizes[][3] = {{1, 1, 1},   {2, 3, 5},   {4, 7, 9},    {3, 16, 16},
+                                  {0, 4, 4},   {2, 0, 3},   {2, 16, 112}, {2, 29, 71},
+                                  {3, 140, 9}, {2, 300, 3}, {3, 257, 1},  {3, 513, 1}};
   std::mt19937 random(17);
   for (const auto& size : kSizes) {
     for_each_kind([&](int channels, Layout in, Layout out, FloatType type) {

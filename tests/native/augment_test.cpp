@@ -54,6 +54,43 @@ TEST(the_kernel_gives_the_definition) {
   });
 }
 
+/// Two warps that write the same byte would race on a GPU, also where they write the same value.
+TEST(each_byte_is_written_by_one_warp) {
+  size_t looked_at = 0;
+  for_each_augment_case([&](const AugmentCase& test) {
+    const AugmentGrid grid = make_augment_grid(test.spec);
+    const size_t warps = grid.threads() / kNormalizeWarp;
+    if (warps < 2 || warps * test.out.size() > 300'000) return;
+    ++looked_at;
+    std::vector<uint8_t> writers(test.out.size());
+    for (size_t warp = 0; warp < warps; ++warp) {
+      std::vector<uint8_t> written(test.out.size());
+      // A value may look like one poison, not like both.
+      for (const uint8_t poison : {uint8_t{0xa5}, uint8_t{0x5a}}) {
+        std::vector<uint64_t> out(test.out.size() / 8 + 3);
+        uint8_t* aligned = reinterpret_cast<uint8_t*>(out.data());
+        aligned += (16 - reinterpret_cast<uintptr_t>(aligned) % 16) % 16;
+        std::memset(aligned, poison, test.out.size());
+        std::vector<uint64_t> records(test.spec.record_bytes() / 8 + 1);
+        const std::vector<uint8_t> packed = test.records();
+        std::memcpy(records.data(), packed.data(), packed.size());
+        visit_augment_kernel(test.spec, [&](auto kernel) {
+          for (size_t lane = 0; lane < kNormalizeWarp; ++lane) {
+            kernel(grid, kNormalTable, records.data(), test.in.data(), aligned,
+                   warp * kNormalizeWarp + lane);
+          }
+        });
+        for (size_t i = 0; i < written.size(); ++i) written[i] |= aligned[i] != poison;
+      }
+      for (size_t i = 0; i < written.size(); ++i) {
+        writers[i] = static_cast<uint8_t>(writers[i] + written[i]);
+      }
+    }
+    EXPECT(std::all_of(writers.begin(), writers.end(), [](uint8_t count) { return count == 1; }));
+  });
+  EXPECT(looked_at > 1000);
+}
+
 TEST(the_cpu_gives_the_definition) {
   for_each_augment_case([](const AugmentCase& test) {
     expect_written(test, [&](const void* records, const uint8_t* in, uint8_t* out) {
@@ -112,16 +149,6 @@ TEST(records_that_lead_outside_are_refused) {
   refused([](MixRecord& mix) { mix.own_weight = 1, mix.partner_weight = 0.5f; }, "add up to 1");
   refused([](MixRecord& mix) { mix.own_weight = -0.5f, mix.partner_weight = 1.5f; }, "-0.5");
   refused([](MixRecord& mix) { mix.own_weight = std::nanf(""); }, "nan");
-}
-
-TEST(boxes_may_reach_beyond_the_image) {
-  AugmentCase test = some_case(Blend::kFloats);
-  test.mix[0].boxes = 1;
-  test.boxes[0] = EraseBox{-3, 100, -1, 200};
-  AugmentReference(test).fill_in_expected();
-  expect_written(test, [&](const void* records, const uint8_t* in, uint8_t* out) {
-    augment(test.spec, records, in, out);
-  });
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ from specs import OF_BYTES, AugmentSpec, NormalizeSpec
 SIZES = [
     (1, 1, 1), (2, 1, 3), (2, 3, 5), (4, 7, 9), (3, 16, 16), (1, 8, 33), (6, 2, 2), (33, 1, 1),
     (2, 31, 17), (0, 4, 4), (2, 0, 3), (2, 16, 112), (2, 29, 71), (3, 140, 9), (2, 300, 3),
+    (3, 257, 1), (3, 513, 1),
 ]  # fmt: skip
 
 # As csrc/image/normalize/augment.h lays them out.
@@ -44,8 +45,9 @@ def wild_case(rng, normalize: NormalizeSpec, fill: int, blend: int):
     mix["cut"] = rng.integers(-3, edge + 4, (batch, 4)) * (rng.random((batch, 1)) < 0.6)
     mix["boxes"] = rng.integers(0, max_boxes + 1, batch)
     boxes = rng.integers(-3, edge + 4, (batch, max_boxes, 4)).astype(np.int32)
-    if rng.random() < 0.2:
-        boxes[rng.random(boxes.shape) < 0.2] = rng.choice([-(2**31), 2**31 - 1])
+    for edges in (boxes, mix["cut"]):
+        if rng.random() < 0.2:
+            edges[rng.random(edges.shape) < 0.2] = rng.choice([-(2**31), 2**31 - 1])
     key = int(rng.integers(0, 2**64, dtype=np.uint64))
     image = normalize.height * normalize.width * normalize.channels
     source = rng.integers(0, 256, in_batch * image, dtype=np.uint8)

@@ -58,8 +58,9 @@ FASTLOADER_HOST_DEVICE inline int32_t clamped(int32_t value, int32_t most) {
 ///   nothing                     normalise's own way
 ///   it mixes, or fills with 0   normalise's way with two images, and masks for the boxes
 ///   it fills with deviates, or  element by element, as the definition has it; neighbouring threads
-///   the block is not whole or   make neighbouring elements
-///   its bytes are no words
+///   the block is not whole,     make neighbouring elements
+///   its bytes are no words, or
+///   a row is less than a vector
 template <FloatType kType, size_t kChannels, Layout kIn, Layout kOut>
 class AugmentBlock {
  public:
@@ -75,7 +76,8 @@ class AugmentBlock {
         in_(in),
         out_(out + (size_t{image_} * grid.image_values + plane()) * kBytes),
         table_(table) {
-    // Whatever the head of the run: a few columns too many.
+    // A few columns too many: a head moves the block's columns on, and a tail that ends a vector
+    // early may begin before the last block's first column.
     const uint32_t first = at.block * Kind::kLength;
     const uint32_t length = static_cast<uint32_t>(grid.normalize.span_length);
     const uint32_t end = first + Kind::kLength + Kind::kVector;
@@ -218,7 +220,7 @@ class AugmentBlock {
   }
 
   /// Bit i says whether column i of the vector that begins at (y, x) is in the box. The vector ends
-  /// in the next row at the latest.
+  /// in the next row at the latest: run() takes another way where rows are shorter.
   FASTLOADER_HOST_DEVICE uint32_t columns_in(EraseBox box, int32_t y, int32_t x) const {
     uint32_t columns = 0;
     if (y >= box.top && y < box.bottom) columns = columns_between(box, x);
@@ -242,16 +244,16 @@ class AugmentBlock {
 
   // ---- Element by element
 
-  /// The part of a run that store_run() gives the block.
+  /// The part of each run that store_run() gives the block, so that the blocks of a run may go
+  /// different ways.
   FASTLOADER_HOST_DEVICE void by_elements() const {
     const uint32_t length = static_cast<uint32_t>(grid_.normalize.span_length);
     const bool last = at_.block + 1 == grid_.normalize.divisor.value();
     FASTLOADER_ROLLED for (uint32_t run = 0; run < (kSplit ? kChannels : 1); ++run) {
       uint8_t* out = out_ + run * grid_.normalize.pixels * kBytes;
-      const uint32_t gap = kernel_detail::head_of<kType>(out);
-      const uint32_t head = gap < length ? gap : length;
-      const uint32_t tail = length - (length - head) % Kind::kVector;
-      const uint32_t begin = head + at_.block * Kind::kLength;
+      const kernel_detail::RunVectors<kType> vectors(out, length);
+      const uint32_t tail = static_cast<uint32_t>(vectors.end);
+      const uint32_t begin = static_cast<uint32_t>(vectors.begin) + at_.block * Kind::kLength;
       const uint32_t first = at_.block == 0 ? 0 : begin < tail ? begin : tail;
       const uint32_t full = begin + Kind::kLength;
       const uint32_t end = last ? length : full < tail ? full : tail;
@@ -340,8 +342,8 @@ class AugmentBlock {
   const uint8_t* const in_;
   uint8_t* const out_;  // where the span begins
   const int32_t* const table_;
-  int32_t top_ = 0;     // row of the block
-  int32_t bottom_ = 0;  // row behind it
+  int32_t top_;     // first row of the block
+  int32_t bottom_;  // row behind its last one
   // What the record does to the block:
   bool blends_ = false;
   bool cuts_ = false;

@@ -96,6 +96,19 @@ FASTLOADER_HOST_DEVICE inline uint32_t head_of(const uint8_t* out) {
   return (0u - address) % 16 / static_cast<uint32_t>(sizeof(Bits<kType>));
 }
 
+/// Where the vectors of the run of `length` elements from `out` begin and end.
+template <FloatType kType>
+struct RunVectors {
+  size_t begin;
+  size_t end;
+
+  FASTLOADER_HOST_DEVICE RunVectors(const uint8_t* out, size_t length) {
+    const size_t head = head_of<kType>(out);
+    begin = head < length ? head : length;
+    end = length - (length - begin) % kVectorLength<kType>;
+  }
+};
+
 /// A block's part of the run of `length` elements from `out`, whatever its place and alignment. The
 /// first block writes the head, the last one the tail. `element(i)` gives the bits of element i.
 template <FloatType kType, uint32_t kItems, class Element>
@@ -107,19 +120,18 @@ FASTLOADER_HOST_DEVICE inline void store_run(const NormalizeGrid& grid, const Pl
     const Bits<kType> bits = element(i);
     copy_aligned<kBytes>(out + i * kBytes, &bits);
   };
-  const size_t gap = head_of<kType>(out);
-  const size_t head = gap < length ? gap : length;
-  if (at.block == 0 && at.lane < head) store_one(at.lane);
-  const size_t tail = length - (length - head) % kVector;
+  const RunVectors<kType> vectors(out, length);
+  if (at.block == 0 && at.lane < vectors.begin) store_one(at.lane);
   for (uint32_t i = 0; i < kItems / kVector; ++i) {
-    const size_t first = head + size_t{at.block} * kNormalizeWarp * kItems +
+    const size_t first = vectors.begin + size_t{at.block} * kNormalizeWarp * kItems +
                          (i * kNormalizeWarp + at.lane) * kVector;
-    if (first >= tail) break;
+    if (first >= vectors.end) break;
     OutVector<kType> vector;
     for (size_t k = 0; k < kVector; ++k) vector.elements[k] = element(first + k);
     copy_aligned<16>(out + first * kBytes, &vector);
   }
-  if (at.block + 1 == grid.divisor.value() && tail + at.lane < length) store_one(tail + at.lane);
+  const size_t last = vectors.end + at.lane;
+  if (at.block + 1 == grid.divisor.value() && last < length) store_one(last);
 }
 
 }  // namespace fastloader::kernel_detail
