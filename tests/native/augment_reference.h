@@ -221,7 +221,7 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
 
 /// Every fill, blend, type, number of channels and pair of layouts, at sizes around a vector's and
 /// a block's: rows of whole vectors, odd rows and images, rows of about a vector and of less than
-/// one.
+/// one, a last block of less than a vector.
 template <class Body>
 void for_each_augment_case(Body body) {
   constexpr size_t kSizes[][3] = {{1, 1, 1},   {2, 3, 5},   {4, 7, 9},    {3, 16, 16},
