@@ -18,7 +18,8 @@ std::string explain(cudaError_t status, const CudaProbe& probe) {
     return "no CUDA device is visible (driver for CUDA " + dotted(probe.driver_version) +
            "; is CUDA_VISIBLE_DEVICES empty?)";
   }
-  if (probe.driver_version == 0) {
+  // A forked child may be told neither what devices there are nor of which version the driver is.
+  if (probe.driver_version == 0 && status != cudaErrorInitializationError) {
     return "no NVIDIA driver was found on this machine (" + built +
            " and needs a driver for that version)";
   }
@@ -27,11 +28,12 @@ std::string explain(cudaError_t status, const CudaProbe& probe) {
            ", but " + built + ". Update the driver, or build fastloader with CUDA " +
            dotted(probe.driver_version) + " or older";
   }
+  const std::string driver =
+      probe.driver_version == 0 ? "" : "driver for CUDA " + dotted(probe.driver_version) + "; ";
   return "CUDA cannot be used in this process: cudaGetDeviceCount failed: " +
          std::string(cudaGetErrorName(status)) + " (" + cudaGetErrorString(status) +
          "). In a process forked after CUDA was first used this is " +
-         "to be expected; otherwise see what nvidia-smi says (driver for CUDA " +
-         dotted(probe.driver_version) + "; " + built + ")";
+         "to be expected; otherwise see what nvidia-smi says (" + driver + built + ")";
 }
 
 }  // namespace

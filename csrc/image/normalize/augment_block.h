@@ -322,8 +322,8 @@ class AugmentBlock {
 
   FASTLOADER_HOST_DEVICE float byte(uint32_t image, uint32_t c, int32_t y, int32_t x) const {
     const uint32_t pixels = static_cast<uint32_t>(grid_.normalize.pixels);
-    const uint32_t at =
-        kIn == Layout::kNchw ? c * pixels + pixel(y, x) : pixel(y, x) * kChannels + c;
+    const uint32_t at = kIn == Layout::kNchw ? c * pixels + pixel(y, x)
+                                             : pixel(y, x) * static_cast<uint32_t>(kChannels) + c;
     return static_cast<float>(in_[size_t{image} * grid_.image_values + at]);
   }
 
