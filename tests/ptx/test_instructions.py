@@ -59,4 +59,5 @@ def test_instructions_an_element(device, rng, share, what):
         assert np.array_equal(device.augment(*case), device.cpu_augment(*case))
         executed = device.executed * 32 / case[0].normalize.values
         print(f"{kind}, {what}: {executed:.1f}")
-        assert executed <= MOST[what], kind
+        # No kernel gets by with what a load, an fma, a rounding and their addresses take.
+        assert 6 < executed <= MOST[what], kind

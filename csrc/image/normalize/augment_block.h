@@ -306,6 +306,8 @@ class AugmentBlock {
         const bool of_box = grid_.fill == Fill::kPerBox;
         const uint32_t pixels = static_cast<uint32_t>(grid_.normalize.pixels);
         const uint32_t element = of_box ? box * 4 + c : c * pixels + pixel(y, x);
+        // Anew for each value: a block of bits that is kept would cost the other ways registers,
+        // and neighbours in a row are other threads'.
         uint32_t words[4];
         deviate_bits(records_.key, of_box ? kPerBoxOperation : kPerElementOperation, boxes.image,
                      deviate_block(element), words);
