@@ -56,9 +56,13 @@ FASTLOADER_HOST_DEVICE inline int32_t clamped(int32_t value, int32_t most) {
 /// decides how: the 32 threads agree.
 ///
 ///   nothing                     normalise's own way
-///   it mixes, or fills with 0   normalise's way with two images, and masks for the boxes
+///   it cuts, or fills with 0    normalise's way with the bytes that lie in the boxes replaced
+///   it blends, or both blends   normalise's way with two images
+///   and fills with 0
 ///   it fills with deviates, or  element by element, as the definition has it; neighbouring threads
-///   the block is not whole,     make neighbouring elements
+///   it both blends and cuts,    make neighbouring elements
+///   which no recipe does, or
+///   the block is not whole, or
 ///   its bytes are no words, or
 ///   a row is less than a vector
 template <FloatType kType, size_t kChannels, Layout kIn, Layout kOut>
@@ -99,12 +103,14 @@ class AugmentBlock {
     const Kind block(grid_.normalize, at_, out_);
     if (!block.whole || !block.aligned_in(source(mix_.own)) ||
         !block.aligned_in(source(mix_.partner)) || grid_.row.value() < Kind::kVector ||
-        (erases_ && grid_.fill != Fill::kZero)) {
+        (erases_ && grid_.fill != Fill::kZero) || (blends_ && cuts_)) {
       by_elements();
+    } else if (!blends_) {
+      paste(block);
     } else if (of_bytes) {
-      cuts_ || erases_ ? mix<Blend::kBytes, true>(block) : mix<Blend::kBytes, false>(block);
+      erases_ ? mix<Blend::kBytes, true>(block) : mix<Blend::kBytes, false>(block);
     } else {
-      cuts_ || erases_ ? mix<Blend::kFloats, true>(block) : mix<Blend::kFloats, false>(block);
+      erases_ ? mix<Blend::kFloats, true>(block) : mix<Blend::kFloats, false>(block);
     }
   }
 
@@ -158,30 +164,45 @@ class AugmentBlock {
 
   // ---- Vector by vector
 
-  template <Blend kBlend, bool kBoxes>
+  FASTLOADER_HOST_DEVICE void paste(const Kind& block) const {
+    auto bytes = block.load(source(mix_.own));
+    const Marks marks = marks_of(static_cast<uint32_t>(block.first));
+    if (cuts_) bytes.replace(block.load(source(mix_.partner)), marks.cut);
+    // A cut takes the partner's floats with the partner's boxes, but bytes before any is erased.
+    const uint32_t erased = grid_.blend == Blend::kBytes
+                                ? marks.own
+                                : (marks.own & ~marks.cut) | (marks.partner & marks.cut);
+    const auto k = block.coefficients(grid_.normalize);
+    block.store(out_, [&](size_t v, size_t c, size_t i) {
+      const size_t entry = Kind::entry(v, c, i);
+      const float x = fmaf(bytes.get(v, c, i), k.scale[entry], k.bias[entry]);
+      return round_to<kType>((erased >> (v * Kind::kVector + i) & 1) != 0 ? 0 : x);
+    });
+  }
+
+  template <Blend kBlend, bool kErases>
   FASTLOADER_HOST_DEVICE void mix(const Kind& block) const {
     using namespace augment_detail;
     const auto own = block.load(source(mix_.own));
     const auto partner = block.load(source(mix_.partner));
-    const Marks marks = kBoxes ? marks_of(static_cast<uint32_t>(block.first)) : Marks{};
+    const Marks marks = kErases ? marks_of(static_cast<uint32_t>(block.first)) : Marks{};
     const auto k = block.coefficients(grid_.normalize);
     block.store(out_, [&](size_t v, size_t c, size_t i) {
       const auto in = [&](uint32_t boxes) {
-        return kBoxes && (boxes >> (v * Kind::kVector + i) & 1) != 0;
+        return kErases && (boxes >> (v * Kind::kVector + i) & 1) != 0;
       };
       const size_t entry = Kind::entry(v, c, i);
       const auto normalized = [&](float byte) { return fmaf(byte, k.scale[entry], k.bias[entry]); };
-      float x = own.get(v, c, i);
-      float y = partner.get(v, c, i);
+      const auto blended = [&](float x, float y) {
+        return blend(x, mix_.own_weight, y, mix_.partner_weight);
+      };
+      const float x = own.get(v, c, i);
+      const float y = partner.get(v, c, i);
       if (kBlend == Blend::kFloats) {
-        x = in(marks.own) ? 0 : normalized(x);
-        y = in(marks.partner) ? 0 : normalized(y);
+        return round_to<kType>(blended(in(marks.own) ? 0 : normalized(x),
+                                       in(marks.partner) ? 0 : normalized(y)));
       }
-      float mixed = blend(x, mix_.own_weight, y, mix_.partner_weight);
-      if (kBlend == Blend::kBytes) mixed = round_to_whole(mixed);
-      if (kBoxes) mixed = in(marks.cut) ? y : blends_ ? mixed : x;
-      if (kBlend == Blend::kBytes) mixed = in(marks.own) ? 0 : normalized(mixed);
-      return round_to<kType>(mixed);
+      return round_to<kType>(in(marks.own) ? 0 : normalized(round_to_whole(blended(x, y))));
     });
   }
 

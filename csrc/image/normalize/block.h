@@ -17,7 +17,9 @@ namespace fastloader {
 //   whole                the short way is possible
 //   first                the first item of the thread's first vector, counted from the span's start
 //   aligned_in(in)       load() may be called
-//   load(in)             the bytes of all vectors; get(v, c, i) is value i of vector v in plane c
+//   load(in)             the bytes of all vectors; get(v, c, i) is value i of vector v in plane c,
+//                        replace(other, marks) takes those of column v * kVector + i from others
+//                        where that bit is set
 //   coefficients(grid)   of which entry(v, c, i) is that value's
 //   store(out, element)  element(v, c, i) gives the value's bits
 //   by_elements(...)     normalises whatever the block's place and alignment
@@ -36,6 +38,11 @@ class SplitBlock {
     kernel_detail::InBytes<kVector * kChannels> pixels[kVectors];
     FASTLOADER_HOST_DEVICE float get(size_t v, size_t c, size_t i) const {
       return pixels[v].get(i * kChannels + c);
+    }
+    FASTLOADER_HOST_DEVICE void replace(const Bytes& other, uint32_t marks) {
+      for (uint32_t v = 0; v < kVectors; ++v) {
+        pixels[v].template replace<kChannels>(other.pixels[v], marks >> v * kVector);
+      }
     }
   };
 
@@ -119,6 +126,11 @@ class FlatBlock {
   struct Bytes {
     kernel_detail::InBytes<kVector> words[kVectors];
     FASTLOADER_HOST_DEVICE float get(size_t v, size_t, size_t i) const { return words[v].get(i); }
+    FASTLOADER_HOST_DEVICE void replace(const Bytes& other, uint32_t marks) {
+      for (uint32_t v = 0; v < kVectors; ++v) {
+        words[v].template replace<1>(other.words[v], marks >> v * kVector);
+      }
+    }
   };
 
   FASTLOADER_HOST_DEVICE FlatBlock(const NormalizeGrid& grid, const Place& at, const uint8_t* out)
@@ -200,6 +212,11 @@ class MergeBlock {
     uint8_t bytes[kItems];
     FASTLOADER_HOST_DEVICE float get(size_t v, size_t, size_t i) const {
       return bytes[v * kVector + i];
+    }
+    FASTLOADER_HOST_DEVICE void replace(const Bytes& other, uint32_t marks) {
+      for (uint32_t i = 0; i < kItems; ++i) {
+        if ((marks >> i & 1) != 0) bytes[i] = other.bytes[i];
+      }
     }
   };
 

@@ -60,6 +60,19 @@ FASTLOADER_HOST_DEVICE inline Coefficients<kChannels> coefficients_from(const No
   return rotated;
 }
 
+/// Byte i of the result is byte `selector >> 4 * i & 3` of `bytes`.
+FASTLOADER_HOST_DEVICE inline uint32_t permuted(uint32_t bytes, uint32_t selector) {
+#if defined(__CUDA_ARCH__)
+  return __byte_perm(bytes, 0, selector);
+#else
+  uint32_t result = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    result |= (bytes >> 8 * (selector >> 4 * i & 3) & 0xffu) << 8 * i;
+  }
+  return result;
+#endif
+}
+
 /// kBytes bytes of the input.
 template <size_t kBytes>
 struct alignas(8) InBytes {
@@ -81,6 +94,20 @@ struct alignas(8) InBytes {
 #else
     return static_cast<float>((part >> (8 * byte)) & 0xffu);
 #endif
+  }
+
+  /// Puts byte i of `other` in the place of byte i where bit i / kRepeat of `marks` is set.
+  template <size_t kRepeat>
+  FASTLOADER_HOST_DEVICE void replace(const InBytes& other, uint32_t marks) {
+    for (size_t p = 0; p < kBytes / 4; ++p) {
+      const size_t first = 4 * p / kRepeat;
+      uint32_t selector = 0;
+      for (size_t i = 0; i < 4; ++i) selector |= ((4 * p + i) / kRepeat - first) << 4 * i;
+      // One bit in each byte of a word, by a product whose terms share no bit: i + 7 * j.
+      const uint32_t bits = (marks >> first & 0xfu) * 0x00204081u & 0x01010101u;
+      const uint32_t mask = permuted(bits, selector) * 0xffu;
+      parts[p] ^= (parts[p] ^ other.parts[p]) & mask;
+    }
   }
 };
 
