@@ -1,6 +1,6 @@
 """How many PTX instructions the warps of an augmenting kernel run for each element, on what people
-train with: batches of 3x224x224. An upper bound for what ptxas makes of them, which tools/cuda_profile
-counts where it can."""
+train with: pictures of 3x224x224, and of the 3x299x299 that Inception wants. An upper bound for what
+ptxas makes of them, which tools/cuda_profile counts where it can."""
 
 import numpy as np
 import pytest
@@ -8,42 +8,46 @@ from augment_cases import MIX_RECORD, pack
 from normalize_cases import image_net
 from specs import KINDS, OF_BYTES, OF_FLOATS, PER_BOX, PER_ELEMENT, ZERO, augment_spec
 
-SIZE = (2, 224, 224)
-BOX = (50, 120, 60, 130)  # a tenth of the image
+BOX = (50, 120, 60, 130)  # a tenth of 224x224
 CUT = (50, 160, 60, 170)  # a quarter
-# What the record does to every image, and at most how many instructions an element that costs.
+# What the records do, and at most how many instructions an element that costs. Where nothing else is
+# said they do it to every image.
 MOST = {
     "nothing": 14,
     "mixup of floats": 25,
     "mixup of bytes": 25,
-    "cutmix": 30,
-    "erased with zeros": 26,
+    "mixup of odd images": 48,
+    "cutmix": 25,
+    "erased with zeros": 25,
+    "erased with a deviate an element, one in four": 25,
     "erased with a deviate a box": 62,
     "erased with a deviate an element": 64,
-}
-FILLS = {
-    "erased with zeros": ZERO,
-    "erased with a deviate a box": PER_BOX,
-    "erased with a deviate an element": PER_ELEMENT,
 }
 
 
 def augmented(what, kind, rng):
     """Spec, records and input."""
-    batch = SIZE[0]
-    mix = np.zeros(batch, MIX_RECORD)
-    mix["own"], mix["own_weight"] = np.arange(batch), 1
+    size = (
+        (2, 299, 299)
+        if "odd" in what
+        else (4, 224, 224)
+        if "one in four" in what
+        else (2, 224, 224)
+    )
+    mix = np.zeros(size[0], MIX_RECORD)
+    mix["own"], mix["own_weight"] = np.arange(size[0]), 1
     mix["partner"] = mix["own"][::-1]
-    boxes = np.zeros((batch, 1, 4), np.int32)
+    boxes = np.zeros((size[0], 1, 4), np.int32)
     if what.startswith("mixup"):
         mix["own_weight"], mix["partner_weight"] = 0.75, 0.25
     elif what == "cutmix":
         mix["cut"] = CUT
-    elif what in FILLS:
-        mix["boxes"] = 1
+    elif what.startswith("erased"):
+        mix["boxes"][: 1 if "one in four" in what else None] = 1
         boxes[:] = BOX
+    fill = PER_ELEMENT if "an element" in what else PER_BOX if "a box" in what else ZERO
     blend = OF_FLOATS if what == "mixup of floats" else OF_BYTES
-    spec = augment_spec(image_net(kind, SIZE), 1, FILLS.get(what, ZERO), blend)
+    spec = augment_spec(image_net(kind, size), 1, fill, blend)
     key = int(rng.integers(0, 2**64, dtype=np.uint64))
     source = rng.integers(0, 256, spec.normalize.values, dtype=np.uint8)
     return spec, pack(key, mix, boxes), source

@@ -42,11 +42,10 @@ def functions(text: str) -> Iterator[tuple[str, list[Instruction]]]:
         yield name, code
 
 
-def vector_path(code: list[Instruction], loads: int = -1) -> list[Instruction] | None:
+def vector_path(code: list[Instruction], longest: bool = False) -> list[Instruction] | None:
     """Instructions of a way from the entry to an EXIT without a loop, a call and a store of less than
-    16 bytes. Of several ways the one with the most stores of 16 bytes, of these the one with the
-    fewest loads, or with `loads` 1 the one with the most, of these the longest. None if no way stores
-    16 bytes."""
+    16 bytes. Of several ways the one with the most stores of 16 bytes, of these the shortest or the
+    longest. None if no way stores 16 bytes."""
     blocks = _blocks(code)
     best: dict[int, tuple | None] = {}
 
@@ -56,12 +55,12 @@ def vector_path(code: list[Instruction], loads: int = -1) -> list[Instruction] |
         block, found = blocks[start], None
         if not any(_leaves_the_path(each) for each in block):
             for successor in _successors(block, blocks):
-                rest = ((0, 0, 0), []) if successor is None else walk(successor)
+                rest = ((0, 0), []) if successor is None else walk(successor)
                 if rest is not None:
-                    stores, weight, length = rest[0]
+                    stores, length = rest[0]
                     stores += sum(each.opcode == _VECTOR_STORE for each in block)
-                    weight += loads * sum(each.opcode.startswith("LDG") for each in block)
-                    candidate = ((stores, weight, length + len(block)), block + rest[1])
+                    length += len(block) if longest else -len(block)
+                    candidate = ((stores, length), block + rest[1])
                     if found is None or candidate[0] > found[0]:
                         found = candidate
         best[start] = found

@@ -101,16 +101,23 @@ class AugmentBlock {
       return;
     }
     const Kind block(grid_.normalize, at_, out_);
+    const bool boxes = cuts_ || erases_;
     if (!block.whole || !block.aligned_in(source(mix_.own)) ||
         !block.aligned_in(source(mix_.partner)) || grid_.row.value() < Kind::kVector ||
         (erases_ && grid_.fill != Fill::kZero) || (blends_ && cuts_)) {
-      by_elements();
+      if (boxes) {
+        by_elements([&](const Spot& spot) { return value(located(spot)); });
+      } else if (of_bytes) {
+        by_elements([&](const Spot& spot) { return blended<Blend::kBytes>(spot); });
+      } else {
+        by_elements([&](const Spot& spot) { return blended<Blend::kFloats>(spot); });
+      }
     } else if (!blends_) {
       paste(block);
     } else if (of_bytes) {
-      erases_ ? mix<Blend::kBytes, true>(block) : mix<Blend::kBytes, false>(block);
+      boxes ? mix<Blend::kBytes, true>(block) : mix<Blend::kBytes, false>(block);
     } else {
-      erases_ ? mix<Blend::kFloats, true>(block) : mix<Blend::kFloats, false>(block);
+      boxes ? mix<Blend::kFloats, true>(block) : mix<Blend::kFloats, false>(block);
     }
   }
 
@@ -199,8 +206,8 @@ class AugmentBlock {
       const float x = own.get(v, c, i);
       const float y = partner.get(v, c, i);
       if (kBlend == Blend::kFloats) {
-        return round_to<kType>(blended(in(marks.own) ? 0 : normalized(x),
-                                       in(marks.partner) ? 0 : normalized(y)));
+        return round_to<kType>(
+            blended(in(marks.own) ? 0 : normalized(x), in(marks.partner) ? 0 : normalized(y)));
       }
       return round_to<kType>(in(marks.own) ? 0 : normalized(round_to_whole(blended(x, y))));
     });
@@ -265,9 +272,20 @@ class AugmentBlock {
 
   // ---- Element by element
 
+  /// Where a value is.
+  struct Spot {
+    uint32_t channel;
+    uint32_t pixel;
+    uint32_t column;
+    uint32_t byte;  // of an image of the input
+    int32_t y = 0;
+    int32_t x = 0;
+  };
+
   /// The part of each run that store_run() gives the block, so that the blocks of a run may go
-  /// different ways.
-  FASTLOADER_HOST_DEVICE void by_elements() const {
+  /// different ways. `make(spot)` gives the value before it is rounded to the output type.
+  template <class Make>
+  FASTLOADER_HOST_DEVICE void by_elements(Make make) const {
     const uint32_t length = static_cast<uint32_t>(grid_.normalize.span_length);
     const bool last = at_.block + 1 == grid_.normalize.divisor.value();
     FASTLOADER_ROLLED for (uint32_t run = 0; run < (kSplit ? kChannels : 1); ++run) {
@@ -280,53 +298,81 @@ class AugmentBlock {
       const uint32_t end = last ? length : full < tail ? full : tail;
       FASTLOADER_ROLLED for (uint32_t column = first + at_.lane; column < end;
                              column += kNormalizeWarp) {
-        const uint32_t row = grid_.row.quotient(column);
-        const uint32_t rest = column - row * grid_.row.value();
-        const uint32_t c = kSplit ? run : kPlanes ? channel_ : rest % kColumns;
-        const float made =
-            value(c, static_cast<int32_t>(row), static_cast<int32_t>(rest / kColumns));
-        const kernel_detail::Bits<kType> bits = round_to<kType>(made);
+        const kernel_detail::Bits<kType> bits = round_to<kType>(make(spot_of(run, column)));
         kernel_detail::copy_aligned<kBytes>(out + column * kBytes, &bits);
       }
     }
   }
 
-  /// One value of the image, before it is rounded to the output type.
-  FASTLOADER_HOST_DEVICE float value(uint32_t c, int32_t y, int32_t x) const {
+  FASTLOADER_HOST_DEVICE Spot spot_of(uint32_t run, uint32_t column) const {
+    Spot spot;
+    spot.column = column;
+    spot.pixel = column / kColumns;
+    spot.channel = kSplit ? run : kPlanes ? channel_ : column - spot.pixel * kColumns;
+    spot.byte = kIn == Layout::kNchw
+                    ? spot.channel * static_cast<uint32_t>(grid_.normalize.pixels) + spot.pixel
+                    : spot.pixel * static_cast<uint32_t>(kChannels) + spot.channel;
+    return spot;
+  }
+
+  FASTLOADER_HOST_DEVICE Spot located(Spot spot) const {
+    spot.y = row_of(spot.column);
+    spot.x = static_cast<int32_t>(spot.pixel - static_cast<uint32_t>(spot.y) * grid_.width);
+    return spot;
+  }
+
+  /// The value where no box is.
+  template <Blend kBlend>
+  FASTLOADER_HOST_DEVICE float blended(const Spot& spot) const {
     using namespace augment_detail;
-    const bool cut = cuts_ && contains(cut_box(), y, x);
+    float x = byte(mix_.own, spot);
+    float y = byte(mix_.partner, spot);
+    if (kBlend == Blend::kFloats) {
+      x = normalized(x, spot.channel);
+      y = normalized(y, spot.channel);
+    }
+    const float mixed = blend(x, mix_.own_weight, y, mix_.partner_weight);
+    return kBlend == Blend::kFloats ? mixed : normalized(round_to_whole(mixed), spot.channel);
+  }
+
+  /// The value wherever it is, and whatever is done to it.
+  FASTLOADER_HOST_DEVICE float value(const Spot& spot) const {
+    using namespace augment_detail;
+    const bool cut = cuts_ && contains(cut_box(), spot.y, spot.x);
     const bool blends = !cut && blends_;
     const uint32_t first = cut ? mix_.partner : mix_.own;
     float filled = 0;
     if (grid_.blend == Blend::kBytes) {
-      if (erased(own_, c, y, x, &filled)) return filled;
-      float whole = byte(first, c, y, x);
+      if (erased(own_, spot, &filled)) return filled;
+      float whole = byte(first, spot);
       if (blends) {
         whole = round_to_whole(
-            blend(whole, mix_.own_weight, byte(mix_.partner, c, y, x), mix_.partner_weight));
+            blend(whole, mix_.own_weight, byte(mix_.partner, spot), mix_.partner_weight));
       }
-      return normalized(whole, c);
+      return normalized(whole, spot.channel);
     }
     // Not cut ? partner_ : own_, which would choose between two places in memory.
     const Boxes boxes{first, cut ? partner_.count : own_.count, cut ? partner_.first : own_.first};
     float one = 0;
-    if (!erased(boxes, c, y, x, &one)) one = normalized(byte(first, c, y, x), c);
+    if (!erased(boxes, spot, &one)) one = normalized(byte(first, spot), spot.channel);
     if (!blends) return one;
     float other = 0;
-    if (!erased(partner_, c, y, x, &other)) other = normalized(byte(mix_.partner, c, y, x), c);
+    if (!erased(partner_, spot, &other)) {
+      other = normalized(byte(mix_.partner, spot), spot.channel);
+    }
     return blend(one, mix_.own_weight, other, mix_.partner_weight);
   }
 
   /// Whether the value lies in one of the boxes; then `filled` is the fill.
-  FASTLOADER_HOST_DEVICE bool erased(Boxes boxes, uint32_t c, int32_t y, int32_t x,
-                                     float* filled) const {
+  FASTLOADER_HOST_DEVICE bool erased(Boxes boxes, const Spot& spot, float* filled) const {
     if (!erases_) return false;
     FASTLOADER_ROLLED for (uint32_t box = boxes.count; box-- > 0;) {
-      if (!augment_detail::contains(boxes.first[box], y, x)) continue;
+      if (!augment_detail::contains(boxes.first[box], spot.y, spot.x)) continue;
       if (grid_.fill != Fill::kZero) {
         const bool of_box = grid_.fill == Fill::kPerBox;
         const uint32_t pixels = static_cast<uint32_t>(grid_.normalize.pixels);
-        const uint32_t element = of_box ? box * 4 + c : c * pixels + pixel(y, x);
+        const uint32_t element =
+            of_box ? box * 4 + spot.channel : spot.channel * pixels + spot.pixel;
         // Anew for each value: a block of bits that is kept would cost the other ways registers,
         // and neighbours in a row are other threads'.
         uint32_t words[4];
@@ -339,15 +385,8 @@ class AugmentBlock {
     return false;
   }
 
-  FASTLOADER_HOST_DEVICE uint32_t pixel(int32_t y, int32_t x) const {
-    return static_cast<uint32_t>(y) * grid_.width + static_cast<uint32_t>(x);
-  }
-
-  FASTLOADER_HOST_DEVICE float byte(uint32_t image, uint32_t c, int32_t y, int32_t x) const {
-    const uint32_t pixels = static_cast<uint32_t>(grid_.normalize.pixels);
-    const uint32_t at = kIn == Layout::kNchw ? c * pixels + pixel(y, x)
-                                             : pixel(y, x) * static_cast<uint32_t>(kChannels) + c;
-    return static_cast<float>(in_[size_t{image} * grid_.image_values + at]);
+  FASTLOADER_HOST_DEVICE float byte(uint32_t image, const Spot& spot) const {
+    return static_cast<float>(in_[size_t{image} * grid_.image_values + spot.byte]);
   }
 
   FASTLOADER_HOST_DEVICE float normalized(float x, uint32_t c) const {

@@ -25,8 +25,7 @@ template <FloatType kType, size_t kChannels, Layout kIn, Layout kOut>
 struct AugmentKernel {
   /// Blocks of 256 threads that a multiprocessor is to hold at once. For more of them the compiler
   /// would put registers into memory.
-  static constexpr unsigned kBlocksAtOnce =
-      kIn == Layout::kNchw && kOut == Layout::kNhwc && kChannels > 1 ? 2 : 3;
+  static constexpr unsigned kBlocksAtOnce = 3;
 
   FASTLOADER_HOST_DEVICE void operator()(const AugmentGrid& grid, const int32_t* table,
                                          const void* records, const void* in, void* out,

@@ -65,6 +65,25 @@ def test_the_vector_path_is_found(profile):
     assert row["warps"] == 48  # six blocks of 256 threads with 40 registers
 
 
+def test_of_two_ways_the_shortest_or_the_longest_is_found(profile):
+    # The second way to the store makes a detour of two instructions.
+    detour = (
+        CODE.replace("BRA 0x60 ; ", "BRA 0x70 ; ")
+        .replace(
+            "/*0070*/                   FFMA R8, R2, R3, R9 ;",
+            "/*0070*/              @!P2 BRA 0x90 ;                     /* 0x0 */\n"
+            "        /*0078*/                   FADD R9, R9, R9 ;",
+        )
+        .replace("/*0080*/", "/*0090*/")
+        .replace("/*0090*/                   EXIT", "/*0098*/ EXIT")
+    )
+    code = compiled(profile, detour).code
+    shortest = [each.opcode for each in profile.vector_path(code)]
+    assert shortest == ["S2R", "EXIT", "BRA", "BRA", "STG.E.128", "EXIT"]
+    longest = [each.opcode for each in profile.vector_path(code, longest=True)]
+    assert longest == ["S2R", "EXIT", "BRA", "BRA", "FADD", "STG.E.128", "EXIT"]
+
+
 def test_a_kernel_without_a_vector_path_is_an_error(profile):
     with pytest.raises(RuntimeError, match="no vector path"):
         profile.make_table([compiled(profile, CODE.replace("STG.E.128", "STG.E"))], "1.2.3")
