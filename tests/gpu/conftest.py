@@ -1,6 +1,7 @@
 """Tests that need a CUDA GPU. Skipped in one line where there is none; FASTLOADER_REQUIRE_CUDA=1
 turns every skip into a failure. FASTLOADER_GPU_TESTS=twin rehearses them: the same bodies over the host
-twin, but for those marked `cuda_only`."""
+twin, but for those marked `cuda_only`. With FASTLOADER_TEST_CUDA=emulated as well, the CUDA backend on
+the emulated runtime is in the twin's place."""
 
 import os
 import sys
@@ -15,9 +16,14 @@ for _helpers in (str(HERE.parent / "support"), str(HERE)):
     if _helpers not in sys.path:
         sys.path.append(_helpers)
 
+import emulated_cuda  # noqa: E402
 from devices import Cuda, Twin, rehearsing  # noqa: E402
+from ways import EMULATED  # noqa: E402
 
 from support import nothing_left_running, running  # noqa: E402
+
+if EMULATED:
+    emulated_cuda.require()
 
 _FAILED = pytest.StashKey[bool]()
 
@@ -96,7 +102,10 @@ def _plain_environment(monkeypatch):
 def _nothing_left(request, _plain_environment):
     """No thread of ours and no child process outlives a test, nor does a failure of the device."""
     before = running()
+    misuses = emulated_cuda.misuses() if EMULATED else None
     yield
+    if EMULATED:
+        assert emulated_cuda.misuses() == misuses
     if not rehearsing():
         torch.cuda.synchronize()
     if not request.node.stash.get(_FAILED, False):

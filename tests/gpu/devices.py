@@ -7,7 +7,9 @@ CUDA graphs or several GPUs asks for the real one.
 import contextlib
 import os
 
+import emulated_cuda
 import torch
+from ways import EMULATED
 
 REHEARSAL = "FASTLOADER_GPU_TESTS"
 
@@ -28,6 +30,10 @@ class Cuda:
 
     def holds(self, *tensors):
         return all(tensor.is_cuda for tensor in tensors)
+
+    def empty(self, size):
+        """Bytes in the device's memory."""
+        return torch.empty(size, dtype=torch.uint8, device=self.name)
 
     def stream(self):
         return torch.cuda.Stream()
@@ -69,6 +75,13 @@ class Twin:
 
     def holds(self, *tensors):
         return all(tensor.device.type == "cpu" for tensor in tensors)
+
+    def empty(self, size):
+        made = torch.empty(size, dtype=torch.uint8)
+        if EMULATED:
+            made = emulated_cuda.on_device(made)
+            emulated_cuda.synchronize()  # it is filled in the order of the loop's stream
+        return made
 
     def stream(self):
         return None

@@ -21,7 +21,7 @@ def fences(gpu, monkeypatch):
 
     def fenced(tensor):
         inside = tensor.numel() * tensor.element_size()
-        memory = torch.full((inside + 2 * FENCE,), POISON, dtype=torch.uint8, device=gpu.name)
+        memory = gpu.empty(inside + 2 * FENCE).fill_(POISON)
         made.append((memory, inside))
         flat = memory[FENCE : FENCE + inside].view(tensor.dtype)
         return flat.as_strided(tensor.shape, tensor.stride(), flat.storage_offset())

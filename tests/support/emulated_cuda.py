@@ -33,6 +33,15 @@ def install():
         sys.meta_path.insert(0, Finder())
 
 
+def require():
+    """Raises unless the preset's native module is the one that runs: another one would run the twin,
+    and every test of it would pass."""
+    import fastloader._native
+
+    if BUILD not in Path(fastloader._native.__file__).parents:
+        raise RuntimeError(f"{VARIABLE}=emulated, but {fastloader._native.__file__} was imported")
+
+
 class Finder:
     """Finds the native module in the preset's folder, and changes the two classes that meet torch's
     memory."""
@@ -86,8 +95,16 @@ def synchronize():
 # tensor gets it at once, whatever is still queued.
 _free = {}
 
-# {real address: device address}, of all memory.
-_device = {}
+# {real address: (device address, bytes)}, of all memory.
+_blocks = {}
+
+
+def _on_device(real):
+    """The device address of what torch has at this address; 0, the address of nothing, for others."""
+    if real in _blocks:
+        return _blocks[real][0]
+    inside = (each for each in _blocks if each < real < each + _blocks[each][1])
+    return next((_blocks[each][0] + real - each for each in inside), 0)
 
 
 class Block:
@@ -106,7 +123,7 @@ class Block:
                 raise RuntimeError("the emulated device is out of memory")
         assert _emulator().emulated_torch_fill(self.device, size) == 0
         real = _emulator().emulated_torch_real(self.device)
-        _device[real] = self.device
+        _blocks[real] = (self.device, size)
         self.__array_interface__ = {
             "data": (real, False),
             "shape": (size,),
@@ -158,8 +175,8 @@ def _change_native(native):
 
         def give_credit(self, *, outputs, staging, **others):
             super().give_credit(
-                outputs=[_device.get(each, 0) for each in outputs],
-                staging=_device.get(staging, 0),
+                outputs=[_on_device(each) for each in outputs],
+                staging=_on_device(staging),
                 **others,
             )
 

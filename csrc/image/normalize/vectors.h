@@ -97,12 +97,12 @@ struct alignas(8) InBytes {
   }
 
   /// Puts byte i of `other` in the place of byte i where bit i / kRepeat of `marks` is set.
-  template <size_t kRepeat>
+  template <uint32_t kRepeat>
   FASTLOADER_HOST_DEVICE void replace(const InBytes& other, uint32_t marks) {
-    for (size_t p = 0; p < kBytes / 4; ++p) {
-      const size_t first = 4 * p / kRepeat;
+    for (uint32_t p = 0; p < kBytes / 4; ++p) {
+      const uint32_t first = 4 * p / kRepeat;
       uint32_t selector = 0;
-      for (size_t i = 0; i < 4; ++i) selector |= ((4 * p + i) / kRepeat - first) << 4 * i;
+      for (uint32_t i = 0; i < 4; ++i) selector |= ((4 * p + i) / kRepeat - first) << 4 * i;
       // One bit in each byte of a word, by a product whose terms share no bit: i + 7 * j.
       const uint32_t bits = (marks >> first & 0xfu) * 0x00204081u & 0x01010101u;
       const uint32_t mask = permuted(bits, selector) * 0xffu;
