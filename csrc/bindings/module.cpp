@@ -14,6 +14,7 @@ PYBIND11_MODULE(_native, module) {
   bindings::register_jpeg_scans(module);
   bindings::register_image_stages(module);
   bindings::register_operations(module);
+  bindings::register_recipe(module);
   bindings::register_device_stages(module);
   bindings::register_buffer_pool(module);
   bindings::register_batch_layout(module);

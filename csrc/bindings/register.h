@@ -15,6 +15,7 @@ void register_normalize(pybind11::module_& module);
 void register_jpeg_scans(pybind11::module_& module);
 void register_image_stages(pybind11::module_& module);
 void register_operations(pybind11::module_& module);
+void register_recipe(pybind11::module_& module);
 void register_device_stages(pybind11::module_& module);
 void register_buffer_pool(pybind11::module_& module);
 void register_batch_layout(pybind11::module_& module);

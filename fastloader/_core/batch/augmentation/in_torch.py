@@ -16,7 +16,7 @@ import torch
 
 from fastloader._core.batch.augmentation.augmentation import Records
 from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._philox import MASK, philox
+from fastloader.transforms._recipe.philox import MASK, philox
 
 # Operations of the counter-based generator: one deviate for each box, or for each element of a box.
 _PER_BOX, _PER_ELEMENT = 16, 17

@@ -1,0 +1,1 @@
+"""What is drawn for a picture: recipes and their random numbers."""
