@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -169,23 +170,30 @@ void narrow_box_pass(const uint8_t* in, size_t lines, const Box& box, uint8_t* o
   }
 }
 
-/// Rows of 16 bytes become columns; a step is a perfect shuffle of the two halves of all bytes.
+/// The bytes of both halves of all rows take turns, as in a perfect shuffle of cards.
+template <size_t... kIndex>
+void interleave(const __m128i* rows, __m128i* out, std::index_sequence<kIndex...>) {
+  constexpr size_t kHalf = sizeof...(kIndex);
+  ((out[2 * kIndex] = _mm_unpacklo_epi8(rows[kIndex], rows[kIndex + kHalf])), ...);
+  ((out[2 * kIndex + 1] = _mm_unpackhi_epi8(rows[kIndex], rows[kIndex + kHalf])), ...);
+}
+
+template <size_t... kIndex>
+void transpose(const uint8_t* const* rows, uint8_t* const* out, std::index_sequence<kIndex...>) {
+  __m128i even[] = {_mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[kIndex]))...};
+  __m128i odd[kLanes];
+  const std::make_index_sequence<kLanes / 2> half;
+  interleave(even, odd, half);
+  interleave(odd, even, half);
+  interleave(even, odd, half);
+  interleave(odd, even, half);
+  (_mm_storeu_si128(reinterpret_cast<__m128i*>(out[kIndex]), even[kIndex]), ...);
+}
+
+/// Rows of 16 bytes become columns. Written without loops, which a compiler would keep in memory
+/// rather than registers.
 void transpose(const uint8_t* const* rows, uint8_t* const* out) {
-  __m128i bytes[kLanes];
-  for (size_t i = 0; i < kLanes; ++i) {
-    bytes[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i]));
-  }
-  for (size_t step = 0; step < 4; ++step) {
-    __m128i shuffled[kLanes];
-    for (size_t i = 0; i < kLanes / 2; ++i) {
-      shuffled[2 * i] = _mm_unpacklo_epi8(bytes[i], bytes[i + kLanes / 2]);
-      shuffled[2 * i + 1] = _mm_unpackhi_epi8(bytes[i], bytes[i + kLanes / 2]);
-    }
-    std::copy(shuffled, shuffled + kLanes, bytes);
-  }
-  for (size_t i = 0; i < kLanes; ++i) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out[i]), bytes[i]);
-  }
+  transpose(rows, out, std::make_index_sequence<kLanes>());
 }
 
 #else
