@@ -14,7 +14,10 @@ namespace fastloader {
 /// wheel, bit for bit, on an RGB picture. The families are the files beside this one.
 struct Operation {
   enum class Kind : uint8_t {
-    kInvert,  ///< none
+    kInvert,        ///< none
+    kSharpness,     ///< factor
+    kPillowBlur,    ///< radius along x, along y
+    kGaussianBlur,  ///< edge of the kernel along x, along y; sigma along x, along y
     kCount,
   };
 

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "image/ops/canvas.h"
+
+namespace fastloader {
+
+/// Largest radius that pillow_blur() takes.
+constexpr double kMaxPillowBlur = kMaxImageEdge;
+
+/// ImageFilter.GaussianBlur of Pillow: along each axis three box blurs, whose boxes end in a part
+/// of a pixel. Each of them rounds to bytes. A radius of 0 leaves that axis alone; the sign of a
+/// radius is of no account, as in Pillow.
+///
+/// Takes as long for a large radius as for a small one, and 96 bytes of the canvas's scratch for
+/// each pixel of the longer edge.
+void pillow_blur(Canvas& canvas, double radius_x, double radius_y);
+
+}  // namespace fastloader
