@@ -3,7 +3,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "image/ops/frame.h"
 #include "image/ops/lookup.h"
+#include "image/ops/rotate.h"
+#include "image/ops/warp.h"
 
 namespace fastloader {
 namespace {
@@ -22,6 +25,13 @@ struct Kind {
 // In the order of Operation::Kind.
 const Kind kKinds[] = {
     {"invert", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { invert(canvas); }},
+    {"affine", 10, 10, check_affine, affine},
+    {"perspective", 12, 12, check_perspective, perspective},
+    {"rotate", 6, 8, check_rotate, rotate},
+    {"pad", 8, 8, check_pad, pad},
+    {"crop", 4, 4, check_crop, crop},
+    {"hflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { hflip(canvas); }},
+    {"vflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Operation::Kind::kCount));
 
