@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "base/error.h"
 #include "image/ops/checks.h"
@@ -190,10 +189,13 @@ void hflip(Canvas& canvas) {
 
 void vflip(Canvas& canvas) {
   const size_t row_bytes = canvas.row_bytes();
+  uint8_t* kept = canvas.scratch(row_bytes);
   uint8_t* top = canvas.pixels();
   uint8_t* bottom = top + canvas.bytes() - row_bytes;
   for (; top < bottom; top += row_bytes, bottom -= row_bytes) {
-    std::swap_ranges(top, top + row_bytes, bottom);
+    std::memcpy(kept, top, row_bytes);
+    std::memcpy(top, bottom, row_bytes);
+    std::memcpy(bottom, kept, row_bytes);
   }
 }
 
