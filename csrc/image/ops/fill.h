@@ -18,6 +18,10 @@ inline void copy_pixel(const uint8_t* from, uint8_t* to) {
   to[2] = from[2];
 }
 
+/// The same, and one byte behind the pixel changes, too: for pixels of a Canvas that are written
+/// from left to right. It takes half the instructions.
+inline void copy_pixel_and_more(const uint8_t* from, uint8_t* to) { std::memcpy(to, from, 4); }
+
 inline void fill_pixels(uint8_t* to, size_t count, const Fill& fill) {
   if (fill.grey()) {
     std::memset(to, fill.rgb[0], count * 3);

@@ -174,17 +174,15 @@ void crop(const std::vector<double>& numbers, Canvas& canvas) {
 
 void hflip(Canvas& canvas) {
   const ImageSize size = canvas.size();
-  uint8_t* row = canvas.pixels();
-  for (size_t y = 0; y < size.height; ++y, row += canvas.row_bytes()) {
-    uint8_t* left = row;
-    uint8_t* right = row + canvas.row_bytes() - Canvas::kRgb;
-    for (; left < right; left += Canvas::kRgb, right -= Canvas::kRgb) {
-      uint8_t kept[Canvas::kRgb];
-      copy_pixel(left, kept);
-      copy_pixel(right, left);
-      copy_pixel(kept, right);
-    }
+  const size_t last = canvas.row_bytes() - Canvas::kRgb;
+  const uint8_t* from = canvas.pixels();
+  uint8_t* to = canvas.other(size);
+  for (size_t y = 0; y < size.height; ++y) {
+    for (size_t x = 0; x <= last; x += Canvas::kRgb) copy_pixel_and_more(from + last - x, to + x);
+    from += canvas.row_bytes();
+    to += canvas.row_bytes();
   }
+  canvas.turn();
 }
 
 void vflip(Canvas& canvas) {

@@ -83,14 +83,11 @@ ImageSize expanded(const Matrix& matrix, double width, double height) {
 }
 
 void half_turn(Canvas& canvas) {
-  uint8_t* first = canvas.pixels();
-  uint8_t* last = first + canvas.bytes() - Canvas::kRgb;
-  for (; first < last; first += Canvas::kRgb, last -= Canvas::kRgb) {
-    uint8_t kept[Canvas::kRgb];
-    copy_pixel(first, kept);
-    copy_pixel(last, first);
-    copy_pixel(kept, last);
-  }
+  const size_t last = canvas.bytes() - Canvas::kRgb;
+  const uint8_t* from = canvas.pixels() + last;
+  uint8_t* to = canvas.other(canvas.size());
+  for (size_t i = 0; i <= last; i += Canvas::kRgb) copy_pixel_and_more(from - i, to + i);
+  canvas.turn();
 }
 
 void quarter_turn(bool counterclockwise, Canvas& canvas) {

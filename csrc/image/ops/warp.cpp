@@ -185,11 +185,9 @@ void warp_unmixed(const Map& map, const Fill& fill, const ImageSize& size, Canva
     const auto row = map.row(static_cast<double>(y) + 0.5);
     for (size_t x = 0; x < size.width; ++x, to += Canvas::kRgb) {
       const Position p = row.at(static_cast<double>(x) + 0.5);
-      const int32_t from_x = pixel_of(p.x);
-      const int32_t from_y = pixel_of(p.y);
-      const bool inside = from_x >= 0 && from_x < width && from_y >= 0 && from_y < height;
-      copy_pixel(inside ? from + static_cast<size_t>(from_y) * row_bytes +
-                              static_cast<size_t>(from_x) * Canvas::kRgb
+      const bool inside = lies_in(p.x, width) && lies_in(p.y, height);
+      copy_pixel(inside ? from + static_cast<size_t>(p.y) * row_bytes +
+                              static_cast<size_t>(p.x) * Canvas::kRgb
                         : fill.rgb,
                  to);
     }

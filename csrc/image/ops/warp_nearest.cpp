@@ -49,8 +49,8 @@ void scale(const Job& job, const Coefficients& a, Canvas& canvas) {
   int32_t end = 0;
   bool run = true;
   for (int32_t x = 0; x < job.width; ++x) {
-    const int32_t column = pixel_of(x_in);
-    if (column >= 0 && column < job.from_width) {
+    if (lies_in(x_in, job.from_width)) {
+      const auto column = static_cast<int32_t>(x_in);
       columns[x] = column;
       if (begin == job.width) begin = x;
       run = run && column == columns[begin] + (x - begin);
@@ -59,21 +59,22 @@ void scale(const Job& job, const Coefficients& a, Canvas& canvas) {
     x_in += a[0];
   }
   for (int32_t y = 0; y < job.height; ++y) {
-    const int32_t from_y = pixel_of(y_in);
+    const double y_here = y_in;
     y_in += a[4];
     uint8_t* row = job.row(y);
-    if (begin >= end || from_y < 0 || from_y >= job.from_height) {
+    if (begin >= end || !lies_in(y_here, job.from_height)) {
       fill_span(job, row, 0, job.width);
       continue;
     }
     fill_span(job, row, 0, begin);
+    const auto from_y = static_cast<int32_t>(y_here);
     const uint8_t* from = job.from_row(from_y);
     if (run) {
       std::memcpy(at(row, begin), job.from_pixel(columns[begin], from_y),
                   static_cast<size_t>(end - begin) * Canvas::kRgb);
     } else {
       for (int32_t x = begin; x < end; ++x) {
-        copy_pixel(from + static_cast<size_t>(columns[x]) * Canvas::kRgb, at(row, x));
+        copy_pixel_and_more(from + static_cast<size_t>(columns[x]) * Canvas::kRgb, at(row, x));
       }
     }
     fill_span(job, row, end, job.width);
@@ -84,6 +85,12 @@ void scale(const Job& job, const Coefficients& a, Canvas& canvas) {
 
 constexpr double kOne = 65536.0;
 constexpr int kFractionBits = 16;
+
+/// C's conversion of a double to int leaves open what becomes of numbers that have no int. Here
+/// they and NaN become the least int, as on x86-64.
+int32_t to_int(double value) {
+  return value > -2147483649.0 && value < 2147483648.0 ? static_cast<int32_t>(value) : INT32_MIN;
+}
 
 int32_t fixed(double value) {
   const double scaled = value * kOne + 0.5;
@@ -136,20 +143,25 @@ void fixed_row(const Job& job, int32_t x_first, int32_t y_first, int32_t x_step,
   narrow(y_first, y_step, int64_t{job.from_height} << kFractionBits, begin, end);
   if (begin >= end) return fill_span(job, row, 0, job.width);
   fill_span(job, row, 0, begin);
-  fill_span(job, row, end, job.width);
   auto x_in = static_cast<int32_t>(x_first + begin * x_step);
   auto y_in = static_cast<int32_t>(y_first + begin * y_step);
   uint8_t* to = at(row, begin);
   if (x_step == static_cast<int32_t>(kOne) && y_step == 0) {  // a shear or a move along the rows
     std::memcpy(to, job.from_pixel(x_in >> kFractionBits, y_in >> kFractionBits),
                 static_cast<size_t>(end - begin) * Canvas::kRgb);
-    return;
+  } else {
+    // Copied, as the compiler has to think that the pixels written could be the job.
+    const uint8_t* const from = job.from;
+    const auto from_width = static_cast<size_t>(job.from_width);
+    for (int64_t x = begin; x < end; ++x, to += Canvas::kRgb) {
+      const size_t pixel = static_cast<size_t>(y_in >> kFractionBits) * from_width +
+                           static_cast<size_t>(x_in >> kFractionBits);
+      copy_pixel_and_more(from + pixel * Canvas::kRgb, to);
+      x_in = wrapped_sum(x_in, x_step);
+      y_in = wrapped_sum(y_in, y_step);
+    }
   }
-  for (int64_t x = begin; x < end; ++x, to += Canvas::kRgb) {
-    copy_pixel(job.from_pixel(x_in >> kFractionBits, y_in >> kFractionBits), to);
-    x_in = wrapped_sum(x_in, x_step);
-    y_in = wrapped_sum(y_in, y_step);
-  }
+  fill_span(job, row, end, job.width);
 }
 
 /// A row whose sums may run over.
@@ -195,11 +207,10 @@ void warp_far(const Job& job, const Coefficients& a) {
     double y_in = y_first;
     uint8_t* to = job.row(y);
     for (int32_t x = 0; x < job.width; ++x, to += Canvas::kRgb) {
-      const int32_t from_x = pixel_of(x_in);
-      const int32_t from_y = pixel_of(y_in);
-      const bool inside =
-          from_x >= 0 && from_x < job.from_width && from_y >= 0 && from_y < job.from_height;
-      copy_pixel(inside ? job.from_pixel(from_x, from_y) : job.fill.rgb, to);
+      const bool inside = lies_in(x_in, job.from_width) && lies_in(y_in, job.from_height);
+      copy_pixel(inside ? job.from_pixel(static_cast<int32_t>(x_in), static_cast<int32_t>(y_in))
+                        : job.fill.rgb,
+                 to);
       x_in += a[0];
       y_in += a[3];
     }

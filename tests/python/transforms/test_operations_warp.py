@@ -127,6 +127,20 @@ def as_far_as_fixed_point(rng, w, h):
     return [a, rng.uniform(-1, 1), x, rng.uniform(-1, 1), b, y]
 
 
+def on_borders(rng, w, h):
+    """Sums that come to the border of a pixel again and again, or nearly: each rounding shows."""
+    x, y = (rng.choice([-1, 1]) * rng.randint(1, 12) / rng.randint(3, 12) for _ in range(2))
+    return [x, 0, rng.randint(0, w) - x * 0.5, 0, y, rng.randint(0, h) - y * 0.5]
+
+
+def on_far_borders(rng, w, h):
+    """The same in one row of a picture whose others lie about where fixed point ends."""
+    numbers = on_borders(rng, w, h)
+    numbers[1] = rng.choice([-1, 1]) * rng.randint(20000, 80000) // h
+    numbers[2] -= numbers[1] * (rng.randrange(h) + 0.5)
+    return numbers
+
+
 def huge(rng, w, h):
     """Sums that leave the doubles, differences of infinities, numbers that have no int."""
     values = [0, 1, -1, 0.5, 1e300, -1e300, 1.7e308, -1.7e308, 1e-300]
@@ -145,6 +159,8 @@ COEFFICIENTS = [
     any_magnitude,
     nearly_nothing,
     as_far_as_fixed_point,
+    on_borders,
+    on_far_borders,
     huge,
 ]
 
