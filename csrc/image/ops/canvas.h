@@ -47,8 +47,12 @@ class Canvas {
   }
 
  private:
+  /// What may be read and written behind a picture's end, so that its last pixel, too, can be moved
+  /// as 4 bytes.
+  static constexpr size_t kSlack = 1;
+
   static uint8_t* at_least(std::vector<uint8_t>& memory, size_t bytes) {
-    if (memory.size() < bytes) memory.resize(bytes);
+    if (memory.size() < bytes + kSlack) memory.resize(bytes + kSlack);
     return memory.data();
   }
 

@@ -4,10 +4,13 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "image/ops/frame.h"
 #include "image/ops/gaussian_blur.h"
 #include "image/ops/lookup.h"
 #include "image/ops/pillow_blur.h"
+#include "image/ops/rotate.h"
 #include "image/ops/sharpness.h"
+#include "image/ops/warp.h"
 
 namespace fastloader {
 namespace {
@@ -65,6 +68,13 @@ const Kind kKinds[] = {
        gaussian_blur(canvas, static_cast<size_t>(numbers[0]), static_cast<size_t>(numbers[1]),
                      numbers[2], numbers[3]);
      }},
+    {"affine", 10, 10, check_affine, affine},
+    {"perspective", 12, 12, check_perspective, perspective},
+    {"rotate", 6, 8, check_rotate, rotate},
+    {"pad", 8, 8, check_pad, pad},
+    {"crop", 4, 4, check_crop, crop},
+    {"hflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { hflip(canvas); }},
+    {"vflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Operation::Kind::kCount));
 

@@ -18,6 +18,15 @@ struct Operation {
     kSharpness,     ///< factor
     kPillowBlur,    ///< radius along x, along y
     kGaussianBlur,  ///< edge of the kernel along x, along y; sigma along x, along y
+    // Geometry. Resampling: 0 nearest, 2 bilinear, 3 bicubic. Fill: red, green, blue from 0 to 255,
+    // for what comes from outside the picture.
+    kAffine,       ///< 6 coefficients as Image.transform has them, resampling, 3 of fill
+    kPerspective,  ///< 8 coefficients, resampling, 3 of fill
+    kRotate,  ///< degrees, resampling, 1 to expand or 0, centre's x and y or neither, 3 of fill
+    kPad,     ///< left, top, right, bottom, mode (0 constant, 1 edge, 2 reflect, 3 symmetric), fill
+    kCrop,    ///< left, top, width, height; black outside
+    kHflip,   ///< none
+    kVflip,   ///< none
     kCount,
   };
 

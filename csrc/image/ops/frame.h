@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "image/ops/canvas.h"
+
+namespace fastloader {
+
+// Pixels move as they are: torchvision's pad on a PIL picture, crop and the flips of Pillow. The
+// numbers are those of Operation::Kind, those of the checks any that are finite and as many as the
+// kind takes.
+
+/// Throws InvalidArgument for numbers that pad() cannot take whatever the picture.
+void check_pad(const std::vector<double>& numbers);
+/// Throws InvalidArgument where the result would have no pixels or too many.
+void pad(const std::vector<double>& numbers, Canvas& canvas);
+
+void check_crop(const std::vector<double>& numbers);
+void crop(const std::vector<double>& numbers, Canvas& canvas);
+
+/// Left becomes right.
+void hflip(Canvas& canvas);
+/// Top becomes bottom.
+void vflip(Canvas& canvas);
+
+}  // namespace fastloader

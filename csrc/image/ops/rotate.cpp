@@ -1,0 +1,164 @@
+#include "image/ops/rotate.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "image/ops/checks.h"
+#include "image/ops/warp.h"
+
+namespace fastloader {
+namespace {
+
+/// The numbers with a centre: 8 of them.
+constexpr size_t kWithCentre = 8;
+
+struct Point {
+  double x;
+  double y;
+};
+
+using Matrix = std::array<double, 6>;
+
+Point transformed(const Matrix& m, const Point& p) {
+  return {m[0] * p.x + m[1] * p.y + m[2], m[3] * p.x + m[4] * p.y + m[5]};
+}
+
+/// Python's angle % 360.0, from 0 to 360. (A tiny negative angle becomes 360 itself.)
+double within_a_turn(double angle) {
+  const double rest = std::fmod(angle, 360.0);
+  if (rest == 0) return 0;
+  return rest < 0 ? rest + 360.0 : rest;
+}
+
+/// Python's round(value, 15) for values from -1 to 1: the nearest decimal of 15 digits, ties to
+/// even, and the double that is nearest to it. The number of units of the last digit is an integer
+/// below 2^53, and their quotient is one division, correctly rounded.
+double rounded_to_15_digits(double value) {
+  constexpr double kUnits = 1e15;
+  const double magnitude = std::fabs(value);
+  const double product = magnitude * kUnits;
+  const double error = std::fma(magnitude, kUnits, -product);  // product + error is exact
+  double units = std::floor(product);
+  const double beyond_half = (product - units) - 0.5;  // exact, being a multiple of product's ulp
+  if (beyond_half > -error || (beyond_half == -error && std::fmod(units, 2) == 1)) units += 1;
+  return std::copysign(units / kUnits, value);
+}
+
+/// The rotation's part of the matrix from pixels of the result to those of the picture.
+Matrix turned_back(double angle) {
+  // Called through pointers that the compiler cannot see through: it would make one call of a pair,
+  // which need not have the last bit of Python's two.
+  double (*volatile cosine)(double) = std::cos;
+  double (*volatile sine)(double) = std::sin;
+  constexpr double kPi = 3.14159265358979323846;
+  const double radians = -(angle * (kPi / 180.0));
+  const double c = rounded_to_15_digits(cosine(radians));
+  const double s = rounded_to_15_digits(sine(radians));
+  return {c, s, 0.0, -s, c, 0.0};
+}
+
+/// math.ceil(greatest) - math.floor(least), or a number that no picture's edge can have.
+int64_t span(double least, double greatest) {
+  // Written so that NaN and infinities end here. Whole numbers up to this limit have exact
+  // differences.
+  constexpr double kLimit = 4503599627370496.0;
+  if (!(least > -kLimit && greatest < kLimit)) return -1;
+  return static_cast<int64_t>(std::ceil(greatest) - std::floor(least));
+}
+
+ImageSize expanded(const Matrix& matrix, double width, double height) {
+  const Point corners[] = {{0, 0}, {width, 0}, {width, height}, {0, height}};
+  Point least = transformed(matrix, corners[0]);
+  Point greatest = least;
+  for (const Point& corner : corners) {
+    const Point p = transformed(matrix, corner);
+    if (std::isnan(p.x) || std::isnan(p.y)) return checked_size("rotate", -1, -1);
+    least = {std::min(least.x, p.x), std::min(least.y, p.y)};
+    greatest = {std::max(greatest.x, p.x), std::max(greatest.y, p.y)};
+  }
+  return checked_size("rotate", span(least.x, greatest.x), span(least.y, greatest.y));
+}
+
+void half_turn(Canvas& canvas) {
+  const size_t last = canvas.bytes() - Canvas::kRgb;
+  const uint8_t* from = canvas.pixels() + last;
+  uint8_t* to = canvas.other(canvas.size());
+  for (size_t i = 0; i <= last; i += Canvas::kRgb) copy_pixel_and_more(from - i, to + i);
+  canvas.turn();
+}
+
+void quarter_turn(bool counterclockwise, Canvas& canvas) {
+  const ImageSize size = canvas.size();
+  const size_t row_bytes = canvas.row_bytes();
+  uint8_t* to = canvas.other({size.width, size.height});
+  // Squares of a few pixels, so that the lines of the cache that columns run through stay there.
+  constexpr size_t kSquare = 16;
+  for (size_t top = 0; top < size.height; top += kSquare) {
+    const size_t bottom = std::min(top + kSquare, size.height);
+    for (size_t x = 0; x < size.width; ++x) {
+      const uint8_t* from = canvas.pixels() + x * Canvas::kRgb;
+      const size_t made_y = counterclockwise ? size.width - 1 - x : x;
+      uint8_t* row = to + made_y * size.height * Canvas::kRgb;
+      for (size_t y = top; y < bottom; ++y) {
+        const size_t made_x = counterclockwise ? y : size.height - 1 - y;
+        copy_pixel(from + y * row_bytes, row + made_x * Canvas::kRgb);
+      }
+    }
+  }
+  canvas.turn();
+}
+
+/// Turns by quarters move pixels as they are. Returns whether this was one.
+bool turned_by_quarters(double angle, bool expand, Canvas& canvas) {
+  if (angle == 0) return true;
+  if (angle == 180) {
+    half_turn(canvas);
+    return true;
+  }
+  if (angle != 90 && angle != 270) return false;
+  if (!expand && canvas.size().width != canvas.size().height) return false;
+  quarter_turn(angle == 90, canvas);
+  return true;
+}
+
+}  // namespace
+
+void check_rotate(const std::vector<double>& numbers) {
+  if (numbers.size() != kWithCentre && numbers.size() != kWithCentre - 2) {
+    throw InvalidArgument("rotate takes 6 numbers, or 8 with a centre, not 7");
+  }
+  check_resampling("rotate", numbers[1]);
+  check_whole("rotate", "expand", numbers[2], 0, 1);
+  check_fill("rotate", numbers, numbers.size() - 3);
+}
+
+void rotate(const std::vector<double>& numbers, Canvas& canvas) {
+  const double angle = within_a_turn(numbers[0]);
+  const auto resampling = static_cast<Resampling>(static_cast<int>(numbers[1]));
+  const bool expand = numbers[2] != 0;
+  const bool centred = numbers.size() != kWithCentre;
+  if (centred && turned_by_quarters(angle, expand, canvas)) return;
+
+  const auto width = static_cast<double>(canvas.size().width);
+  const auto height = static_cast<double>(canvas.size().height);
+  const Point centre = centred ? Point{width / 2, height / 2} : Point{numbers[3], numbers[4]};
+  Matrix matrix = turned_back(angle);
+  const Point moved = transformed(matrix, {-centre.x, -centre.y});
+  matrix[2] = moved.x + centre.x;
+  matrix[5] = moved.y + centre.y;
+
+  ImageSize size = canvas.size();
+  if (expand) {
+    size = expanded(matrix, width, height);
+    const Point corner = transformed(matrix, {-(static_cast<double>(size.width) - width) / 2.0,
+                                              -(static_cast<double>(size.height) - height) / 2.0});
+    matrix[2] = corner.x;
+    matrix[5] = corner.y;
+  }
+  warp_affine(matrix, resampling, fill_of(numbers, numbers.size() - 3), size, canvas);
+}
+
+}  // namespace fastloader
