@@ -1,8 +1,11 @@
 #include "image/ops/operation.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
+#include "image/ops/enhance.h"
+#include "image/ops/hue.h"
 #include "image/ops/lookup.h"
 
 namespace fastloader {
@@ -19,9 +22,66 @@ struct Kind {
   void (*apply)(const Numbers& numbers, Canvas& canvas);
 };
 
+template <void (*kEnhance)(float factor, Canvas& canvas)>
+void enhance(const Numbers& numbers, Canvas& canvas) {
+  kEnhance(static_cast<float>(numbers[0]), canvas);
+}
+
+void refuse(const char* name, const char* wanted, double number) {
+  throw InvalidArgument(std::string(name) + " takes " + wanted + ", not " + std::to_string(number));
+}
+
+/// Pillow blends in float, in which a number may be too large to be finite.
+template <const char* kName>
+void check_factor(const Numbers& numbers) {
+  if (!(std::abs(numbers[0]) <= static_cast<double>(std::numeric_limits<float>::max()))) {
+    refuse(kName, "a factor that float can hold", numbers[0]);
+  }
+}
+
+void check_posterize(const Numbers& numbers) {
+  const double bits = numbers[0];
+  if (!(bits >= 0 && bits <= 8) || bits != std::trunc(bits)) {
+    refuse("posterize", "0 to 8 bits", bits);
+  }
+}
+
+void check_solarize_add(const Numbers& numbers) {
+  const double add = numbers[0];
+  if (!(std::abs(add) <= std::numeric_limits<int>::max()) || add != std::trunc(add)) {
+    refuse("solarize_add", "an integer to add", add);
+  }
+}
+
+void check_hue(const Numbers& numbers) {
+  if (!(std::abs(numbers[0]) <= 0.5)) refuse("hue", "-0.5 to 0.5 of a turn", numbers[0]);
+}
+
+constexpr char kBrightness[] = "brightness";
+constexpr char kContrast[] = "contrast";
+constexpr char kSaturation[] = "saturation";
+
 // In the order of Operation::Kind.
 const Kind kKinds[] = {
     {"invert", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { invert(canvas); }},
+    {"posterize", 1, 1, check_posterize,
+     [](const Numbers& numbers, Canvas& canvas) {
+       posterize(static_cast<int>(numbers[0]), canvas);
+     }},
+    {"solarize", 1, 1, nullptr,
+     [](const Numbers& numbers, Canvas& canvas) { solarize(numbers[0], canvas); }},
+    {"solarize_add", 1, 2, check_solarize_add,
+     [](const Numbers& numbers, Canvas& canvas) {
+       solarize_add(static_cast<int>(numbers[0]), numbers.size() > 1 ? numbers[1] : 128, canvas);
+     }},
+    {"autocontrast", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { autocontrast(canvas); }},
+    {"equalize", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { equalize(canvas); }},
+    {kBrightness, 1, 1, check_factor<kBrightness>, enhance<brightness>},
+    {kContrast, 1, 1, check_factor<kContrast>, enhance<contrast>},
+    {kSaturation, 1, 1, check_factor<kSaturation>, enhance<saturation>},
+    {"grayscale", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { grayscale(canvas); }},
+    {"hue", 1, 1, check_hue,
+     [](const Numbers& numbers, Canvas& canvas) { hue(numbers[0], canvas); }},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Operation::Kind::kCount));
 

@@ -14,7 +14,17 @@ namespace fastloader {
 /// wheel, bit for bit, on an RGB picture. The families are the files beside this one.
 struct Operation {
   enum class Kind : uint8_t {
-    kInvert,  ///< none
+    kInvert,        ///< none
+    kPosterize,     ///< bits that are kept, 0 to 8
+    kSolarize,      ///< threshold
+    kSolarizeAdd,   ///< what is added, an integer; threshold, 128 if left out
+    kAutocontrast,  ///< none
+    kEqualize,      ///< none
+    kBrightness,    ///< factor
+    kContrast,      ///< factor
+    kSaturation,    ///< factor
+    kGrayscale,     ///< none
+    kHue,           ///< part of a turn, -0.5 to 0.5
     kCount,
   };
 
