@@ -1,11 +1,13 @@
 #include "image/ops/operation.h"
 
-#include <cfloat>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
+#include "image/ops/enhance.h"
 #include "image/ops/frame.h"
 #include "image/ops/gaussian_blur.h"
+#include "image/ops/hue.h"
 #include "image/ops/lookup.h"
 #include "image/ops/pillow_blur.h"
 #include "image/ops/rotate.h"
@@ -26,18 +28,44 @@ struct Kind {
   void (*apply)(const Numbers& numbers, Canvas& canvas);
 };
 
-/// A number of Pillow's that it holds as a float.
-void check_sharpness(const Numbers& numbers) {
-  if (std::fabs(numbers[0]) > static_cast<double>(FLT_MAX)) {
-    throw InvalidArgument("sharpness with the factor " + std::to_string(numbers[0]));
+template <void (*kEnhance)(float factor, Canvas& canvas)>
+void enhance(const Numbers& numbers, Canvas& canvas) {
+  kEnhance(static_cast<float>(numbers[0]), canvas);
+}
+
+void refuse(const char* name, const char* wanted, double number) {
+  throw InvalidArgument(std::string(name) + " takes " + wanted + ", not " + std::to_string(number));
+}
+
+/// Pillow blends in float, in which a number may be too large to be finite.
+template <const char* kName>
+void check_factor(const Numbers& numbers) {
+  if (!(std::abs(numbers[0]) <= static_cast<double>(std::numeric_limits<float>::max()))) {
+    refuse(kName, "a factor that float can hold", numbers[0]);
   }
+}
+
+void check_posterize(const Numbers& numbers) {
+  const double bits = numbers[0];
+  if (!(bits >= 0 && bits <= 8) || bits != std::trunc(bits)) {
+    refuse("posterize", "0 to 8 bits", bits);
+  }
+}
+
+void check_solarize_add(const Numbers& numbers) {
+  const double add = numbers[0];
+  if (!(std::abs(add) <= std::numeric_limits<int>::max()) || add != std::trunc(add)) {
+    refuse("solarize_add", "an integer to add", add);
+  }
+}
+
+void check_hue(const Numbers& numbers) {
+  if (!(std::abs(numbers[0]) <= 0.5)) refuse("hue", "-0.5 to 0.5 of a turn", numbers[0]);
 }
 
 void check_pillow_blur(const Numbers& numbers) {
   for (const double radius : numbers) {
-    if (std::fabs(radius) > kMaxPillowBlur) {
-      throw InvalidArgument("pillow_blur with the radius " + std::to_string(radius));
-    }
+    if (std::abs(radius) > kMaxPillowBlur) refuse("pillow_blur", "a smaller radius", radius);
   }
 }
 
@@ -50,16 +78,37 @@ void check_gaussian_blur(const Numbers& numbers) {
     }
   }
   for (const double sigma : {numbers[2], numbers[3]}) {
-    if (!(sigma > 0)) {
-      throw InvalidArgument("gaussian_blur with the sigma " + std::to_string(sigma));
-    }
+    if (!(sigma > 0)) refuse("gaussian_blur", "a sigma above 0", sigma);
   }
 }
+
+constexpr char kBrightness[] = "brightness";
+constexpr char kContrast[] = "contrast";
+constexpr char kSaturation[] = "saturation";
+constexpr char kSharpness[] = "sharpness";
 
 // In the order of Operation::Kind.
 const Kind kKinds[] = {
     {"invert", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { invert(canvas); }},
-    {"sharpness", 1, 1, check_sharpness,
+    {"posterize", 1, 1, check_posterize,
+     [](const Numbers& numbers, Canvas& canvas) {
+       posterize(static_cast<int>(numbers[0]), canvas);
+     }},
+    {"solarize", 1, 1, nullptr,
+     [](const Numbers& numbers, Canvas& canvas) { solarize(numbers[0], canvas); }},
+    {"solarize_add", 1, 2, check_solarize_add,
+     [](const Numbers& numbers, Canvas& canvas) {
+       solarize_add(static_cast<int>(numbers[0]), numbers.size() > 1 ? numbers[1] : 128, canvas);
+     }},
+    {"autocontrast", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { autocontrast(canvas); }},
+    {"equalize", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { equalize(canvas); }},
+    {kBrightness, 1, 1, check_factor<kBrightness>, enhance<brightness>},
+    {kContrast, 1, 1, check_factor<kContrast>, enhance<contrast>},
+    {kSaturation, 1, 1, check_factor<kSaturation>, enhance<saturation>},
+    {"grayscale", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { grayscale(canvas); }},
+    {"hue", 1, 1, check_hue,
+     [](const Numbers& numbers, Canvas& canvas) { hue(numbers[0], canvas); }},
+    {kSharpness, 1, 1, check_factor<kSharpness>,
      [](const Numbers& numbers, Canvas& canvas) { sharpness(canvas, numbers[0]); }},
     {"pillow_blur", 2, 2, check_pillow_blur,
      [](const Numbers& numbers, Canvas& canvas) { pillow_blur(canvas, numbers[0], numbers[1]); }},

@@ -14,7 +14,19 @@ namespace fastloader {
 /// wheel, bit for bit, on an RGB picture. The families are the files beside this one.
 struct Operation {
   enum class Kind : uint8_t {
+    // A kind's place is part of what is drawn for it: another order changes every picture of a
+    // seed.
     kInvert,        ///< none
+    kPosterize,     ///< bits that are kept, 0 to 8
+    kSolarize,      ///< threshold
+    kSolarizeAdd,   ///< what is added, an integer; threshold, 128 if left out
+    kAutocontrast,  ///< none
+    kEqualize,      ///< none
+    kBrightness,    ///< factor
+    kContrast,      ///< factor
+    kSaturation,    ///< factor
+    kGrayscale,     ///< none
+    kHue,           ///< part of a turn, -0.5 to 0.5
     kSharpness,     ///< factor
     kPillowBlur,    ///< radius along x, along y
     kGaussianBlur,  ///< edge of the kernel along x, along y; sigma along x, along y

@@ -18,7 +18,29 @@ _FIRST_STEP, _FIRST_OPERATION = 32, 64
 _KINDS = ("operation", "all", "apply", "choice", "order", "some")
 
 # The native module's names of what can be done to pixels, in the order of csrc/image/ops/operation.h.
-OPERATIONS = ("invert",)
+OPERATIONS = (
+    "invert",
+    "posterize",
+    "solarize",
+    "solarize_add",
+    "autocontrast",
+    "equalize",
+    "brightness",
+    "contrast",
+    "saturation",
+    "grayscale",
+    "hue",
+    "sharpness",
+    "pillow_blur",
+    "gaussian_blur",
+    "affine",
+    "perspective",
+    "rotate",
+    "pad",
+    "crop",
+    "hflip",
+    "vflip",
+)
 
 Operation = tuple[str, list[float]]  # its name and its numbers
 
