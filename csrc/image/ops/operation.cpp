@@ -23,7 +23,7 @@ struct Kind {
   void (*apply)(const Numbers& numbers, Canvas& canvas);
 };
 
-/// A number of Pillow's that it holds as a float.
+/// Pillow computes with the factor as a float, which must not become infinite.
 void check_sharpness(const Numbers& numbers) {
   if (std::fabs(numbers[0]) > static_cast<double>(FLT_MAX)) {
     throw InvalidArgument("sharpness with the factor " + std::to_string(numbers[0]));
