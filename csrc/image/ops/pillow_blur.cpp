@@ -241,8 +241,7 @@ void blur_columns(uint8_t* pixels, const ImageSize& size, const Box& box, uint8_
   }
 }
 
-/// Copies `bytes` bytes of each of 16 rows from column `x` on, which may be fewer than 16, so that
-/// a block can be read there.
+/// A block of its own for where the picture ends, since transpose() takes nothing but whole ones.
 struct Corner {
   uint8_t bytes[kLanes][kLanes] = {};
 };
