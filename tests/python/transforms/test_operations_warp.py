@@ -224,6 +224,23 @@ def test_no_place_is_not_outside():
         assert made[0, 0].tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("turned_over", [False, True])
+def test_sums_in_fixed_point_run_over(turned_over):
+    """The corners pass Pillow's test, but rounded steps carry the last pixels beyond its ints."""
+    numbers = np.random.default_rng(random.getrandbits(32))
+    pixels = numbers.integers(0, 256, (2, 60000, 3), dtype=np.uint8)
+    coefficients = [35790.55 / 65536, 1e-9, 0.75, 0, 1, 0]
+    if turned_over:
+        pixels = np.ascontiguousarray(pixels.transpose(1, 0, 2))
+        coefficients = [1, 0, 0, 1e-9, 35790.55 / 65536, 0.75]
+    image = Image.fromarray(pixels)
+    wanted = image.transform(
+        image.size, Image.Transform.AFFINE, coefficients, 0, fillcolor=(1, 2, 3)
+    )
+    assert wanted.getpixel((image.width - 1, image.height - 1)) == (1, 2, 3)
+    same(image, wanted, ("affine", [*coefficients, 0, 1, 2, 3]))
+
+
 # --- rotations ----------------------------------------------------------------------------------
 
 
