@@ -41,7 +41,8 @@ struct FloatLanes {
     return {{each, each, each, each}};
   }
 
-  /// Clipped to 0 and 255, then cut off to integers. Takes any number, also an infinite one.
+  /// Clipped to 0 and 255, then cut off to integers. Takes any number, also an infinite one, but no
+  /// NaN.
   void to(uint8_t* bytes) const {
 #if defined(__SSE2__)
     // The highest numbers are clipped before they are integers: too large ones become the lowest
