@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from fastloader.transforms._recipe.draws import Draws
 from fastloader.transforms._pillow import image_module
+from fastloader.transforms._recipe.draws import Draws
 
 CROP, HORIZONTAL_FLIP, VERTICAL_FLIP = 0, 1, 2
 REPLACEMENT, INTERPOLATION = 3, 4
