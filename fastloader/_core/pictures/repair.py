@@ -15,6 +15,7 @@ from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms import _geometry
 from fastloader.transforms._pillow import refusal, warn_of_size
+from fastloader.transforms._recipe.draws import Draws
 
 _log = logging.getLogger("fastloader")
 
@@ -244,7 +245,7 @@ class Repair:
         images = self._decoder.images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
-        draws = _geometry.Draws(seed, key, _geometry.REPLACEMENT)
+        draws = Draws(seed, key, _geometry.REPLACEMENT)
         for _ in range(10):
             other = draws.below(len(images))
             file = other if images.indices is None else int(images.indices[other])
