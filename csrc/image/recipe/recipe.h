@@ -38,7 +38,8 @@ constexpr size_t kMostSteps = 4096;
 /// Each step has random numbers of its own: those of its kind's operation number, and of how many
 /// steps of that kind stand before it in the tree, parents before their children. So a step that is
 /// put in front moves the draws of none but steps of its own kind, and what is drawn for a step
-/// does not depend on what was drawn for others. fastloader/transforms/_recipe/step.py repeats it.
+/// does not depend on what was drawn for others. fastloader/transforms/_recipe/recipe.py repeats
+/// it.
 class Recipe {
  public:
   /// Throws InvalidArgument unless probabilities are in 0..1, there are as many weights as

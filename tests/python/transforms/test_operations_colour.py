@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from pictures import import_timm, import_torchvision, pixels
+from pictures import import_timm, import_torchvision, pixels, upstream_pillow
 from PIL import Image, ImageEnhance, ImageOps
 
 from fastloader._core.machine import extension
@@ -14,6 +14,7 @@ from fastloader._core.machine import extension
 native = extension.load()
 if native is None:
     pytest.skip("needs the native module", allow_module_level=True)
+pytestmark = upstream_pillow
 
 # Beside random ones: 0 and 1, what rounds to them in float, and what is too small or too large there.
 FACTORS = [

@@ -123,7 +123,8 @@ def _hand_down() -> None:
     """Makes the threads that a worker thread starts, and the calls that it gives to a pool of threads,
     belong to that worker, as they would in a worker process."""
     start = threading.Thread.start
-    submit: Any = concurrent.futures.ThreadPoolExecutor.submit
+    pool = _pool_class()
+    submit: Any = getattr(pool, "submit", None)
 
     @functools.wraps(start)
     def start_as_worker(self: threading.Thread) -> None:
@@ -152,6 +153,10 @@ def _hand_down() -> None:
             put_back()  # any thread may start it again
             raise
 
+    threading.Thread.start = start_as_worker  # type: ignore[method-assign]
+    if pool is None:
+        return
+
     @functools.wraps(submit)
     def submit_as_worker(
         self: concurrent.futures.ThreadPoolExecutor, fn: Any, /, *args: Any, **named: Any
@@ -159,8 +164,17 @@ def _hand_down() -> None:
         # None is handed on as well, because a thread that a worker has started may serve this call.
         return submit(self, functools.partial(_call_as, of_this_thread(), fn), *args, **named)
 
-    threading.Thread.start = start_as_worker  # type: ignore[method-assign]
-    concurrent.futures.ThreadPoolExecutor.submit = submit_as_worker  # type: ignore[assignment, method-assign]
+    pool.submit = submit_as_worker  # type: ignore[assignment, method-assign]
+
+
+def _pool_class() -> type[concurrent.futures.ThreadPoolExecutor] | None:
+    """ThreadPoolExecutor, or None if nobody can make one any more: its module is loaded at the first
+    look at it, and refuses to be once the interpreter has waited for its threads. An atexit function
+    may begin an epoch as late as that."""
+    try:
+        return concurrent.futures.ThreadPoolExecutor
+    except RuntimeError:
+        return None
 
 
 def _call_as(info: Any, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
