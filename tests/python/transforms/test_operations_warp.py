@@ -21,8 +21,7 @@ pytestmark = [
     upstream_pillow,
 ]
 
-RESAMPLINGS = (0, 2, 3)
-BLACK = (0, 0, 0)
+RESAMPLINGS, BLACK = (0, 2, 3), (0, 0, 0)
 
 
 def applied(image, *operations):
@@ -481,8 +480,7 @@ REFUSED = {
         [0, 0, 1e7, 1e7],
         [0, 0, 1, 1e300],
     ],
-    "hflip": [[1]],
-    "vflip": [[1]],
+    **{flip: [[1]] for flip in ("hflip", "vflip")},
 }
 
 
