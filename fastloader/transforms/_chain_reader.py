@@ -25,7 +25,11 @@ T = TypeVar("T")
 # The modules whose steps are read, with the prefix that their names get here, because some classes of
 # timm do something else than torchvision's of the same name.
 _HOMES = {
-    "fastloader.transforms": "",
+    "fastloader.transforms.steps.conversion": "",
+    "fastloader.transforms.steps.crop": "",
+    "fastloader.transforms.steps.flip": "",
+    "fastloader.transforms.steps.resize": "",
+    "fastloader.transforms.steps.structure": "",
     "torchvision.transforms.transforms": "",
     "torchvision.transforms.v2._geometry": "",
     "torchvision.transforms.v2._container": "",
@@ -57,7 +61,7 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
     chain = Chain()
     ours = True
     for step in steps_of(transform):
-        ours = ours and type(step).__module__ == "fastloader.transforms"
+        ours = ours and is_ours(step)
         _read_step(chain, step)
     if not chain.tensor and not (ours and ours_ends_in_tensor):
         raise NotNative("the transform ends in a Pillow image, which is not collated")
@@ -71,6 +75,11 @@ def steps_of(transform: Any) -> Iterable[Any]:
     if _kind(transform) != "Compose":
         return [transform]
     return [step for each in transform.transforms for step in steps_of(each)]
+
+
+def is_ours(step: Any) -> bool:
+    """Whether a step is one of fastloader.transforms."""
+    return type(step).__module__.startswith("fastloader.transforms.steps.")
 
 
 def _kind(step: Any) -> str:
@@ -102,7 +111,7 @@ def _read_step(chain: Chain, step: Any) -> None:
         chain.tensor = True
     elif kind in ("ToTensor", "timm MaybeToTensor"):
         default = torch.get_default_dtype()
-        if default != torch.float32 and type(step).__module__ != "fastloader.transforms":
+        if default != torch.float32 and not is_ours(step):
             raise NotNative(
                 f"{_shown(step)} gives torch's default dtype, {default}; float32 is native"
             )

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastloader import transforms
 from fastloader.errors import NotNative
-from fastloader.transforms._chain_reader import normalization_of, steps_of
+from fastloader.transforms._chain_reader import is_ours, normalization_of, steps_of
 
 
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -15,7 +15,7 @@ def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     image gets PILToTensor, and ToTensor and Normalize become one step that rounds as the loader
     does."""
     steps = list(steps_of(transform))
-    if any(type(step).__module__ != transforms.__name__ for step in steps):
+    if any(not is_ours(step) for step in steps):
         return transform
     tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
     geometric = [step for step in steps if type(step) not in tensors]

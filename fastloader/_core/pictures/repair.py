@@ -13,9 +13,8 @@ import numpy as np
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader.errors import Error, StoppedError
-from fastloader.transforms import _geometry
 from fastloader.transforms._pillow import refusal, warn_of_size
-from fastloader.transforms._recipe.draws import Draws
+from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
 
 _log = logging.getLogger("fastloader")
 
@@ -245,7 +244,7 @@ class Repair:
         images = self._decoder.images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
-        draws = Draws(seed, key, _geometry.REPLACEMENT)
+        draws = Draws(seed, key, REPLACEMENT)
         for _ in range(10):
             other = draws.below(len(images))
             file = other if images.indices is None else int(images.indices[other])

@@ -17,10 +17,10 @@ from fastloader.transforms import (
     RandomVerticalFlip,
     Resize,
     ToTensor,
-    Transform,
 )
-from fastloader.transforms._geometry import Draw, resample
 from fastloader.transforms._pillow import image_module
+from fastloader.transforms._recipe.draw import Draw
+from fastloader.transforms.steps.transform import Transform
 
 _NATIVE_FILTERS = ("bilinear", "bicubic", "random")
 _TIMM_FILTERS = (*_NATIVE_FILTERS, "nearest", "box", "hamming", "lanczos")
@@ -44,7 +44,7 @@ class ResizeKeepRatio(Transform):
         times = (image.height / self.size[0], image.width / self.size[1])
         by = max(times) if self.longest else min(times)
         size = round(image.width / by), round(image.height / by)
-        return image.resize(size, resample(self.interpolation, draw))
+        return image.resize(size, draw.resampling(self.interpolation))
 
 
 class CenterCropOrPad(Transform):

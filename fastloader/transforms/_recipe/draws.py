@@ -1,16 +1,26 @@
-"""The random numbers of one operation on one sample, as csrc/image/philox.h has them."""
+"""The random numbers of one step on one picture, as csrc/image/philox.h has them."""
 
 from __future__ import annotations
 
 from fastloader.transforms._recipe.philox import MASK, philox
 
+# Where things stand in the word that tells the steps' random numbers apart, as
+# csrc/image/draw_numbers.h says: 8 bits for the step's kind, 12 for how many of the kind come before it,
+# 12 for the picture of the sample.
+OCCURRENCE, PICTURE = 8, 20
+
+# The kinds. Those of the head of a chain:
+CROP, HORIZONTAL_FLIP, VERTICAL_FLIP, REPLACEMENT, INTERPOLATION = range(5)
+# Those of a recipe's steps, each followed by its place in the list of its kind:
+FIRST_STEP, FIRST_SIZED, FIRST_OPERATION = 32, 48, 64
+
 
 class Draws:
-    """The random numbers of one operation on one sample, which are a function of the arguments only."""
+    """The random numbers of one step on one picture, which are a function of the arguments only."""
 
-    def __init__(self, seed: int, index: int, operation: int) -> None:
+    def __init__(self, seed: int, index: int, stream: int) -> None:
         self._key = (seed & MASK, seed >> 32 & MASK)
-        self._rest = (operation, index & MASK, index >> 32 & MASK)
+        self._rest = (stream, index & MASK, index >> 32 & MASK)
         self._block = 0
         self._waiting: list[int] = []
 

@@ -1,4 +1,4 @@
-"""A recipe: what may be done to the pixels of each picture, as a tree of steps.
+"""A recipe: what may be done to the pixels of each picture, as trees of steps.
 
 csrc/image/recipe/recipe.h is the definition; a test compares the two.
 """
@@ -7,52 +7,39 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
 
-from fastloader.transforms._recipe.draws import Draws
-from fastloader.transforms._recipe.number import Number
-
-# In the word that Draws has for the operation: 8 bits for the kind, 12 for how many steps of the kind
-# stand before it in the tree, 12 for the picture of the sample.
-_OCCURRENCE, _PICTURE = 8, 20
-_FIRST_STEP, _FIRST_OPERATION = 32, 64
-_KINDS = ("operation", "all", "apply", "choice", "order", "some")
-
-# The native module's names of what can be done to pixels, in the order of csrc/image/ops/operation.h.
-OPERATIONS = (
-    "invert",
-    "posterize",
-    "solarize",
-    "solarize_add",
-    "autocontrast",
-    "equalize",
-    "brightness",
-    "contrast",
-    "saturation",
-    "grayscale",
-    "hue",
-    "sharpness",
-    "pillow_blur",
-    "gaussian_blur",
-    "affine",
-    "perspective",
-    "rotate",
-    "pad",
-    "crop",
-    "hflip",
-    "vflip",
+from fastloader.transforms._recipe.draws import (
+    FIRST_OPERATION,
+    FIRST_SIZED,
+    FIRST_STEP,
+    OCCURRENCE,
+    PICTURE,
+    Draws,
 )
+from fastloader.transforms._recipe.number import Number
+from fastloader.transforms._recipe.operations import OPERATIONS, Operation, Size, check_count
+from fastloader.transforms._recipe.sized import SIZED
 
-Operation = tuple[str, list[float]]  # its name and its numbers
+_KINDS = ("operation", "sized", "all", "apply", "choice", "order", "some")
+MOST_STEPS = 4096
+MOST_DEPTH = 64
+MOST_PICTURES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
     """A step of a recipe.
 
-    ``kind`` is "operation", which is ``operation`` with each of ``numbers`` drawn; "all" children, one
+    ``kind`` is "operation", which is ``operation`` with each of ``numbers`` drawn; "sized", the same for
+    a name of `SIZED`, which becomes operations when the picture's size is known; "all" children, one
     after the other; "apply", all of them with ``probability`` and otherwise none; "choice", one of them
     by ``weights``; "order", all of them in an order that is drawn; "some", ``count`` different ones,
     drawn one after the other by ``weights``.
+
+    Raises:
+        ValueError: for what cannot be drawn from, such as a wrong number of numbers or of weights.
     """
 
     kind: str
@@ -63,14 +50,65 @@ class Step:
     count: int = 0
     children: tuple[Step, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise ValueError(f"a step of the kind {self.kind!r}; use one of {_KINDS}")
+        if self.kind in ("operation", "sized"):
+            self._check_leaf()
+        if not 0.0 <= self.probability <= 1.0:
+            raise ValueError(f"steps with probability {self.probability}; 0 to 1 is allowed")
+        if self.kind in ("choice", "some"):
+            self._check_weights(self.count if self.kind == "some" else 1)
+        if self.size > MOST_STEPS:
+            raise ValueError(f"a recipe of more than {MOST_STEPS} steps")
+        if self.depth > MOST_DEPTH:
+            raise ValueError(f"steps within steps, more than {MOST_DEPTH} deep")
+
+    def _check_leaf(self) -> None:
+        known = OPERATIONS if self.kind == "operation" else SIZED
+        if self.operation not in known:
+            raise ValueError(f"there is no operation {self.operation!r}")
+        least, most = known[self.operation][-2:]
+        check_count(self.operation, len(self.numbers), least, most)
+
+    def _check_weights(self, wanted: int) -> None:
+        if len(self.weights) != len(self.children):
+            raise ValueError(
+                f"{len(self.weights)} weights for {len(self.children)} steps to choose from"
+            )
+        if not all(weight >= 0 for weight in self.weights) or math.isinf(sum(self.weights)):
+            raise ValueError(f"a choice with the weights {self.weights}")
+        possible = sum(weight > 0 for weight in self.weights)
+        if not 0 <= wanted <= possible:
+            raise ValueError(f"a choice of {wanted} among {possible} steps with a weight above 0")
+
     @functools.cached_property
     def size(self) -> int:
         """How many steps the tree has."""
         return 1 + sum(child.size for child in self.children)
 
+    @functools.cached_property
+    def depth(self) -> int:
+        return 1 + max((child.depth for child in self.children), default=0)
+
+    @functools.cached_property
+    def random(self) -> bool:
+        """Whether anything is drawn."""
+        if self.kind in ("apply", "choice", "order", "some"):
+            return True
+        if self.operation in ("random_crop", "random_resized_crop", "random_perspective"):
+            return True
+        return any(each.random for each in self.numbers) or any(
+            each.random for each in self.children
+        )
+
 
 def operation(name: str, *numbers: Number) -> Step:
     return Step("operation", operation=name, numbers=numbers)
+
+
+def sized(name: str, *numbers: Number) -> Step:
+    return Step("sized", operation=name, numbers=numbers)
 
 
 def together(*children: Step) -> Step:
@@ -94,42 +132,68 @@ def some(count: int, *children: Step, weights: tuple[float, ...] = ()) -> Step:
 
 
 class Recipe:
-    """A tree that can be drawn from, without the native module."""
+    """Steps that can be drawn from, one after the other, without the native module.
 
-    def __init__(self, root: Step) -> None:
-        self._root = root
+    ``before`` says how many steps of each kind came before these in the picture's chain, and counts on:
+    that tells the random numbers of equal steps apart.
+    """
+
+    def __init__(self, steps: Sequence[Step], before: dict[int, int] | None = None) -> None:
+        self._steps = list(steps)
         self._streams: list[int] = []  # what tells the steps' random numbers apart, in tree order
-        self._number(root, {})
+        if sum(step.size for step in steps) > MOST_STEPS:
+            raise ValueError(f"a recipe of more than {MOST_STEPS} steps")
+        counted = {} if before is None else before
+        for step in steps:
+            self._number(step, counted)
+
+    @property
+    def random(self) -> bool:
+        return any(step.random for step in self._steps)
 
     def _number(self, step: Step, before: dict[int, int]) -> None:
         if step.kind == "operation":
-            number = _FIRST_OPERATION + OPERATIONS.index(step.operation)
+            number = FIRST_OPERATION + list(OPERATIONS).index(step.operation)
+        elif step.kind == "sized":
+            number = FIRST_SIZED + list(SIZED).index(step.operation)
         else:
-            number = _FIRST_STEP + _KINDS.index(step.kind)
-        self._streams.append(number | before.get(number, 0) << _OCCURRENCE)
+            number = FIRST_STEP + _KINDS.index(step.kind)
+        self._streams.append(number | before.get(number, 0) << OCCURRENCE)
         before[number] = before.get(number, 0) + 1
         for child in step.children:
             self._number(child, before)
 
-    def draw(self, seed: int, index: int, picture: int = 0) -> list[Operation]:
+    def draw(
+        self, seed: int, index: int, picture: int, size: Callable[[], Size]
+    ) -> Iterator[Operation]:
         """The operations that are done to picture number ``picture`` of sample ``index``, one after
-        the other: a function of the arguments only."""
-        found: list[Operation] = []
+        the other: a function of the arguments only. ``size`` gives the picture's size (height, width)
+        at that time."""
+        if not 0 <= picture < MOST_PICTURES:
+            raise ValueError(f"picture {picture} of a sample; {MOST_PICTURES} are the most")
+        place = 0
+        for step in self._steps:
+            yield from self._visit(step, place, (seed, index, picture), size)
+            place += step.size
 
-        def visit(step: Step, place: int) -> None:
-            draws = Draws(seed, index, self._streams[place] | picture << _PICTURE)
+    def _visit(
+        self, step: Step, place: int, key: tuple[int, int, int], size: Callable[[], Size]
+    ) -> Iterator[Operation]:
+        seed, index, picture = key
+        draws = Draws(seed, index, self._streams[place] | picture << PICTURE)
+        if step.kind in ("operation", "sized"):
+            numbers = [number.draw(draws, size()) for number in step.numbers]
             if step.kind == "operation":
-                found.append((step.operation, [number.draw(draws) for number in step.numbers]))
-                return
-            places = []
-            for child in step.children:
-                places.append(place + 1)
-                place += child.size
-            for child_number in _chosen(step, draws):
-                visit(step.children[child_number], places[child_number])
-
-        visit(self._root, 0)
-        return found
+                yield step.operation, numbers
+            else:
+                yield from SIZED[step.operation][0](numbers, size(), draws)
+            return
+        places = []
+        for child in step.children:
+            places.append(place + 1)
+            place += child.size
+        for number in _chosen(step, draws):
+            yield from self._visit(step.children[number], places[number], key, size)
 
 
 def _chosen(step: Step, draws: Draws) -> list[int]:

@@ -139,19 +139,19 @@ def test_what_stands_beside_may_be_used(check):
 
 
 def test_a_package_on_the_way_is_imported_too(check):
-    """`transforms/__init__.py` runs when `transforms._geometry` is imported."""
+    """`transforms/__init__.py` runs when `transforms._chain` is imported."""
     files = {
         "transforms/__init__.py": "from fastloader.datasets import x\n",
-        "transforms/_geometry.py": "",
+        "transforms/_chain.py": "",
         "datasets/__init__.py": "",
         "datasets/x.py": "",
     }
     (message,) = check(files)
     assert message.startswith("fastloader/transforms/__init__.py:1: datasets/x.py")
     # So a circle may go through one, which no file names.
-    files["transforms/__init__.py"] = "from fastloader.transforms import _geometry\n"
+    files["transforms/__init__.py"] = "from fastloader.transforms import _chain\n"
     files["datasets/__init__.py"] = "from fastloader.datasets import image_folder\n"
-    files["datasets/image_folder.py"] = "from fastloader.transforms import _geometry\n"
+    files["datasets/image_folder.py"] = "from fastloader.transforms import _chain\n"
     assert check(files) == []
 
 
@@ -195,7 +195,7 @@ def test_a_file_has_a_layer(check, place):
 
 @pytest.mark.parametrize(
     "place",
-    ["_core/machine/limits.py", "transforms/_geometry.py", "_core/runtime/runtime.py", "loader.py"],
+    ["_core/machine/limits.py", "transforms/_chain.py", "_core/runtime/runtime.py", "loader.py"],
 )
 def test_only_what_is_above_takes_public_names(check, place):
     for text in (

@@ -19,7 +19,8 @@ from PIL import Image
 
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader.transforms import _geometry
+from fastloader.transforms._recipe import draws as _draws
+from fastloader.transforms._recipe import geometry
 
 
 @pytest.fixture
@@ -218,7 +219,7 @@ def test_resize_geometry(tv):
         first = size if isinstance(size, int) else size[0]
         max_size = rng.choice([None, first + rng.randint(1, 100)])
         theirs = tv.functional._compute_resized_output_size((height, width), [first], max_size)
-        ours = _geometry.resized(height, width, T.Resize(size, max_size=max_size).size, max_size)
+        ours = geometry.resized(height, width, T.Resize(size, max_size=max_size).size, max_size)
         assert list(ours) == theirs, (height, width, size, max_size)
 
 
@@ -334,14 +335,14 @@ def test_python_draws_what_cpp_draws(native):
             vertical_flip=0.5,
             filter=native.Interpolation.RANDOM,
         ).geometry(height=height, width=width, index=index, seed=seed)
-        draws = _geometry.Draws(seed, index, _geometry.CROP)
-        box = _geometry.random_resized_crop(height, width, scale, ratio, draws)
+        draws = _draws.Draws(seed, index, _draws.CROP)
+        box = geometry.random_resized_crop(height, width, scale, ratio, draws)
         wanted = {
             "box": box,
-            "hflip": _geometry.Draws(seed, index, _geometry.HORIZONTAL_FLIP).uniform() < flip,
-            "vflip": _geometry.Draws(seed, index, _geometry.VERTICAL_FLIP).uniform() < 0.5,
-            "interpolation": _geometry.random_interpolation(
-                _geometry.Draws(seed, index, _geometry.INTERPOLATION)
+            "hflip": _draws.Draws(seed, index, _draws.HORIZONTAL_FLIP).uniform() < flip,
+            "vflip": _draws.Draws(seed, index, _draws.VERTICAL_FLIP).uniform() < 0.5,
+            "interpolation": geometry.random_interpolation(
+                _draws.Draws(seed, index, _draws.INTERPOLATION)
             ),
         }
         assert found == wanted, (height, width, seed, index, scale, ratio, flip)
@@ -392,8 +393,8 @@ def test_distribution_is_that_of(tv, peer, size, scale, ratio):
         return left, top, w, h
 
     def ours(i):
-        return _geometry.random_resized_crop(
-            height, width, scale, ratio, _geometry.Draws(11, i, _geometry.CROP)
+        return geometry.random_resized_crop(
+            height, width, scale, ratio, _draws.Draws(11, i, _draws.CROP)
         )
 
     one, other = boxes_of(theirs, count), boxes_of(ours, count)
@@ -418,12 +419,12 @@ def test_distribution_is_that_of(tv, peer, size, scale, ratio):
 
 def test_flips_are_as_probable_as_said():
     for p in (0.1, 0.5, 0.9):
-        flips = [_geometry.Draws(1, i, 1).uniform() < p for i in range(5000)]
+        flips = [_draws.Draws(1, i, 1).uniform() < p for i in range(5000)]
         assert abs(np.mean(flips) - p) < 0.03
 
 
 def test_random_interpolation_is_as_probable_as_timms():
-    drawn = [_geometry.random_interpolation(_geometry.Draws(1, i, 4)) for i in range(5000)]
+    drawn = [geometry.random_interpolation(_draws.Draws(1, i, 4)) for i in range(5000)]
     assert abs(drawn.count("bicubic") / 5000 - 0.5) < 0.03
     assert set(drawn) == {"bilinear", "bicubic"}
 

@@ -1,36 +1,13 @@
-"""Random geometry in pure Python, which draws the same numbers from the same seed as the native path.
+"""The geometry of torchvision's transforms on Pillow pictures, in pure Python.
 
-It mirrors csrc/image/philox.h and csrc/image/crop.h, which are the definition. A test compares the two.
+It mirrors csrc/image/crop.h, which is the definition. A test compares the two.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
-import torch
-
-from fastloader.transforms._pillow import image_module
 from fastloader.transforms._recipe.draws import Draws
-
-CROP, HORIZONTAL_FLIP, VERTICAL_FLIP = 0, 1, 2
-REPLACEMENT, INTERPOLATION = 3, 4
-
-
-Draw = Callable[[int], Draws]
-
-
-def fresh_draw() -> Draw:
-    """Makes the draws for one picture, seeded from torch's default generator."""
-    seeds: list[int] = []
-
-    def draw(operation: int) -> Draws:
-        if not seeds:  # late, so that a chain without draws leaves torch's generator alone
-            seeds.append(int(torch.randint(0, 2**63 - 1, (), device="cpu").item()))
-        return Draws(seeds[0], 0, operation)
-
-    return draw
 
 
 def random_resized_crop(
@@ -78,10 +55,3 @@ def center(image: int, crop: int) -> int:
     if crop > image:
         return -((crop - image) // 2)
     return round((image - crop) / 2.0)
-
-
-def resample(interpolation: str, draw: Draw) -> Any:
-    """Pillow's constant for "bilinear", "bicubic" or a drawn "random"."""
-    if interpolation == "random":
-        interpolation = random_interpolation(draw(INTERPOLATION))
-    return getattr(image_module().Resampling, interpolation.upper())

@@ -1,0 +1,150 @@
+"""Steps whose operations depend on the picture's size, and what they draw for it.
+
+csrc/image/recipe/sized.h is the definition; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+
+from fastloader.transforms._recipe import geometry
+from fastloader.transforms._recipe.draws import Draws
+from fastloader.transforms._recipe.operations import Operation, Size
+
+Numbers = Sequence[float]
+
+
+def _resize_shorter(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """Torchvision's Resize of an int. Numbers: shorter edge, most of the longer one or 0, resampling."""
+    shorter, most, resampling = numbers
+    height, width = geometry.resized(*size, (int(shorter),), int(most) or None)
+    return [("resize", [float(height), float(width), resampling])]
+
+
+def _center_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """Torchvision's CenterCrop. Numbers: height, width."""
+    height, width = (int(number) for number in numbers)
+    left, top = geometry.center(size[1], width), geometry.center(size[0], height)
+    return [("crop", [float(left), float(top), float(width), float(height)])]
+
+
+def _random_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """Torchvision's RandomCrop. Numbers: height, width; 1 to pad if it is needed, 2 to do so on both
+    axes at once, or 0; padding on the left, top, right, bottom; mode and fill as "pad" has them."""
+    height, width, needed = (int(number) for number in numbers[:3])
+    border = [int(number) for number in numbers[3:7]]
+    how = list(numbers[7:])
+    found: list[Operation] = []
+
+    def pad(left: int, top: int, right: int, bottom: int) -> None:
+        nonlocal size
+        if left or top or right or bottom:
+            found.append(("pad", [float(left), float(top), float(right), float(bottom), *how]))
+            size = (size[0] + top + bottom, size[1] + left + right)
+
+    lacks_width = max(0, width - size[1] - border[0] - border[2]) if needed else 0
+    lacks_height = max(0, height - size[0] - border[1] - border[3]) if needed else 0
+    if needed == 2:
+        left, top, right, bottom = border
+        pad(left + lacks_width, top + lacks_height, right + lacks_width, bottom + lacks_height)
+    else:
+        pad(border[0], border[1], border[2], border[3])
+        pad(lacks_width, 0, lacks_width, 0)
+        pad(0, lacks_height, 0, lacks_height)
+    if size[0] < height or size[1] < width:
+        raise ValueError(
+            f"a random crop of {height}x{width} pixels is larger than the picture of "
+            f"{size[0]}x{size[1]}: pad_if_needed=True pads it"
+        )
+    top, left = draws.below(size[0] - height + 1), draws.below(size[1] - width + 1)
+    if size != (height, width):
+        found.append(("crop", [float(left), float(top), float(width), float(height)]))
+    return found
+
+
+def _random_resized_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """Torchvision's RandomResizedCrop. Numbers: height, width, scale from and to, ratio from and to,
+    resampling."""
+    height, width, low, high, thin, wide, resampling = numbers
+    box = geometry.random_resized_crop(*size, (low, high), (thin, wide), draws)
+    return [
+        ("crop", [float(edge) for edge in box]),
+        ("resize", [height, width, resampling]),
+    ]
+
+
+def _affine_about(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """Torchvision's F.affine. Numbers: degrees, pixels to the right, pixels down, scale, degrees of
+    shear along x, along y, resampling, fill (3), and the centre's x and y; the middle without them."""
+    angle, right, down, scale, shear_x, shear_y, resampling, *rest = numbers
+    x, y = rest[3:] if len(rest) > 3 else (size[1] * 0.5, size[0] * 0.5)
+    turn, sx, sy = math.radians(angle), math.radians(shear_x), math.radians(shear_y)
+    a = math.cos(turn - sy) / math.cos(sy)
+    b = -math.cos(turn - sy) * math.tan(sx) / math.cos(sy) - math.sin(turn)
+    c = math.sin(turn - sy) / math.cos(sy)
+    d = -math.sin(turn - sy) * math.tan(sx) / math.cos(sy) + math.cos(turn)
+    a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
+    e = 0.0 / scale + (a * (-x - right) + b * (-y - down)) + x
+    f = 0.0 / scale + (c * (-x - right) + d * (-y - down)) + y
+    return [("affine", [a, b, e, c, d, f, resampling, *rest[:3]])]
+
+
+def _random_perspective(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """Torchvision's RandomPerspective. Numbers: distortion, resampling, fill (3)."""
+    distortion, *rest = numbers
+    height, width = size
+    most_x, most_y = int(distortion * (width // 2)), int(distortion * (height // 2))
+
+    def x(right: bool) -> int:
+        return width - most_x - 1 + draws.below(most_x + 1) if right else draws.below(most_x + 1)
+
+    def y(bottom: bool) -> int:
+        return height - most_y - 1 + draws.below(most_y + 1) if bottom else draws.below(most_y + 1)
+
+    sides = ((False, False), (True, False), (True, True), (False, True))
+    ends = [(x(right), y(bottom)) for right, bottom in sides]
+    starts = [(right * (width - 1), bottom * (height - 1)) for right, bottom in sides]
+    return [("perspective", [*perspective_coefficients(starts, ends), *rest])]
+
+
+def perspective_coefficients(
+    starts: Sequence[tuple[int, int]], ends: Sequence[tuple[int, int]]
+) -> list[float]:
+    """What Image.transform(PERSPECTIVE) takes to move the corners ``starts`` (x, y) of a picture to
+    ``ends``, rounded to float32. Torchvision solves the same equations by QR, whose last bits may make
+    another float32 of it in one case of some thousands."""
+    rows: list[list[float]] = []
+    for (x, y), (u, v) in zip(ends, starts):
+        rows.append([x, y, 1.0, 0.0, 0.0, 0.0, float(-u * x), float(-u * y), float(u)])
+        rows.append([0.0, 0.0, 0.0, x, y, 1.0, float(-v * x), float(-v * y), float(v)])
+    count = len(rows)
+    for column in range(count):
+        best = max(range(column, count), key=lambda row: abs(rows[row][column]))
+        rows[column], rows[best] = rows[best], rows[column]
+        if rows[column][column] == 0.0:
+            raise ValueError("a perspective whose corners fall together")
+        for row in range(column + 1, count):
+            factor = rows[row][column] / rows[column][column]
+            for i in range(column, count + 1):
+                rows[row][i] -= factor * rows[column][i]
+    found = [0.0] * count
+    for row in reversed(range(count)):
+        rest = rows[row][count]
+        for i in range(row + 1, count):
+            rest -= rows[row][i] * found[i]
+        found[row] = rest / rows[row][row]
+    rounded: tuple[float, ...] = struct.unpack("8f", struct.pack("8f", *found))
+    return list(rounded)
+
+
+# Each with the fewest and the most numbers, in the native module's order.
+SIZED: dict[str, tuple[Callable[[Numbers, Size, Draws], list[Operation]], int, int]] = {
+    "resize_shorter": (_resize_shorter, 3, 3),
+    "center_crop": (_center_crop, 2, 2),
+    "random_crop": (_random_crop, 11, 11),
+    "random_resized_crop": (_random_resized_crop, 7, 7),
+    "affine_about": (_affine_about, 10, 12),
+    "random_perspective": (_random_perspective, 5, 5),
+}

@@ -1,0 +1,1 @@
+"""The transforms, one family a file: what each is, and how it is drawn."""

@@ -1,0 +1,52 @@
+"""Other sizes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from fastloader.transforms import _arguments
+from fastloader.transforms._recipe import geometry
+from fastloader.transforms._recipe.draw import Draw
+from fastloader.transforms.steps.transform import Transform
+
+
+class Resize(Transform):
+    """Resizes the image to ``size``. An int, or a sequence of one, is the shorter edge: the longer edge
+    follows and is at most ``max_size``. A pair is (height, width)."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        interpolation: Any = "bilinear",
+        max_size: int | None = None,
+        antialias: bool | None = True,
+    ) -> None:
+        if isinstance(size, int) and not isinstance(size, bool):
+            self.size: tuple[int, ...] = (size,)
+        elif isinstance(size, Sequence) and not isinstance(size, str) and len(size) in (1, 2):
+            self.size = tuple(operator.index(edge) for edge in size)
+        elif isinstance(size, Sequence) and not isinstance(size, str):
+            raise ValueError("If size is a sequence, it should have 1 or 2 values")
+        else:
+            raise TypeError(f"Size should be int or sequence. Got {type(size)}")
+        if any(edge < 1 for edge in self.size):
+            raise ValueError(f"size={size}: edges must be at least 1 pixel")
+        if max_size is not None:
+            if len(self.size) == 2:
+                raise ValueError(
+                    "max_size should only be passed if size specifies the length of the smaller edge"
+                )
+            if max_size <= self.size[0]:
+                raise ValueError(
+                    f"max_size = {max_size} must be strictly greater than the requested size for the "
+                    f"smaller edge size = {size}"
+                )
+        self.max_size = max_size
+        self.interpolation = _arguments.interpolation_name(interpolation)
+        self.antialias = _arguments.antialias(antialias)
+
+    def apply(self, image: Any, draw: Draw) -> Any:
+        height, width = geometry.resized(image.height, image.width, self.size, self.max_size)
+        return image.resize((width, height), draw.resampling(self.interpolation))
