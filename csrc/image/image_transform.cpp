@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "image/draw_numbers.h"
 
 namespace fastloader {
 namespace {
