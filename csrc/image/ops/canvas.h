@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "image/crop.h"
+#include "image/resize/resizer.h"
 
 namespace fastloader {
 
@@ -45,9 +46,16 @@ class Canvas {
   /// Room for what is no picture. The next call may move it.
   uint8_t* scratch(size_t bytes) { return at_least(scratch_, bytes); }
 
+  /// Which Pillow's pixels a resize gives. It stays for the pictures that follow.
+  ResizeOrder resize_order() const { return resize_order_; }
+  void set_resize_order(ResizeOrder order) { resize_order_ = order; }
+
+  /// Keeps the coefficients of the last resize for the next one.
+  Resizer& resizer() { return resizer_; }
+
   /// All memory that is kept for the next picture.
   size_t scratch_bytes() const {
-    return front_.capacity() + back_.capacity() + scratch_.capacity();
+    return front_.capacity() + back_.capacity() + scratch_.capacity() + resizer_.scratch_bytes();
   }
 
  private:
@@ -67,6 +75,8 @@ class Canvas {
   std::vector<uint8_t> scratch_;
   ImageSize size_;
   ImageSize other_size_;
+  ResizeOrder resize_order_ = ResizeOrder::kPillow13;
+  Resizer resizer_;
 };
 
 }  // namespace fastloader

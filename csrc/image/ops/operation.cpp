@@ -11,6 +11,7 @@
 #include "image/ops/hue.h"
 #include "image/ops/lookup.h"
 #include "image/ops/pillow_blur.h"
+#include "image/ops/resize.h"
 #include "image/ops/rotate.h"
 #include "image/ops/sharpness.h"
 #include "image/ops/warp.h"
@@ -135,6 +136,8 @@ const Kind kKinds[] = {
      [](const Numbers& numbers, const ImageSize&) { return cropped_size(numbers); }},
     {"hflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { hflip(canvas); }},
     {"vflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
+    {"resize", 3, 3, check_resize, resize,
+     [](const Numbers& numbers, const ImageSize&) { return resized_size(numbers); }},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Operation::Kind::kCount));
 

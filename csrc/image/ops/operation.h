@@ -41,6 +41,7 @@ struct Operation {
     kCrop,    ///< left, top, width, height; black outside
     kHflip,   ///< none
     kVflip,   ///< none
+    kResize,  ///< height, width, resampling, which may also be 1 lanczos, 4 box, 5 hamming
     kCount,
   };
 

@@ -6,15 +6,14 @@ import random
 
 import numpy as np
 import pytest
-from pictures import import_timm, import_torchvision, pixels, upstream_pillow
+from operations import needs_pillows_x86_64_wheel
+from pictures import import_timm, import_torchvision, pixels
 from PIL import Image, ImageEnhance, ImageOps
 
 from fastloader._core.machine import extension
 
 native = extension.load()
-if native is None:
-    pytest.skip("needs the native module", allow_module_level=True)
-pytestmark = upstream_pillow
+pytestmark = needs_pillows_x86_64_wheel
 
 # Beside random ones: 0 and 1, what rounds to them in float, and what is too small or too large there.
 FACTORS = [
