@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 namespace fastloader {
 
@@ -12,6 +13,11 @@ struct Fill {
 
   bool grey() const { return rgb[0] == rgb[1] && rgb[1] == rgb[2]; }
 };
+
+/// A fill among the numbers of an operation: red, green and blue from `first` on. The check throws
+/// InvalidArgument, which names the operation, unless they are whole numbers from 0 to 255.
+void check_fill(const char* operation, const std::vector<double>& numbers, size_t first);
+Fill fill_of(const std::vector<double>& numbers, size_t first);
 
 inline void copy_pixel(const uint8_t* from, uint8_t* to) {
   std::memcpy(to, from, 2);  // one move; a third byte has its own

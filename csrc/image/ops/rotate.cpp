@@ -15,11 +15,6 @@ namespace {
 /// The numbers with a centre: 8 of them.
 constexpr size_t kWithCentre = 8;
 
-struct Point {
-  double x;
-  double y;
-};
-
 using Matrix = std::array<double, 6>;
 
 Point transformed(const Matrix& m, const Point& p) {
@@ -111,17 +106,50 @@ void quarter_turn(bool counterclockwise, Canvas& canvas) {
   canvas.turn();
 }
 
-/// Turns by quarters move pixels as they are. Returns whether this was one.
-bool turned_by_quarters(double angle, bool expand, Canvas& canvas) {
-  if (angle == 0) return true;
-  if (angle == 180) {
-    half_turn(canvas);
-    return true;
-  }
-  if (angle != 90 && angle != 270) return false;
-  if (!expand && canvas.size().width != canvas.size().height) return false;
-  quarter_turn(angle == 90, canvas);
+/// What a rotation is for a picture of one size.
+struct Rotation {
+  ImageSize size;       // of the result
+  int quarters = 0;     // counterclockwise, if that is all
+  bool warped = false;  // otherwise, by the matrix
+  Matrix matrix{};
+};
+
+/// Sets the rotation if it is one by quarters, which move pixels as they are.
+bool set_quarters(double angle, bool expand, const ImageSize& size, Rotation& rotation) {
+  const bool upright = angle == 90 || angle == 270;
+  if (!upright && angle != 0 && angle != 180) return false;
+  if (upright && !expand && size.width != size.height) return false;
+  rotation.quarters = static_cast<int>(angle) / 90;
+  rotation.size = upright ? ImageSize{size.width, size.height} : size;
   return true;
+}
+
+Rotation rotation_of(const std::vector<double>& numbers, const ImageSize& size) {
+  const double angle = within_a_turn(numbers[0]);
+  const bool expand = numbers[2] != 0;
+  const bool centred = numbers.size() != kWithCentre;
+  Rotation rotation;
+  if (centred && set_quarters(angle, expand, size, rotation)) return rotation;
+
+  const auto width = static_cast<double>(size.width);
+  const auto height = static_cast<double>(size.height);
+  const Point centre = centred ? Point{width / 2, height / 2} : Point{numbers[3], numbers[4]};
+  Matrix matrix = turned_back(angle);
+  const Point moved = transformed(matrix, {-centre.x, -centre.y});
+  matrix[2] = moved.x + centre.x;
+  matrix[5] = moved.y + centre.y;
+  rotation.size = size;
+  if (expand) {
+    const ImageSize made = expanded(matrix, width, height);
+    const Point corner = transformed(matrix, {-(static_cast<double>(made.width) - width) / 2.0,
+                                              -(static_cast<double>(made.height) - height) / 2.0});
+    matrix[2] = corner.x;
+    matrix[5] = corner.y;
+    rotation.size = made;
+  }
+  rotation.warped = true;
+  rotation.matrix = matrix;
+  return rotation;
 }
 
 }  // namespace
@@ -135,30 +163,20 @@ void check_rotate(const std::vector<double>& numbers) {
   check_fill("rotate", numbers, numbers.size() - 3);
 }
 
+ImageSize rotated_size(const std::vector<double>& numbers, const ImageSize& size) {
+  return rotation_of(numbers, size).size;
+}
+
 void rotate(const std::vector<double>& numbers, Canvas& canvas) {
-  const double angle = within_a_turn(numbers[0]);
-  const auto resampling = static_cast<Resampling>(static_cast<int>(numbers[1]));
-  const bool expand = numbers[2] != 0;
-  const bool centred = numbers.size() != kWithCentre;
-  if (centred && turned_by_quarters(angle, expand, canvas)) return;
-
-  const auto width = static_cast<double>(canvas.size().width);
-  const auto height = static_cast<double>(canvas.size().height);
-  const Point centre = centred ? Point{width / 2, height / 2} : Point{numbers[3], numbers[4]};
-  Matrix matrix = turned_back(angle);
-  const Point moved = transformed(matrix, {-centre.x, -centre.y});
-  matrix[2] = moved.x + centre.x;
-  matrix[5] = moved.y + centre.y;
-
-  ImageSize size = canvas.size();
-  if (expand) {
-    size = expanded(matrix, width, height);
-    const Point corner = transformed(matrix, {-(static_cast<double>(size.width) - width) / 2.0,
-                                              -(static_cast<double>(size.height) - height) / 2.0});
-    matrix[2] = corner.x;
-    matrix[5] = corner.y;
+  const Rotation rotation = rotation_of(numbers, canvas.size());
+  if (rotation.warped) {
+    warp_affine(rotation.matrix, resampling_of(numbers[1]), fill_of(numbers, numbers.size() - 3),
+                rotation.size, canvas);
+  } else if (rotation.quarters == 2) {
+    half_turn(canvas);
+  } else if (rotation.quarters != 0) {
+    quarter_turn(rotation.quarters == 1, canvas);
   }
-  warp_affine(matrix, resampling, fill_of(numbers, numbers.size() - 3), size, canvas);
 }
 
 }  // namespace fastloader
