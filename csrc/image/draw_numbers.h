@@ -4,16 +4,17 @@
 
 namespace fastloader {
 
-// Which of a picture's random numbers a step takes: the word `stream` of Draws. Changing any of this
-// changes every picture of a seed. fastloader/transforms/_recipe/draws.py repeats it.
+// Which of a picture's random numbers a step takes: the word `stream` of Draws. Changing any of
+// this changes every picture of a seed. fastloader/transforms/_recipe/draws.py repeats it.
 //
 //   8 bits   the step's kind, below
-//   12 bits  how many steps of that kind come before it in the picture's chain, parents before their
+//   12 bits  how many steps of that kind come before it in the picture's chain, parents before
+//   their
 //            children, and what may be done counts as what is done
 //   12 bits  which picture of its sample it is
 //
-// Each kind has a number of its own, so that a step that is put in front of others moves no draws but
-// those of its own kind.
+// Each kind has a number of its own, so that a step that is put in front of others moves no draws
+// but those of its own kind.
 
 constexpr uint32_t kOccurrenceShift = 8;
 constexpr uint32_t kPictureShift = 20;

@@ -7,6 +7,7 @@ draws are not: one number from torch's default generator seeds a counter-based g
 
 from __future__ import annotations
 
+from fastloader.transforms.steps.apply import apply
 from fastloader.transforms.steps.conversion import Normalize, PILToTensor, ToTensor
 from fastloader.transforms.steps.crop import CenterCrop, RandomResizedCrop
 from fastloader.transforms.steps.flip import RandomHorizontalFlip, RandomVerticalFlip
@@ -23,4 +24,5 @@ __all__ = [
     "RandomVerticalFlip",
     "Resize",
     "ToTensor",
+    "apply",
 ]

@@ -18,6 +18,7 @@ from fastloader.errors import NotNative
 from fastloader.transforms._arguments import interpolation_name
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
+from fastloader.transforms.steps.transform import RecipeTransform
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
         _read_step(chain, step)
     if not chain.tensor and not (ours and ours_ends_in_tensor):
         raise NotNative("the transform ends in a Pillow image, which is not collated")
-    if chain.exact is None and chain.center_crop is None:
+    if chain.size is None:
         raise NotNative("the transform gives pictures of different sizes")
     return chain
 
@@ -99,13 +100,11 @@ def _read_step(chain: Chain, step: Any) -> None:
         raise NotNative(f"{_shown(step)} has a forward() of its own")
     if kind in ("RandomHorizontalFlip", "RandomVerticalFlip"):
         _read_flip(chain, step, kind)  # which does the same before and after the conversion
-    elif kind == "RGB":
+    elif kind in ("RGB", "Identity"):
         pass  # every picture is RGB from the start
     elif chain.tensor:
         _read_behind_tensor(chain, step, kind)
-    elif kind in _GEOMETRIC and (chain.horizontal_flip or chain.vertical_flip):
-        raise NotNative(f"{_shown(step)} stands behind a flip")
-    elif kind in _GEOMETRIC and chain.center_crop is None:
+    elif kind in _GEOMETRIC and _head_takes(chain, kind):
         _read_geometric(chain, step, kind)
     elif kind in ("PILToTensor", "ToImage", "timm MaybePILToTensor"):
         chain.tensor = True
@@ -121,14 +120,34 @@ def _read_step(chain: Chain, step: Any) -> None:
     elif kind in ("ToDtype", "ConvertImageDtype"):
         raise NotNative(f"{_shown(step)} stands before the conversion to a tensor")
     else:
-        raise _unknown(step)
+        _read_behind_head(chain, step)
+
+
+def _head_takes(chain: Chain, kind: str) -> bool:
+    """Whether a step that crops or resizes stands where the head of a chain has it."""
+    if chain.recipe or chain.horizontal_flip or chain.vertical_flip or chain.center_crop:
+        return False
+    return kind in ("CenterCrop", "timm CenterCropOrPad") or not chain.scaled
 
 
 def _read_flip(chain: Chain, step: Any, kind: str) -> None:
     name = "horizontal_flip" if kind == "RandomHorizontalFlip" else "vertical_flip"
-    if getattr(chain, name):
-        raise NotNative(f"{_shown(step)} stands in the transform for the second time")
-    setattr(chain, name, _made(step, lambda: transforms.RandomHorizontalFlip(step.p)).p)
+    if chain.recipe or getattr(chain, name):
+        _read_behind_head(chain, step)
+    else:
+        setattr(chain, name, _made(step, lambda: transforms.RandomHorizontalFlip(step.p)).p)
+
+
+def _read_behind_head(chain: Chain, step: Any) -> None:
+    """Reads a step that works on the pixels that come out of the head."""
+    ours = step if is_ours(step) else None
+    if not isinstance(ours, RecipeTransform):
+        raise _unknown(step)
+    before = chain.size
+    tree = _made(step, lambda: ours.step(before))
+    chain.recipe_size = ours.size_after(before)
+    chain.recipe += (tree,)
+    chain.recipe_names += (type(ours).__name__,)
 
 
 def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
@@ -143,8 +162,6 @@ def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
         if len(fill) != 3 or not all(isinstance(v, int) and 0 <= v <= 255 for v in fill):
             raise NotNative(f"{_shown(step)} pads with {step.fill!r}, which is no colour")
         chain.fill = fill
-    elif chain.scaled:
-        raise _unknown(step)
     elif kind in ("RandomResizedCrop", "timm RandomResizedCropAndInterpolation"):
         crop = _made(
             step,

@@ -167,13 +167,17 @@ Operation::Kind operation_kind(const std::string& name) {
   throw InvalidArgument("there is no operation " + name);
 }
 
+void check_count(Operation::Kind kind, size_t numbers) {
+  const Kind& known = kind_of(kind);
+  if (numbers >= known.least && numbers <= known.most) return;
+  throw InvalidArgument(std::string(known.name) + " takes " + text_of_count(known) +
+                        " numbers, not " + std::to_string(numbers));
+}
+
 void validate(const Operation& operation) {
   const Kind& kind = kind_of(operation.kind);
   const Numbers& numbers = operation.numbers;
-  if (numbers.size() < kind.least || numbers.size() > kind.most) {
-    throw InvalidArgument(std::string(kind.name) + " takes " + text_of_count(kind) +
-                          " numbers, not " + std::to_string(numbers.size()));
-  }
+  check_count(operation.kind, numbers.size());
   for (const double number : numbers) {
     if (!std::isfinite(number)) {
       throw InvalidArgument(std::string(kind.name) + " with the number " + std::to_string(number));

@@ -54,6 +54,9 @@ struct Operation {
 const char* name_of(Operation::Kind kind);
 Operation::Kind operation_kind(const std::string& name);
 
+/// Throws InvalidArgument unless the kind takes that many numbers.
+void check_count(Operation::Kind kind, size_t numbers);
+
 /// Throws InvalidArgument unless there is such a kind and it can take these numbers.
 void validate(const Operation& operation);
 

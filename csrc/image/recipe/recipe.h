@@ -17,8 +17,8 @@ namespace fastloader {
 /// not depend on what was drawn for others. fastloader/transforms/_recipe/recipe.py repeats it.
 class Recipe {
  public:
-  /// Throws what validate(Step) throws, and InvalidArgument for more than kMostSteps steps, or steps
-  /// within steps more than kMostStepDepth deep.
+  /// Throws what validate(Step) throws, and InvalidArgument for more than kMostSteps steps, or
+  /// steps within steps more than kMostStepDepth deep.
   explicit Recipe(std::vector<Step> steps);
 
   bool empty() const { return roots_.empty(); }

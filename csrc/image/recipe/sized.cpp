@@ -38,8 +38,8 @@ void resize_shorter(const Numbers& numbers, const ImageSize& picture, Draws& /*d
                     Operations& operations) {
   const size_t shorter = pixels("resize_shorter", numbers[0], 1);
   const size_t most = pixels("resize_shorter", numbers[1], 0);
-  const ImageSize made = resize_shorter_edge(
-      picture, shorter, most == 0 ? std::nullopt : std::optional<size_t>(most));
+  const ImageSize made =
+      resize_shorter_edge(picture, shorter, most == 0 ? std::nullopt : std::optional<size_t>(most));
   add(Operation::Kind::kResize,
       {static_cast<double>(made.height), static_cast<double>(made.width), numbers[2]}, operations);
 }
@@ -91,12 +91,11 @@ void random_crop(const Numbers& numbers, const ImageSize& picture, Draws& draws,
     pad(0, lacks_height, 0, lacks_height);
   }
   if (made_height < height || made_width < width) {
-    throw InvalidArgument("a random crop of " + std::to_string(static_cast<int64_t>(height)) + "x" +
-                          std::to_string(static_cast<int64_t>(width)) +
-                          " pixels is larger than the picture of " +
-                          std::to_string(static_cast<int64_t>(made_height)) + "x" +
-                          std::to_string(static_cast<int64_t>(made_width)) +
-                          ": pad_if_needed=True pads it");
+    throw InvalidArgument(
+        "a random crop of " + std::to_string(static_cast<int64_t>(height)) + "x" +
+        std::to_string(static_cast<int64_t>(width)) + " pixels is larger than the picture of " +
+        std::to_string(static_cast<int64_t>(made_height)) + "x" +
+        std::to_string(static_cast<int64_t>(made_width)) + ": pad_if_needed=True pads it");
   }
   const auto from_top = draws.below(static_cast<uint64_t>(made_height - height) + 1);
   const auto from_left = draws.below(static_cast<uint64_t>(made_width - width) + 1);
@@ -137,8 +136,7 @@ void affine_about(const Numbers& numbers, const ImageSize& picture, Draws& /*dra
   const double x = centred ? static_cast<double>(picture.width) * 0.5 : numbers[10];
   const double y = centred ? static_cast<double>(picture.height) * 0.5 : numbers[11];
   const double a0 = cosine(turn - shear_y) / cosine(shear_y);
-  const double b0 =
-      -cosine(turn - shear_y) * std::tan(shear_x) / cosine(shear_y) - sine(turn);
+  const double b0 = -cosine(turn - shear_y) * std::tan(shear_x) / cosine(shear_y) - sine(turn);
   const double c0 = sine(turn - shear_y) / cosine(shear_y);
   const double d0 = -sine(turn - shear_y) * std::tan(shear_x) / cosine(shear_y) + cosine(turn);
   const double a = d0 / scale;
@@ -147,8 +145,8 @@ void affine_about(const Numbers& numbers, const ImageSize& picture, Draws& /*dra
   const double d = a0 / scale;
   const double e = 0.0 / scale + (a * (-x - right) + b * (-y - down)) + x;
   const double f = 0.0 / scale + (c * (-x - right) + d * (-y - down)) + y;
-  add(Operation::Kind::kAffine,
-      {a, b, e, c, d, f, numbers[6], numbers[7], numbers[8], numbers[9]}, operations);
+  add(Operation::Kind::kAffine, {a, b, e, c, d, f, numbers[6], numbers[7], numbers[8], numbers[9]},
+      operations);
 }
 
 void random_perspective(const Numbers& numbers, const ImageSize& picture, Draws& draws,
@@ -195,12 +193,9 @@ struct Kind {
 
 // In the order of Sized.
 constexpr Kind kKinds[] = {
-    {"resize_shorter", 3, 3, resize_shorter},
-    {"center_crop", 2, 2, center_crop_of},
-    {"random_crop", 11, 11, random_crop},
-    {"random_resized_crop", 7, 7, random_resized_crop_of},
-    {"affine_about", 10, 12, affine_about},
-    {"random_perspective", 5, 5, random_perspective},
+    {"resize_shorter", 3, 3, resize_shorter}, {"center_crop", 2, 2, center_crop_of},
+    {"random_crop", 11, 11, random_crop},     {"random_resized_crop", 7, 7, random_resized_crop_of},
+    {"affine_about", 10, 12, affine_about},   {"random_perspective", 5, 5, random_perspective},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Sized::kCount));
 

@@ -14,15 +14,15 @@ namespace fastloader {
 enum class Sized : uint8_t {
   // A kind's place is part of what is drawn for it: another order changes every picture of a seed.
   // Resampling, mode and fill are those of Operation::Kind.
-  kResizeShorter,      ///< torchvision's Resize of an int: shorter edge; most of the longer one or
-                       ///< 0; resampling
-  kCenterCrop,         ///< torchvision's CenterCrop: height, width
-  kRandomCrop,         ///< torchvision's RandomCrop: height, width; 1 to pad if it is needed, 2 to do
-                       ///< so on both axes at once, or 0; padding on the left, top, right, bottom;
-                       ///< mode, fill
+  kResizeShorter,  ///< torchvision's Resize of an int: shorter edge; most of the longer one or
+                   ///< 0; resampling
+  kCenterCrop,     ///< torchvision's CenterCrop: height, width
+  kRandomCrop,     ///< torchvision's RandomCrop: height, width; 1 to pad if it is needed, 2 to do
+                   ///< so on both axes at once, or 0; padding on the left, top, right, bottom;
+                   ///< mode, fill
   kRandomResizedCrop,  ///< torchvision's: height, width, scale from, to, ratio from, to, resampling
-  kAffineAbout,        ///< torchvision's F.affine: degrees, pixels to the right, down, scale, degrees
-                       ///< of shear along x, y, resampling, fill, centre's x and y or neither
+  kAffineAbout,  ///< torchvision's F.affine: degrees, pixels to the right, down, scale, degrees
+                 ///< of shear along x, y, resampling, fill, centre's x and y or neither
   kRandomPerspective,  ///< torchvision's: distortion, resampling, fill
   kCount,
 };

@@ -42,8 +42,8 @@ constexpr size_t kMostStepDepth = 64;
 
 /// Throws InvalidArgument unless the step itself can be drawn from, whatever its children: the
 /// operation takes that many numbers, which pass validate(); constant ones are what it can take;
-/// probabilities are in 0..1; there are as many weights as children, none negative, of a finite sum,
-/// with `count` of them above 0 (a choice needs one).
+/// probabilities are in 0..1; there are as many weights as children, none negative, of a finite
+/// sum, with `count` of them above 0 (a choice needs one).
 void validate(const Step& step);
 
 }  // namespace fastloader

@@ -34,5 +34,10 @@ class RecipeTransform(Transform):
         """
         raise NotImplementedError
 
+    def size_after(self, size: Size | None) -> Size | None:
+        """The height and width of what comes out, if it is the same for all pictures that come in, which
+        have ``size`` or, with None, any."""
+        return size
+
     def apply(self, image: Any, draw: Draw) -> Any:
         return draw.run(self.step(image.size[::-1]), image)
