@@ -71,7 +71,7 @@ struct GaussianNumbers {
       : kernel_x(static_cast<size_t>(numbers[0])),
         kernel_y(static_cast<size_t>(numbers[1])),
         sigma_x(numbers[2]),
-        sigma_y(numbers[3]) {}
+        sigma_y(numbers.back()) {}
 };
 
 void check_gaussian_blur(const Numbers& numbers) {
@@ -82,7 +82,7 @@ void check_gaussian_blur(const Numbers& numbers) {
                             std::to_string(static_cast<size_t>(edge)));
     }
   }
-  for (const double sigma : {numbers[2], numbers[3]}) {
+  for (const double sigma : {numbers[2], numbers.back()}) {
     if (!(sigma > 0)) throw InvalidArgument("gaussian_blur: sigma must be above 0");
   }
 }
@@ -122,7 +122,7 @@ const Kind kKinds[] = {
     {kSharpness, 1, 1, check_factor<kSharpness>, enhance<sharpness>},
     {"pillow_blur", 2, 2, check_pillow_blur,
      [](const Numbers& numbers, Canvas& canvas) { pillow_blur(numbers[0], numbers[1], canvas); }},
-    {"gaussian_blur", 4, 4, check_gaussian_blur,
+    {"gaussian_blur", 3, 4, check_gaussian_blur,
      [](const Numbers& numbers, Canvas& canvas) {
        const GaussianNumbers named(numbers);
        gaussian_blur(named.kernel_x, named.kernel_y, named.sigma_x, named.sigma_y, canvas);

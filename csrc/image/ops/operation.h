@@ -30,7 +30,8 @@ struct Operation {
     kSharpness,     ///< factor
     kPillowBlur,    ///< radius along x, along y
     /// torchvision's gaussian_blur, from which less than one value in a thousand differs, by 1 of
-    /// 255: edge of the kernel along x, along y, odd; sigma along x, along y, above 0
+    /// 255: edge of the kernel along x, along y, odd; sigma along x and along y,
+    /// or one for both, above 0
     kGaussianBlur,
     // Geometry. Resampling: 0 nearest, 2 bilinear, 3 bicubic. Fill: red, green, blue from 0 to 255,
     // for what comes from outside the picture.

@@ -183,6 +183,84 @@ void random_perspective(const Numbers& numbers, const ImageSize& picture, Draws&
   add(Operation::Kind::kPerspective, std::move(made), operations);
 }
 
+/// Python's round(): half to even.
+double rounded(double value) { return std::nearbyint(value); }
+
+/// Where one edge of a picture is cut, or continued, to become `wanted` pixels.
+struct PlacedEdge {
+  double before = 0;  ///< of the border
+  double after = 0;
+  double begin = 0;  ///< of what is kept
+  double made = 0;
+};
+
+PlacedEdge placed(double wanted, double found, bool drawn, bool cuts, Draws& draws) {
+  PlacedEdge edge;
+  const double lacks = std::fmax(0, wanted - found);
+  const double over = cuts ? std::fmax(0, found - wanted) : 0;
+  const double most = std::fmax(lacks, over);
+  double place = lacks > 0 ? std::floor(lacks / 2) : rounded(over / 2);
+  if (drawn) place = static_cast<double>(draws.below(static_cast<uint64_t>(most) + 1));
+  if (lacks > 0) {
+    edge.before = place;
+    edge.after = lacks - place;
+  } else {
+    edge.begin = place;
+  }
+  edge.made = found + lacks - over;
+  return edge;
+}
+
+void crop_or_pad(const Numbers& numbers, const ImageSize& picture, Draws& draws,
+                 Operations& operations) {
+  const auto height = static_cast<double>(pixels("crop_or_pad", numbers[0], 1));
+  const auto width = static_cast<double>(pixels("crop_or_pad", numbers[1], 1));
+  const bool drawn = numbers[2] != 0;
+  const bool cuts = numbers[3] != 0;
+  const auto found_height = static_cast<double>(picture.height);
+  const auto found_width = static_cast<double>(picture.width);
+  const PlacedEdge down = placed(height, found_height, drawn, cuts, draws);
+  const PlacedEdge across = placed(width, found_width, drawn, cuts, draws);
+  if (down.before + down.after + across.before + across.after > 0) {
+    add(Operation::Kind::kPad,
+        {across.before, down.before, across.after, down.after, numbers[4], numbers[5], numbers[6],
+         numbers[7]},
+        operations);
+  }
+  if (found_height > down.made || found_width > across.made) {
+    add(Operation::Kind::kCrop, {across.begin, down.begin, across.made, down.made}, operations);
+  }
+}
+
+void resize_keep_ratio(const Numbers& numbers, const ImageSize& picture, Draws& /*draws*/,
+                       Operations& operations) {
+  const auto height = static_cast<double>(pixels("resize_keep_ratio", numbers[0], 1));
+  const auto width = static_cast<double>(pixels("resize_keep_ratio", numbers[1], 1));
+  const double longest = numbers[2];
+  double factor = numbers[3];
+  if (!(longest >= 0 && longest <= 1) || !(factor > 0)) {
+    throw InvalidArgument("resize_keep_ratio with longest=" + std::to_string(longest) +
+                          " and a factor of " + std::to_string(factor));
+  }
+  const auto found_height = static_cast<double>(picture.height);
+  const auto found_width = static_cast<double>(picture.width);
+  const double down = found_height / height;
+  const double across = found_width / width;
+  const double ratio =
+      std::fmax(down, across) * longest + std::fmin(down, across) * (1.0 - longest);
+  if (numbers[4] != 0) factor = 1.0 / std::sqrt(factor);
+  const double aspect = std::sqrt(std::exp(numbers[5]));
+  const double made_height = rounded(found_height * (factor / aspect) / ratio);
+  const double made_width = rounded(found_width * (factor * aspect) / ratio);
+  add(Operation::Kind::kResize, {made_height, made_width, numbers[6]}, operations);
+}
+
+void blur_between(const Numbers& numbers, const ImageSize& /*picture*/, Draws& /*draws*/,
+                  Operations& operations) {
+  const double radius = numbers[0] + (numbers[1] - numbers[0]) * numbers[2];
+  add(Operation::Kind::kPillowBlur, {radius, radius}, operations);
+}
+
 struct Kind {
   const char* name;
   size_t least;
@@ -196,6 +274,8 @@ constexpr Kind kKinds[] = {
     {"resize_shorter", 3, 3, resize_shorter}, {"center_crop", 2, 2, center_crop_of},
     {"random_crop", 11, 11, random_crop},     {"random_resized_crop", 7, 7, random_resized_crop_of},
     {"affine_about", 10, 12, affine_about},   {"random_perspective", 5, 5, random_perspective},
+    {"crop_or_pad", 8, 8, crop_or_pad},       {"resize_keep_ratio", 7, 7, resize_keep_ratio},
+    {"blur_between", 3, 3, blur_between},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Sized::kCount));
 

@@ -24,6 +24,15 @@ enum class Sized : uint8_t {
   kAffineAbout,  ///< torchvision's F.affine: degrees, pixels to the right, down, scale, degrees
                  ///< of shear along x, y, resampling, fill, centre's x and y or neither
   kRandomPerspective,  ///< torchvision's: distortion, resampling, fill
+  kCropOrPad,  ///< timm's CenterCropOrPad, RandomCropOrPad and RandomPad: height, width; 1 for
+               ///< a place that is drawn, 0 for the middle; 1 to cut an edge that is longer, 0
+               ///< to keep it; mode, fill. Draws for the height, then for the width.
+  kResizeKeepRatio,  ///< timm's: height, width; how far from covering them, 0, to fitting into
+                     ///< them,
+                     ///< 1; a factor; 1 if that is of the area of what is then cropped, 0 if of the
+                     ///< edges; the logarithm of a factor of width / height; resampling
+  kBlurBetween,      ///< Pillow's blur of one radius on both axes: two radii, and the share of the
+                     ///< way from the first to the second
   kCount,
 };
 

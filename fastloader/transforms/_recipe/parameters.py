@@ -48,6 +48,8 @@ def named(operation: Operation) -> NamedOperation:
     """An operation with its parameters by name."""
     name, numbers = operation
     rest = list(numbers)
+    if name == "gaussian_blur" and len(rest) == 3:
+        rest.append(rest[-1])  # one sigma stands for both axes
     lacking = sum(count for _, count in _PARAMETERS[name]) - len(rest)
     found: dict[str, Any] = {}
     for parameter, count in _PARAMETERS[name]:
