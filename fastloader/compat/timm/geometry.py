@@ -9,6 +9,7 @@ from typing import Any
 from fastloader.errors import NotNative
 from fastloader.transforms import CenterCrop, _arguments
 from fastloader.transforms._pillow import image_module
+from fastloader.transforms._recipe import geometry
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.number import Number, constant, constants, one_of, uniform
 from fastloader.transforms._recipe.operations import Size
@@ -68,6 +69,11 @@ class ResizeKeepRatio(RecipeTransform):
             return steps[0]
         return choice(*steps, weights=tuple(weight for weight, *_numbers in cases))
 
+    def size_after(self, size: Size | None) -> Size | None:
+        if size is None or self.random_scale_prob or self.random_aspect_prob:
+            return None
+        return geometry.resized_in_shape(*size, self.size, self.longest)
+
     def _resize(self, scale: Number, aspect: Number) -> Step:
         return sized(
             "resize_keep_ratio",
@@ -118,6 +124,9 @@ class CenterCropOrPad(RecipeTransform):
             "crop_or_pad", *constants(*self.size, self._drawn, 1, mode, *_colour(self.fill))
         )
 
+    def size_after(self, size: Size | None) -> Size | None:
+        return self.size
+
     def apply(self, image: Any, draw: Draw) -> Any:
         bands = len(image.getbands())
         if self._drawn or self.padding_mode != "constant" or bands <= 3:
@@ -150,6 +159,11 @@ class RandomPad(RecipeTransform):
     def step(self, size: Size | None) -> Step:
         return sized("crop_or_pad", *constants(*self.input_size, 1, 0, 0, *_colour(self.fill)))
 
+    def size_after(self, size: Size | None) -> Size | None:
+        if size is None:
+            return None
+        return max(size[0], self.input_size[0]), max(size[1], self.input_size[1])
+
 
 class TrimBorder(RecipeTransform):
     """Cuts ``border_size`` pixels off on all four sides."""
@@ -162,6 +176,13 @@ class TrimBorder(RecipeTransform):
     def step(self, size: Size | None) -> Step:
         # A border of less than nothing.
         return operation("pad", *constants(*(-self.border_size,) * 4, 0, 0, 0, 0))
+
+    def size_after(self, size: Size | None) -> Size | None:
+        return (
+            None
+            if size is None
+            else (size[0] - 2 * self.border_size, size[1] - 2 * self.border_size)
+        )
 
 
 def _colour(fill: Fill) -> tuple[int, ...]:

@@ -168,12 +168,11 @@ def _resize_keep_ratio(numbers: Numbers, size: Size, draws: Draws) -> list[Opera
     fitting into them, 1; a factor; 1 if it is of the area of what is then cropped, 0 if it is of the
     edges; the logarithm of a factor of width / height; resampling."""
     height, width, longest, factor, of_area, log_aspect, resampling = numbers
-    down, across = size[0] / height, size[1] / width
-    ratio = max(down, across) * longest + min(down, across) * (1.0 - longest)
     if of_area:
         factor = 1.0 / math.sqrt(factor)
     aspect = math.sqrt(math.exp(log_aspect))
-    made = round(size[0] * (factor / aspect) / ratio), round(size[1] * (factor * aspect) / ratio)
+    factors = (factor / aspect, factor * aspect)
+    made = geometry.resized_in_shape(*size, (height, width), longest, factors)
     if 0 in made:
         raise ValueError(f"a picture of {size[0]}x{size[1]} resized to {made[0]}x{made[1]}")
     return [("resize", [float(made[0]), float(made[1]), resampling])]
