@@ -39,7 +39,7 @@ _HOMES = {
     "torchvision.transforms.v2._type_conversion": "",
     "torchvision.transforms.v2._deprecated": "",
     "timm.data.transforms": "timm ",
-    "fastloader.compat.timm.transforms": "timm ",
+    "fastloader.compat.timm.geometry": "timm ",
 }
 _GEOMETRIC = (
     "RandomResizedCrop",

@@ -1,4 +1,4 @@
-"""timm's chains of transforms. Those that the native path knows are made here, others by timm."""
+"""timm's chains of transforms. They are made of ours where ours can do it, others by timm."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fastloader import transforms
+from fastloader.compat.timm.auto_augment import auto_augment_transform, rand_augment_transform
+from fastloader.compat.timm.geometry import (
+    CenterCropOrPad,
+    RandomCropOrPad,
+    ResizeKeepRatio,
+    TrimBorder,
+)
 from fastloader.compat.timm.original import import_timm
 from fastloader.transforms import (
     CenterCrop,
@@ -18,53 +26,9 @@ from fastloader.transforms import (
     Resize,
     ToTensor,
 )
-from fastloader.transforms._pillow import image_module
-from fastloader.transforms._recipe.draw import Draw
-from fastloader.transforms.steps.transform import Transform
 
 _NATIVE_FILTERS = ("bilinear", "bicubic", "random")
 _TIMM_FILTERS = (*_NATIVE_FILTERS, "nearest", "box", "hamming", "lanczos")
-
-
-class ResizeKeepRatio(Transform):
-    """Resizes in shape, to cover ``size`` (height, width) or, with ``longest=1``, to fit into it."""
-
-    # Attributes of timm's class of this name, which the reader of chains asks for.
-    random_scale_prob = random_aspect_prob = 0.0
-
-    def __init__(
-        self, size: tuple[int, int], interpolation: str = "bilinear", longest: float = 0.0
-    ) -> None:
-        checked = RandomResizedCrop(size, interpolation=interpolation)
-        self.size = checked.size
-        self.interpolation = checked.interpolation
-        self.longest = longest
-
-    def apply(self, image: Any, draw: Draw) -> Any:
-        times = (image.height / self.size[0], image.width / self.size[1])
-        by = max(times) if self.longest else min(times)
-        size = round(image.width / by), round(image.height / by)
-        return image.resize(size, draw.resampling(self.interpolation))
-
-
-class CenterCropOrPad(Transform):
-    """Takes the central ``size`` (height, width) of the image. What is missing around it is ``fill``,
-    one number for all channels or one for each."""
-
-    def __init__(self, size: int | Sequence[int], fill: tuple[int, ...]) -> None:
-        self.size = CenterCrop(size).size
-        self.fill = fill
-        self.padding_mode = "constant"
-
-    def apply(self, image: Any, draw: Draw) -> Any:
-        height, width = max(self.size[0], image.height), max(self.size[1], image.width)
-        if (height, width) != (image.height, image.width):
-            bands = len(image.getbands())
-            fill = self.fill * bands if len(self.fill) == 1 else self.fill
-            padded = image_module().new(image.mode, (width, height), fill)
-            padded.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
-            image = padded
-        return CenterCrop(self.size).apply(image, draw)
 
 
 def create_transform(input_size: int | Sequence[int], options: Mapping[str, Any]) -> Any:
@@ -100,23 +64,19 @@ def _check_interpolation(options: Mapping[str, Any]) -> None:
 
 
 def what_needs_timm(options: Mapping[str, Any]) -> tuple[str, str]:
-    """The option that needs timm, and what to give instead, in words; both empty if the native path
-    knows the chain."""
+    """The option that needs timm, and what to give instead, in words; both empty if the chain is made
+    here."""
     names: list[str] = []
     if options["tf_preprocessing"] and options["use_prefetcher"]:
         names = ["tf_preprocessing"]
     elif options["separate"]:
         return "num_aug_splits", ""
-    elif not options["is_training"]:
-        names = ["crop_border_pixels"]
-    elif not options["no_aug"]:
-        names = ["auto_augment", "grayscale_prob", "gaussian_blur_prob"]
-        if options["train_crop_mode"] != "rrc":
-            names.append("train_crop_mode")
+    elif options["is_training"] and not options["no_aug"]:
+        if str(options["auto_augment"]).startswith("augmix") or not _one_colour(options["mean"]):
+            names.append("auto_augment")
         if not options["use_prefetcher"]:
             names.append("re_prob")
-        if _jitters(options):
-            names.append("color_jitter")
+        names += _not_yet_here(options)
     for name in names:
         if options[name]:
             instead = "color_jitter=None" if name == "color_jitter" else ""
@@ -126,10 +86,25 @@ def what_needs_timm(options: Mapping[str, Any]) -> tuple[str, str]:
     return "", ""
 
 
+def _not_yet_here(options: Mapping[str, Any]) -> list[str]:
+    """Options whose transforms `fastloader.transforms` does not have."""
+    needed = {"grayscale_prob": "RandomGrayscale", "gaussian_blur_prob": "GaussianBlur"}
+    if _jitters(options):
+        needed["color_jitter"] = "ColorJitter"
+    return [name for name, kind in needed.items() if not hasattr(transforms, kind)]
+
+
+def _one_colour(mean: Sequence[float]) -> bool:
+    """Whether the mean colour, with which policies fill what they uncover, is one of a picture that
+    recipes know, grey or RGB."""
+    return len(mean) in (1, 3)
+
+
 def _jitters(options: Mapping[str, Any]) -> bool:
-    """Whether colours are changed at all. Factors of 0 change nothing."""
-    factors = options["color_jitter"]
-    if factors is None or options["color_jitter_prob"] == 0:
+    """Whether colours are changed at all. Factors of 0 change nothing, and a policy takes the place of
+    the jitter, unless "3a" is a part of its name."""
+    factors, policy = options["color_jitter"], options["auto_augment"]
+    if factors is None or options["color_jitter_prob"] == 0 or (policy and "3a" not in policy):
         return False
     return any(factors) if isinstance(factors, Sequence) else bool(factors)
 
@@ -140,24 +115,81 @@ def _without_augmentation(size: Any, options: Mapping[str, Any]) -> list[Any]:
 
 
 def _training(size: Any, options: Mapping[str, Any]) -> list[Any]:
-    scale, ratio = options["scale"] or (0.08, 1.0), options["ratio"] or (3.0 / 4.0, 4.0 / 3.0)
-    steps: list[Any] = [RandomResizedCrop(size, scale, ratio, options["interpolation"])]
+    steps = _cropped(size, options)
     if options["hflip"] > 0:
         steps.append(RandomHorizontalFlip(options["hflip"]))
     if options["vflip"] > 0:
         steps.append(RandomVerticalFlip(options["vflip"]))
+    if options["auto_augment"]:
+        steps.append(_policy(size, options))
+    if _jitters(options):
+        steps.append(_jitter(options))
+    if options["grayscale_prob"]:
+        steps.append(_step("RandomGrayscale", p=options["grayscale_prob"]))
+    if options["gaussian_blur_prob"]:
+        blur = _step("GaussianBlur", kernel_size=23)
+        steps.append(_step("RandomApply", [blur], p=options["gaussian_blur_prob"]))
     return steps
+
+
+def _cropped(size: Any, options: Mapping[str, Any]) -> list[Any]:
+    mode, filter = options["train_crop_mode"] or "rrc", options["interpolation"]
+    if mode == "rrc":
+        scale, ratio = options["scale"] or (0.08, 1.0), options["ratio"] or (3.0 / 4.0, 4.0 / 3.0)
+        return [RandomResizedCrop(size, scale, ratio, filter)]
+    if mode not in ("rkrc", "rkrr"):
+        raise ValueError(f"train_crop_mode={mode!r}: use one of rrc, rkrc, rkrr")
+    resize = ResizeKeepRatio(
+        size,
+        interpolation=filter,
+        random_scale_prob=0.5,
+        random_scale_range=options["scale"] or (0.8, 1.0),
+        random_scale_area=True,
+        random_aspect_prob=0.5,
+        random_aspect_range=options["ratio"] or (0.9, 1 / 0.9),
+    )
+    kind = CenterCropOrPad if mode == "rkrc" else RandomCropOrPad
+    return [resize, kind(size, padding_mode="reflect")]
+
+
+def _policy(size: Any, options: Mapping[str, Any]) -> Any:
+    name = options["auto_augment"]
+    hparams: dict[str, Any] = {
+        "translate_const": int((min(size) if isinstance(size, tuple) else size) * 0.45),
+        "img_mean": tuple(min(255, round(255 * value)) for value in options["mean"]),
+    }
+    if options["interpolation"] != "random":
+        hparams["interpolation"] = {"bilinear": 2, "bicubic": 3}[options["interpolation"]]
+    make = rand_augment_transform if name.startswith("rand") else auto_augment_transform
+    return make(name, hparams)
+
+
+def _jitter(options: Mapping[str, Any]) -> Any:
+    factors, probability = options["color_jitter"], options["color_jitter_prob"]
+    if not isinstance(factors, Sequence):
+        factors = (float(factors),) * 3
+    elif len(factors) not in (3, 4):
+        raise ValueError(f"color_jitter={factors!r}: use one factor, or 3 or 4")
+    jitter = _step("ColorJitter", *factors)
+    return jitter if probability is None else _step("RandomApply", [jitter], p=probability)
+
+
+def _step(name: str, *arguments: Any, **options: Any) -> Any:
+    return getattr(transforms, name)(*arguments, **options)
 
 
 def _evaluation(size: Any, options: Mapping[str, Any]) -> list[Any]:
     height, width = CenterCrop(size).size
     crop_pct, filter = options["crop_pct"] or 0.875, options["interpolation"]
     scaled = (math.floor(height / crop_pct), math.floor(width / crop_pct))
+    border = options["crop_border_pixels"]
+    first: list[Any] = [TrimBorder(border)] if border else []
     if options["crop_mode"] == "squash":
-        return [Resize(scaled, filter), CenterCrop(size)]
+        return [*first, Resize(scaled, filter), CenterCrop(size)]
     if options["crop_mode"] == "border":
         fill = tuple(round(255 * value) for value in options["mean"])
-        return [ResizeKeepRatio(scaled, filter, longest=1.0), CenterCropOrPad(size, fill)]
+        resize = ResizeKeepRatio(scaled, longest=1.0, interpolation=filter)
+        return [*first, resize, CenterCropOrPad(size, fill)]
     if scaled[0] == scaled[1]:
-        return [Resize(scaled[0], filter), CenterCrop(size)]
-    return [ResizeKeepRatio(scaled, filter), CenterCrop(size)]
+        return [*first, Resize(scaled[0], filter), CenterCrop(size)]
+    return [*first, ResizeKeepRatio(scaled, interpolation=filter), CenterCrop(size)]

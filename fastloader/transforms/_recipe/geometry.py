@@ -51,6 +51,20 @@ def resized(
     return (new_long, new_short) if width <= height else (new_short, new_long)
 
 
+def resized_in_shape(
+    height: int,
+    width: int,
+    size: tuple[float, float],
+    longest: float,
+    factors: tuple[float, float] = (1.0, 1.0),
+) -> tuple[int, int]:
+    """The (height, width) that timm's ResizeKeepRatio gives: between covering ``size``, with
+    ``longest`` 0, and fitting into it, with 1; times ``factors``."""
+    down, across = height / size[0], width / size[1]
+    ratio = max(down, across) * longest + min(down, across) * (1.0 - longest)
+    return round(height * factors[0] / ratio), round(width * factors[1] / ratio)
+
+
 def center(image: int, crop: int) -> int:
     if crop > image:
         return -((crop - image) // 2)

@@ -98,6 +98,8 @@ class Step:
             return True
         if self.operation in ("random_crop", "random_resized_crop", "random_perspective"):
             return True
+        if self.operation == "crop_or_pad" and self.numbers[2].a:
+            return True
         return any(each.random for each in self.numbers) or any(
             each.random for each in self.children
         )

@@ -140,6 +140,53 @@ def perspective_coefficients(
     return list(rounded)
 
 
+def _crop_or_pad(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """timm's CenterCropOrPad, RandomCropOrPad and RandomPad. Numbers: height, width; 1 for a place that
+    is drawn, 0 for the middle; 1 to cut an edge that is longer, 0 to keep it; mode and fill as "pad" has
+    them. Draws for the height and then for the width, each below 1 + the difference."""
+    height, width, drawn, cuts = (int(number) for number in numbers[:4])
+    padded = [0, 0, 0, 0]  # left, top, right, bottom
+    corner, made = [0, 0], [0, 0]  # both across, down
+    for axis, (wanted, found) in ((1, (height, size[0])), (0, (width, size[1]))):
+        lacks, over = max(0, wanted - found), max(0, found - wanted) * cuts
+        middle = lacks // 2 if lacks else round(over / 2)
+        place = draws.below(max(lacks, over) + 1) if drawn else middle
+        if lacks:
+            padded[axis], padded[axis + 2] = place, lacks - place
+        else:
+            corner[axis] = place
+        made[axis] = found + lacks - over
+    done: list[Operation] = []
+    if any(padded):
+        done.append(("pad", [*map(float, padded), *numbers[4:]]))
+    if size[0] > made[1] or size[1] > made[0]:
+        done.append(("crop", [*map(float, corner), *map(float, made)]))
+    return done
+
+
+def _resize_keep_ratio(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """timm's ResizeKeepRatio. Numbers: height, width; how far the result goes from covering them, 0, to
+    fitting into them, 1; a factor; 1 if it is of the area of what is then cropped, 0 if it is of the
+    edges; the logarithm of a factor of width / height; resampling."""
+    height, width, longest, factor, of_area, log_aspect, resampling = numbers
+    if of_area:
+        factor = 1.0 / math.sqrt(factor)
+    aspect = math.sqrt(math.exp(log_aspect))
+    factors = (factor / aspect, factor * aspect)
+    made = geometry.resized_in_shape(*size, (height, width), longest, factors)
+    if 0 in made:
+        raise ValueError(f"a picture of {size[0]}x{size[1]} resized to {made[0]}x{made[1]}")
+    return [("resize", [float(made[0]), float(made[1]), resampling])]
+
+
+def _blur_between(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """Pillow's GaussianBlur with one radius for both axes. Numbers: two radii; the share of the way from
+    the first to the second at which the radius lies."""
+    start, end, share = numbers
+    radius = start + (end - start) * share
+    return [("pillow_blur", [radius, radius])]
+
+
 # Each with the fewest and the most numbers, in the native module's order.
 SIZED: dict[str, tuple[Callable[[Numbers, Size, Draws], list[Operation]], int, int]] = {
     "resize_shorter": (_resize_shorter, 3, 3),
@@ -148,4 +195,7 @@ SIZED: dict[str, tuple[Callable[[Numbers, Size, Draws], list[Operation]], int, i
     "random_resized_crop": (_random_resized_crop, 7, 7),
     "affine_about": (_affine_about, 10, 12),
     "random_perspective": (_random_perspective, 5, 5),
+    "crop_or_pad": (_crop_or_pad, 8, 8),
+    "resize_keep_ratio": (_resize_keep_ratio, 7, 7),
+    "blur_between": (_blur_between, 3, 3),
 }

@@ -1,0 +1,162 @@
+"""timm's own transforms as ours, which the native path knows. timm is not imported: a class is known by
+its module and name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fastloader.compat.timm.auto_augment import AugmentOp, AutoAugment, RandAugment
+from fastloader.compat.timm.auto_augment.augment_op import colour, filters
+from fastloader.compat.timm.auto_augment.magnitude import LEVELS, Magnitude
+from fastloader.compat.timm.geometry import (
+    CenterCropOrPad,
+    RandomCropOrPad,
+    RandomPad,
+    ResizeKeepRatio,
+    TrimBorder,
+)
+from fastloader.errors import NotNative
+from fastloader.transforms._arguments import interpolation_name
+from fastloader.transforms.steps.transform import RecipeTransform
+
+_POLICIES = "timm.data.auto_augment"
+
+
+def translated(step: Any) -> RecipeTransform | None:
+    """Our transform of the same distribution; None for what this module does not know. Only exact types
+    are known, because a subclass may do anything.
+
+    Raises:
+        NotNative: for a transform that is known, with values that are not.
+    """
+    translate = _TRANSLATIONS.get(_home(step))
+    if translate is None:
+        return None
+    try:
+        return translate(step)
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise NotNative(f"{type(step).__name__}: {error}") from None
+
+
+def _home(step: Any) -> str:
+    return f"{type(step).__module__}.{type(step).__qualname__}"
+
+
+def _rand_augment(step: Any) -> RandAugment:
+    weights = step.choice_weights
+    if weights is not None:
+        weights = [float(weight) for weight in weights]
+        if abs(math.fsum(weights) - 1.0) > 1e-8:
+            raise NotNative(f"RandAugment with weights that do not sum to 1: {weights}")
+    return RandAugment([_augment_op(op) for op in step.ops], step.num_layers, weights)
+
+
+def _auto_augment(step: Any) -> AutoAugment:
+    return AutoAugment([[_augment_op(op) for op in ops] for ops in step.policy])
+
+
+def _augment_op(op: Any) -> AugmentOp:
+    if _home(op) != f"{_POLICIES}.AugmentOp":
+        raise NotNative(f"{type(op).__name__} in a policy is no AugmentOp of timm")
+    name = op.name
+    wanted = _FUNCTIONS.get(name)
+    if wanted is None or (_function(op.aug_fn), _function(op.level_fn)) != wanted:
+        raise NotNative(f"the operation {name!r} does not do what timm's does")
+    if set(op.kwargs) != {"fillcolor", "resample"}:
+        raise NotNative(f"the operation {name!r} has the arguments {sorted(op.kwargs)}")
+    return AugmentOp(
+        name,
+        float(op.prob),
+        Magnitude(float(op.magnitude), float(op.magnitude_std), float(op.magnitude_max or LEVELS)),
+        colour(op.kwargs["fillcolor"]),
+        filters(op.kwargs["resample"]),
+        op.hparams.get("translate_const"),
+        op.hparams.get("translate_pct", 0.45),
+    )
+
+
+def _function(function: Any) -> Any:
+    """The name of a function of timm's policies, with the arguments that are bound to it."""
+    if function is None:
+        return None
+    inner = getattr(function, "func", function)
+    if inner.__module__ != _POLICIES:
+        return (inner.__module__, inner.__qualname__)
+    bound = getattr(function, "keywords", {})
+    return (inner.__qualname__, *sorted(bound.items()))
+
+
+def _level(name: str, **bound: float) -> Any:
+    return (f"_{name}_level_to_arg", *sorted(bound.items()))
+
+
+# The functions of each operation: the one that changes the picture, and the one of the level.
+_FUNCTIONS: dict[str, tuple[Any, Any]] = {
+    "AutoContrast": (("auto_contrast",), None),
+    "Equalize": (("equalize",), None),
+    "Invert": (("invert",), None),
+    "Rotate": (("rotate",), _level("rotate")),
+    "Posterize": (("posterize",), _level("posterize")),
+    "PosterizeIncreasing": (("posterize",), _level("posterize_increasing")),
+    "PosterizeOriginal": (("posterize",), _level("posterize_original")),
+    "Solarize": (("solarize",), _level("solarize")),
+    "SolarizeIncreasing": (("solarize",), _level("solarize_increasing")),
+    "SolarizeAdd": (("solarize_add",), _level("solarize_add")),
+    "ShearX": (("shear_x",), _level("shear")),
+    "ShearY": (("shear_y",), _level("shear")),
+    "TranslateX": (("translate_x_abs",), _level("translate_abs")),
+    "TranslateY": (("translate_y_abs",), _level("translate_abs")),
+    "TranslateXRel": (("translate_x_rel",), _level("translate_rel")),
+    "TranslateYRel": (("translate_y_rel",), _level("translate_rel")),
+    "Desaturate": (("desaturate",), _level("minmax", min_val=0.5, max_val=1.0)),
+    "GaussianBlur": (("gaussian_blur",), _level("minmax", min_val=0.1, max_val=2.0)),
+    "GaussianBlurRand": (("gaussian_blur_rand",), _level("minmax")),
+}
+for _name in ("Color", "Contrast", "Brightness", "Sharpness"):
+    _FUNCTIONS[_name] = ((_name.lower(),), _level("enhance"))
+    _FUNCTIONS[f"{_name}Increasing"] = ((_name.lower(),), _level("enhance_increasing"))
+
+
+def _resize_keep_ratio(step: Any) -> ResizeKeepRatio:
+    interpolation = step.interpolation
+    if isinstance(interpolation, tuple | list):
+        names = [interpolation_name(each) for each in interpolation]
+        if names != ["bilinear", "bicubic"]:
+            raise NotNative(f"ResizeKeepRatio with one of {names}")
+        interpolation = "random"
+    return ResizeKeepRatio(
+        step.size,
+        step.longest,
+        interpolation,
+        step.random_scale_prob,
+        step.random_scale_range,
+        step.random_scale_area,
+        step.random_aspect_prob,
+        step.random_aspect_range,
+    )
+
+
+def _center_crop_or_pad(step: Any) -> CenterCropOrPad:
+    return _checked(CenterCropOrPad(step.size, step.fill, step.padding_mode))
+
+
+def _random_crop_or_pad(step: Any) -> RandomCropOrPad:
+    return _checked(RandomCropOrPad(step.size, step.fill, step.padding_mode))
+
+
+def _checked(step: Any) -> Any:
+    step.step(None)  # which looks at the colour
+    return step
+
+
+_TRANSLATIONS: dict[str, Callable[[Any], RecipeTransform]] = {
+    f"{_POLICIES}.RandAugment": _rand_augment,
+    f"{_POLICIES}.AutoAugment": _auto_augment,
+    "timm.data.transforms.ResizeKeepRatio": _resize_keep_ratio,
+    "timm.data.transforms.CenterCropOrPad": _center_crop_or_pad,
+    "timm.data.transforms.RandomCropOrPad": _random_crop_or_pad,
+    "timm.data.transforms.RandomPad": lambda step: _checked(RandomPad(step.input_size, step.fill)),
+    "timm.data.transforms.TrimBorder": lambda step: TrimBorder(step.border_size),
+}
