@@ -15,7 +15,7 @@ import torch
 
 from fastloader import transforms
 from fastloader.errors import NotNative
-from fastloader.transforms._arguments import interpolation_name
+from fastloader.transforms._arguments import HEAD_INTERPOLATIONS, interpolation_name
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms.steps.transform import RecipeTransform
@@ -192,6 +192,8 @@ def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
         else:
             chain.exact = (resize.size[0], resize.size[1])
         chain.filter = resize.interpolation
+    if chain.filter not in (*HEAD_INTERPOLATIONS, "random"):
+        raise NotNative(f"{_shown(step)}: interpolation={chain.filter!r} is not native")
 
 
 def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
