@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "image/ops/checks.h"
+#include "image/ops/copy_pixels.h"
 #include "image/ops/fill.h"
 
 namespace fastloader {
@@ -193,12 +194,11 @@ void crop(const std::vector<double>& numbers, Canvas& canvas) {
 
 void hflip(Canvas& canvas) {
   const ImageSize size = canvas.size();
-  const size_t last = canvas.row_bytes() - Canvas::kRgb;
-  const uint8_t* from = canvas.pixels();
   uint8_t* to = canvas.other(size);
+  const uint8_t* last = canvas.pixels() + canvas.row_bytes() - Canvas::kRgb;
   for (size_t y = 0; y < size.height; ++y) {
-    for (size_t x = 0; x <= last; x += Canvas::kRgb) copy_pixel_and_more(from + last - x, to + x);
-    from += canvas.row_bytes();
+    copy_backwards_and_more(last, size.width, to);
+    last += canvas.row_bytes();
     to += canvas.row_bytes();
   }
   canvas.turn();

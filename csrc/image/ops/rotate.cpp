@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 #include "base/error.h"
 #include "image/ops/checks.h"
+#include "image/ops/copy_pixels.h"
 #include "image/ops/warp.h"
 
 namespace fastloader {
@@ -78,29 +80,32 @@ ImageSize expanded(const Matrix& matrix, double width, double height) {
 }
 
 void half_turn(Canvas& canvas) {
-  const size_t last = canvas.bytes() - Canvas::kRgb;
-  const uint8_t* from = canvas.pixels() + last;
   uint8_t* to = canvas.other(canvas.size());
-  for (size_t i = 0; i <= last; i += Canvas::kRgb) copy_pixel_and_more(from - i, to + i);
+  const uint8_t* last = canvas.pixels() + canvas.bytes() - Canvas::kRgb;
+  copy_backwards_and_more(last, canvas.bytes() / Canvas::kRgb, to);
   canvas.turn();
 }
 
 void quarter_turn(bool counterclockwise, Canvas& canvas) {
-  const ImageSize size = canvas.size();
-  const size_t row_bytes = canvas.row_bytes();
-  uint8_t* to = canvas.other({size.width, size.height});
-  // Squares of a few pixels, so that the lines of the cache that columns run through stay there.
-  constexpr size_t kSquare = 16;
-  for (size_t top = 0; top < size.height; top += kSquare) {
-    const size_t bottom = std::min(top + kSquare, size.height);
-    for (size_t x = 0; x < size.width; ++x) {
-      const uint8_t* from = canvas.pixels() + x * Canvas::kRgb;
-      const size_t made_y = counterclockwise ? size.width - 1 - x : x;
-      uint8_t* row = to + made_y * size.height * Canvas::kRgb;
-      for (size_t y = top; y < bottom; ++y) {
-        const size_t made_x = counterclockwise ? y : size.height - 1 - y;
-        copy_pixel(from + y * row_bytes, row + made_x * Canvas::kRgb);
-      }
+  const ImageSize from = canvas.size();
+  const ImageSize made{from.width, from.height};
+  const auto row_bytes = static_cast<ptrdiff_t>(canvas.row_bytes());
+  const ptrdiff_t next_row = counterclockwise ? row_bytes : -row_bytes;
+  uint8_t* const out = canvas.other(made);
+  // Strips of a few columns of the result, from left to right: the lines of the cache that a column
+  // of the picture runs through are there still when the next column comes.
+  constexpr size_t kStrip = 32;
+  for (size_t left = 0; left < made.width; left += kStrip) {
+    // What comes behind the last pixel may be the next row, which is there already.
+    const size_t all_but_one = std::min(kStrip, made.width - left) - 1;
+    const size_t from_y = counterclockwise ? left : from.height - 1 - left;
+    const uint8_t* const row = canvas.pixels() + from_y * canvas.row_bytes();
+    for (size_t y = 0; y < made.height; ++y) {
+      const uint8_t* first = row + (counterclockwise ? from.width - 1 - y : y) * Canvas::kRgb;
+      uint8_t* to = out + (y * made.width + left) * Canvas::kRgb;
+      copy_pixels_and_more(first, next_row, all_but_one, to);
+      copy_pixel(first + static_cast<ptrdiff_t>(all_but_one) * next_row,
+                 to + all_but_one * Canvas::kRgb);
     }
   }
   canvas.turn();

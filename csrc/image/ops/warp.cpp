@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "image/ops/copy_pixels.h"
 #include "image/ops/warp_nearest.h"
 #include "image/ops/warp_taps.h"
 
