@@ -202,7 +202,8 @@ TEST(numbers_that_come_out_wrong_are_refused_when_they_are_drawn) {
   Step step = operation({Operation::Kind::kPosterize, {8}});
   step.numbers[0].unit = Number::Unit::kWidth;
   const Recipe recipe({step});
-  EXPECT_EQ(recipe.draw(0, 0, 0, {1, 1})[0].numbers[0], 8.0);
+  const std::vector<Operation> drawn = recipe.draw(0, 0, 0, {1, 1});
+  EXPECT_EQ(drawn[0].numbers[0], 8.0);
   EXPECT_THROW(recipe.draw(0, 0, 0, {1, 2}), InvalidArgument, "posterize");
   EXPECT_THROW(recipe.draw(0, 0, kMostPictures, {1, 1}), InvalidArgument, "4096");
 }
