@@ -121,27 +121,42 @@ WITHOUT = """
 
     sys.meta_path.insert(0, Absent())
     import torch
+    import fastloader.transforms
     from fastloader.compat.timm import ImageDataset, create_loader
 
     root = sys.argv[1]
     def make(**options):
         return create_loader(ImageDataset(root), 24, 4, device="cpu", **options)
-    for options in ({}, {"crop_mode": "border"}, {"is_training": True, "color_jitter": None},
-                    {"is_training": True, "no_aug": True}, {"use_prefetcher": False}):
-        assert sum(len(labels) for _images, labels in make(**options)) in (20, 22)
     training = {"is_training": True, "color_jitter": None}
-    for name, options in {
-        "color_jitter=0.4": {"is_training": True},
-        "auto_augment='rand-m9'": {**training, "auto_augment": "rand-m9"},
-        "grayscale_prob=0.1": {**training, "grayscale_prob": 0.1},
-        "gaussian_blur_prob=0.1": {**training, "gaussian_blur_prob": 0.1},
-        "train_crop_mode='rkrc'": {**training, "train_crop_mode": "rkrc"},
+    for options in (
+        {},
+        {"crop_mode": "border"},
+        {"crop_border_pixels": 2},
+        training,
+        {**training, "auto_augment": "rand-m9-mstd0.5-inc1"},
+        {**training, "auto_augment": "original", "train_crop_mode": "rkrr"},
+        {"is_training": True, "no_aug": True},
+        {"use_prefetcher": False},
+    ):
+        assert sum(len(labels) for _images, labels in make(**options)) in (20, 22)
+    needing = {
+        "auto_augment='augmix-m5'": {**training, "auto_augment": "augmix-m5"},
         "interpolation='lanczos'": {"interpolation": "lanczos"},
         "num_aug_splits": {**training, "num_aug_splits": 2},
-        "crop_border_pixels=2": {"crop_border_pixels": 2},
         "tf_preprocessing=True": {"tf_preprocessing": True},
         "input_size_choices": {**training, "input_size_choices": [16, 20]},
-    }.items():
+    }
+    for name, kind, value in (
+        ("color_jitter", "ColorJitter", 0.4),
+        ("grayscale_prob", "RandomGrayscale", 0.1),
+        ("gaussian_blur_prob", "GaussianBlur", 0.1),
+    ):
+        options = {**training, name: value}
+        if hasattr(fastloader.transforms, kind):
+            assert sum(len(labels) for _images, labels in make(**options)) == 20
+        else:
+            needing[f"{name}={value}"] = options
+    for name, options in needing.items():
         try:
             make(**options)
         except ImportError as error:
@@ -177,12 +192,12 @@ def test_with_a_timm_that_cannot_be_imported(root, tmp_path):
         sys.path.insert(0, sys.argv[2])
         from fastloader.compat.timm import ImageDataset, create_loader
         try:
-            create_loader(ImageDataset(sys.argv[1]), 24, 4, auto_augment="rand-m9", is_training=True)
+            create_loader(ImageDataset(sys.argv[1]), 24, 4, auto_augment="augmix-m5", is_training=True)
         except ImportError as error:
             print(error)
     """
     said = script(program, root, tmp_path).stdout
-    assert said.startswith("auto_augment='rand-m9' needs timm") and "nms does not exist" in said
+    assert said.startswith("auto_augment='augmix-m5' needs timm") and "nms does not exist" in said
     # Left to itself, pip would bring another torch with it.
     assert "torchvision==" in said.partition("pip install timm")[0]
 
