@@ -193,7 +193,9 @@ def _read_geometric(chain: Chain, step: Any, kind: str) -> None:
             chain.exact = (resize.size[0], resize.size[1])
         chain.filter = resize.interpolation
     if chain.filter not in (*HEAD_INTERPOLATIONS, "random"):
-        raise NotNative(f"{_shown(step)}: interpolation={chain.filter!r} is not native")
+        raise NotNative(
+            f"{_shown(step)}: interpolation={chain.filter!r}: use 'bilinear' or 'bicubic'"
+        )
 
 
 def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:

@@ -64,7 +64,7 @@ class GaussianBlur(RecipeTransform):
             if sigma <= 0:
                 raise ValueError("If sigma is a single number, it must be positive.")
             sigma = (float(sigma), float(sigma))
-        elif not isinstance(sigma, Sequence) or isinstance(sigma, str) or len(sigma) != 2:
+        elif not isinstance(sigma, Sequence) or len(sigma) != 2:
             raise ValueError("sigma should be a single number or a list/tuple with length 2.")
         low, high = (_arguments.finite("sigma", each) for each in sigma)
         if not 0.0 < low <= high:
