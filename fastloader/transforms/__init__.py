@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from fastloader.transforms.steps.apply import apply
 from fastloader.transforms.steps.conversion import Normalize, PILToTensor, ToTensor
-from fastloader.transforms.steps.crop import CenterCrop, Pad, RandomCrop, RandomResizedCrop
-from fastloader.transforms.steps.flip import RandomHorizontalFlip, RandomVerticalFlip
+from fastloader.transforms.steps.geometry.crop import CenterCrop, Pad, RandomCrop, RandomResizedCrop
+from fastloader.transforms.steps.geometry.flip import RandomHorizontalFlip, RandomVerticalFlip
+from fastloader.transforms.steps.geometry.resize import Resize
+from fastloader.transforms.steps.geometry.warp import (
+    RandomAffine,
+    RandomPerspective,
+    RandomRotation,
+)
 from fastloader.transforms.steps.pixels.colour import ColorJitter, Grayscale, RandomGrayscale
 from fastloader.transforms.steps.pixels.sharpness import GaussianBlur, RandomAdjustSharpness
 from fastloader.transforms.steps.pixels.tones import (
@@ -22,9 +28,7 @@ from fastloader.transforms.steps.pixels.tones import (
 )
 from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoAugmentPolicy
 from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
-from fastloader.transforms.steps.resize import Resize
 from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
-from fastloader.transforms.steps.warp import RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
     "AutoAugment",

@@ -10,8 +10,8 @@ from typing import Any
 
 # Pillow's numbers.
 RESAMPLING = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
-# What the head of a native chain decodes with, and what Pillow's warps take.
-HEAD_INTERPOLATIONS = ("bilinear", "bicubic")
+# What "random" draws from, as timm does, and what Pillow's warps take.
+DRAWN_INTERPOLATIONS = ("bilinear", "bicubic")
 WARP_INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
 

@@ -7,13 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastloader import transforms
-from fastloader.compat.timm.auto_augment import auto_augment_transform, rand_augment_transform
-from fastloader.compat.timm.geometry import (
-    CenterCropOrPad,
-    RandomCropOrPad,
-    ResizeKeepRatio,
-    TrimBorder,
-)
 from fastloader.compat.timm.original import import_timm
 from fastloader.transforms import (
     CenterCrop,
@@ -26,6 +19,14 @@ from fastloader.transforms import (
     Resize,
     ToTensor,
 )
+from fastloader.transforms.steps.timm.auto_augment import auto_augment_transform
+from fastloader.transforms.steps.timm.geometry import (
+    CenterCropOrPad,
+    RandomCropOrPad,
+    ResizeKeepRatio,
+    TrimBorder,
+)
+from fastloader.transforms.steps.timm.rand_augment import rand_augment_transform
 
 _NATIVE_FILTERS = ("bilinear", "bicubic", "random")
 _TIMM_FILTERS = (*_NATIVE_FILTERS, "nearest", "box", "hamming", "lanczos")

@@ -10,7 +10,7 @@ import torch
 from fastloader import transforms
 from fastloader.compat import timm as ours
 from fastloader.compat.timm.transforms import create_transform, what_needs_timm
-from fastloader.compat.timm.translation import translated
+from fastloader.transforms._reader.timm import translated
 from fastloader.transforms.steps.transform import RecipeTransform
 
 STAND_INS = ("ColorJitter", "GaussianBlur", "RandomApply", "RandomGrayscale")

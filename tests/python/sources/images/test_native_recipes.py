@@ -1,17 +1,15 @@
-"""Recipes on the native path: `plan()` says so, and Pillow, given what `replay()` lists, makes every picture
-again, bit for bit, on every way to deliver."""
+"""Recipes on the native path: `plan()` says so, and Pillow, given what `replay()` lists, makes every
+picture again, bit for bit, on every way to deliver."""
 
 import random
 
 import numpy as np
 import pytest
-import torch
 from pictures import any_picture, open_as_torchvision, plain_folder, random_folder
 
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
-from support import MEAN, STD
 
 JITTER = T.ColorJitter(0.4, 0.4, 0.4, 0.1)
 HEAD = [T.RandomResizedCrop(48), T.RandomHorizontalFlip()]

@@ -124,6 +124,11 @@ class CenterCropOrPad(RecipeTransform):
             "crop_or_pad", *constants(*self.size, self._drawn, 1, mode, *_colour(self.fill))
         )
 
+    @property
+    def colour(self) -> tuple[int, int, int]:
+        """``fill`` as three numbers."""
+        return _colour(self.fill)
+
     def size_after(self, size: Size | None) -> Size | None:
         return self.size
 
@@ -185,11 +190,12 @@ class TrimBorder(RecipeTransform):
         )
 
 
-def _colour(fill: Fill) -> tuple[int, ...]:
+def _colour(fill: Fill) -> tuple[int, int, int]:
     """Three numbers. The first one is that of a grey picture."""
     values = (fill,) if isinstance(fill, int) else tuple(fill)
     if len(values) not in (1, 3) or not all(
         isinstance(each, int) and 0 <= each <= 255 for each in values
     ):
         raise NotNative(f"fill={fill!r} is no colour of 1 or 3 bytes")
-    return values if len(values) == 3 else (values[0],) * 3
+    red, green, blue = values if len(values) == 3 else values * 3
+    return red, green, blue

@@ -49,7 +49,7 @@ class RandomResizedCrop(RecipeTransform):
     def step(self, size: Size | None) -> Step:
         numbers = constants(*self.size, *self.scale, *self.ratio)
         if self.interpolation == "random":
-            drawn = [_arguments.RESAMPLING[each] for each in _arguments.HEAD_INTERPOLATIONS]
+            drawn = [_arguments.RESAMPLING[each] for each in _arguments.DRAWN_INTERPOLATIONS]
             return sized("random_resized_crop", *numbers, one_of(tuple(drawn)))
         resampling = _arguments.RESAMPLING[self.interpolation]
         return sized("random_resized_crop", *numbers, constant(resampling))

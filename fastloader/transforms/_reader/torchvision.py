@@ -7,85 +7,20 @@ at when a picture comes.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from fastloader import transforms
-from fastloader.errors import NotNative
 from fastloader.transforms.steps.policies.auto_augment import POLICIES
-from fastloader.transforms.steps.transform import RecipeTransform, shown, step_of
+from fastloader.transforms.steps.transform import RecipeTransform
 
 _V2 = "torchvision.transforms.v2."
-_OURS = "fastloader.transforms.steps."
-_HOLDERS = (
-    transforms.Compose,
-    transforms.RandomApply,
-    transforms.RandomChoice,
-    transforms.RandomOrder,
-)
-# A size to try a step with, which nothing depends on.
-_SOME_SIZE = (64, 64)
 
 Policy = transforms.AutoAugment | transforms.RandAugment | transforms.TrivialAugmentWide
 
 
-def counterpart(step: Any) -> RecipeTransform:
-    """Our transform that does the same to a Pillow picture of mode RGB as torchvision's ``step``, with
-    the same distribution. A transform of ours is its own, but what it holds is read.
-
-    Raises:
-        NotNative: which names the step, for a class that is not known and for attributes that mean
-            something else.
-    """
-    kind = type(step)
-    if kind.__module__.startswith(_OURS) and isinstance(step, RecipeTransform):
-        return _with_counterparts(step)
-    make = _KNOWN.get((kind.__module__, kind.__qualname__))
-    if make is None:
-        raise NotNative(f"{shown(step)} is not a native transform")
-    _check_unchanged(step)
-    try:
-        made = make(step)
-    except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise NotNative(f"{shown(step)}: {error}") from None
-    try:
-        step_of(made, _SOME_SIZE)
-    except NotNative as error:
-        raise NotNative(f"{shown(step)}: {error}") from None
-    return made
-
-
-def _with_counterparts(step: RecipeTransform) -> RecipeTransform:
-    if type(step) not in _HOLDERS:
-        return step
-    made: Any = copy.copy(step)
-    made.transforms = _children(step)
-    return made
-
-
-def _check_unchanged(step: Any) -> None:
-    if isinstance(step, torch.nn.Module) and (step._forward_hooks or step._forward_pre_hooks):
-        raise NotNative(f"{shown(step)} has hooks")
-    for name in vars(step):
-        # What the class has, such as a method or v2's _AUGMENTATION_SPACE. Torch's modules may set
-        # values of theirs on any object.
-        inherited = getattr(type(step), name, None)
-        if inherited is not None and (callable(inherited) or not hasattr(torch.nn.Module, name)):
-            raise NotNative(f"{shown(step)} has a {name} of its own")
-
-
 def _is_v2(step: Any) -> bool:
     return type(step).__module__.startswith(_V2)
-
-
-def _children(step: Any) -> list[RecipeTransform]:
-    held = step.transforms
-    if type(held) not in (list, tuple, torch.nn.ModuleList):
-        raise NotNative(f"{shown(step)} holds a {type(held).__name__}, which may do anything")
-    return [counterpart(each) for each in held]
 
 
 def _fill(step: Any) -> Any:
@@ -192,12 +127,6 @@ def _with_probability(make: Callable[[Any], RecipeTransform]) -> Callable[[Any],
 
 # By the module of v2; all of v1 stands in two.
 _MAKERS: dict[str, dict[str, Callable[[Any], RecipeTransform]]] = {
-    "_container": {
-        "Compose": lambda step: transforms.Compose(_children(step)),
-        "RandomApply": lambda step: transforms.RandomApply(_children(step), step.p),
-        "RandomChoice": lambda step: transforms.RandomChoice(_children(step), step.p),
-        "RandomOrder": lambda step: transforms.RandomOrder(_children(step)),
-    },
     "_color": {
         "ColorJitter": _color_jitter,
         "Grayscale": lambda step: transforms.Grayscale(step.num_output_channels),
@@ -248,4 +177,4 @@ def _known() -> dict[tuple[str, str], Callable[[Any], RecipeTransform]]:
     return found
 
 
-_KNOWN = _known()
+KNOWN = _known()
