@@ -153,6 +153,30 @@ def test_each_operation_has_its_distribution(policies, monkeypatch):
             assert_same_distribution(drawn(mine, size, 1000), their)
 
 
+@pytest.mark.parametrize(
+    "hparams",
+    [
+        {"magnitude_std": 4.0},
+        {"magnitude_std": math.inf, "magnitude_max": 8},
+        {"magnitude_std": 2.0, "magnitude_max": 40},
+    ],
+    ids=str,
+)
+def test_levels_to_a_few_percent(policies, monkeypatch, hparams):
+    """So many draws show whether the probability and the levels are right to a few percent."""
+    seeded()
+    hparams, size = {**hparams, "interpolation": 2}, (5, 5)
+    mine = drawn(RandAugment([AugmentOp.of("Rotate", 0.8, 9, hparams)], 1), size, 40_000)
+    transform = policies.AugmentOp("Rotate", 0.8, 9, hparams)
+    with monkeypatch.context() as patch:
+        record(patch, policies)
+        their = [done(transform, size) for _ in range(40_000)]
+    assert_same_counts(*([len(picture) for picture in side] for side in (mine, their)))
+    assert_same_distribution(mine, their)
+    sides = ([abs(picture[0][1][0]) for picture in side if picture] for side in (mine, their))
+    assert_same_numbers(*sides, "degrees to either side")
+
+
 def test_weighted_choice_is_one_after_the_other(policies, monkeypatch):
     """numpy draws several at a time without replacement, and again for those that came twice."""
     seeded()
