@@ -67,7 +67,11 @@ def size_after(transform: Any, size: Size | None) -> Size | None:
 
 def shown(transform: Any) -> str:
     """A transform on one line, because modules of torch print on several."""
-    return textwrap.shorten(repr(transform), 150, placeholder=" ...")
+    try:
+        text = repr(transform)
+    except Exception:  # a class of the user's may not know how, and is to be named all the same
+        text = f"a {type(transform).__module__}.{type(transform).__qualname__}"
+    return textwrap.shorten(text, 150, placeholder=" ...")
 
 
 def _has_step(transform: Any) -> bool:

@@ -19,7 +19,6 @@ from fastloader.transforms.steps.transform import RecipeTransform
 Fill = int | Sequence[int]
 
 _MODES = ("constant", "edge", "reflect", "symmetric")
-_FILTERS = {"bilinear": 2.0, "bicubic": 3.0}
 
 
 class ResizeKeepRatio(RecipeTransform):
@@ -28,7 +27,8 @@ class ResizeKeepRatio(RecipeTransform):
     Args:
         size: (height, width); an int is a square.
         longest: How far the result goes from covering the size (0, the default) to fitting into it (1).
-        interpolation: "bilinear" (default), "bicubic", or "random": one of the two for each picture.
+        interpolation: One of Pillow's six, default "bilinear"; or "random", which is "bilinear" or
+            "bicubic" for each picture.
         random_scale_prob: The probability that the result is scaled by a factor, which is uniform in
             ``random_scale_range``.
         random_scale_area: Whether the factor is of the area that a crop of ``size`` then sees: below 1,
@@ -81,9 +81,9 @@ class ResizeKeepRatio(RecipeTransform):
             scale,
             constant(self.random_scale_area),
             aspect,
-            one_of(tuple(_FILTERS.values()))
+            one_of(tuple(_arguments.RESAMPLING[name] for name in _arguments.DRAWN_INTERPOLATIONS))
             if self.interpolation == "random"
-            else constant(_FILTERS[self.interpolation]),
+            else constant(_arguments.RESAMPLING[self.interpolation]),
         )
 
 
