@@ -19,7 +19,8 @@ from fastloader.transforms.steps.transform import RecipeTransform
 Fill = int | Sequence[int]
 
 _MODES = ("constant", "edge", "reflect", "symmetric")
-_FILTERS = {"bilinear": 2.0, "bicubic": 3.0}
+# Pillow's numbers.
+_FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
 
 
 class ResizeKeepRatio(RecipeTransform):
@@ -81,7 +82,7 @@ class ResizeKeepRatio(RecipeTransform):
             scale,
             constant(self.random_scale_area),
             aspect,
-            one_of(tuple(_FILTERS.values()))
+            one_of((_FILTERS["bilinear"], _FILTERS["bicubic"]))
             if self.interpolation == "random"
             else constant(_FILTERS[self.interpolation]),
         )

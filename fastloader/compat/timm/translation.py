@@ -34,6 +34,7 @@ def translated(step: Any) -> RecipeTransform | None:
     translate = _TRANSLATIONS.get(_home(step))
     if translate is None:
         return None
+    _check_unchanged(step)
     try:
         return translate(step)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
@@ -42,6 +43,14 @@ def translated(step: Any) -> RecipeTransform | None:
 
 def _home(step: Any) -> str:
     return f"{type(step).__module__}.{type(step).__qualname__}"
+
+
+def _check_unchanged(step: Any) -> None:
+    if getattr(step, "_forward_hooks", None) or getattr(step, "_forward_pre_hooks", None):
+        raise NotNative(f"{type(step).__name__} has hooks of its own")
+    for name in vars(step):
+        if callable(getattr(type(step), name, None)):
+            raise NotNative(f"{type(step).__name__} has a {name}() of its own")
 
 
 def _rand_augment(step: Any) -> RandAugment:
