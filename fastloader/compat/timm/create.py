@@ -80,12 +80,11 @@ def create_loader(
     """timm 1.0.31's ``create_loader``, with its arguments, over a FastLoader.
 
     Native are RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes, and
-    bilinear, bicubic and "random" interpolation. They do not need timm: C++ threads then decode, crop,
-    resize and normalise the pictures of folder datasets. Everything else that changes pictures comes
-    from the installed timm and runs in worker processes: colour jitter (which timm switches on by
-    default), AutoAugment, RandAugment, AugMix, grayscale, blur, other crop modes and filters,
-    TensorFlow's preprocessing. ``loader.loader.plan()``, or ``loader.plan()`` without prefetcher, says
-    which it is.
+    bilinear, bicubic and "random" interpolation: C++ threads decode, crop, resize and normalise the
+    pictures of folder datasets. AutoAugment, RandAugment, "rkrc", "rkrr" and ``crop_border_pixels``
+    need no timm either, and run in worker processes. The installed timm does all other changes of
+    pictures in worker processes: AugMix, other filters and TensorFlow's preprocessing.
+    ``loader.loader.plan()``, or ``loader.plan()`` without prefetcher, says which path it is.
 
     Args:
         dataset: Anything with a ``transform``, which is replaced: `ImageDataset`, timm's own,
@@ -94,7 +93,8 @@ def create_loader(
         is_training: Random transforms, shuffled samples, and no last, smaller batch.
         no_aug: Training without randomness in the pictures.
         re_prob, re_mode, re_count, re_split: Random erasing, in training.
-        train_crop_mode: "rrc" (default); "rkrc" and "rkrr" need timm.
+        train_crop_mode: "rrc" (default), a random part of the picture; "rkrc" and "rkrr" scale it in
+            shape, and cut or pad it in the middle or at a random place.
         scale, ratio, hflip, vflip: The ranges of the random crop, and the probabilities of the flips.
         color_jitter, color_jitter_prob, grayscale_prob, gaussian_blur_prob, auto_augment: The
             augmentation in training. color_jitter=None or 0 keeps the loader native.
@@ -108,7 +108,7 @@ def create_loader(
         crop_pct: For evaluation, the crop's share of the resized picture's edge; 0.875 if None.
         crop_mode: "center" (None), "squash" (resize out of shape) or "border" (fit in, with the mean
             colour around).
-        crop_border_pixels: For evaluation, how much is cut off all around first; needs timm.
+        crop_border_pixels: For evaluation, how much is cut off all around first.
         collate_fn: Takes a list of samples. The kernel does what a `FastCollateMixup` asks.
         fp16, img_dtype, device: As in `PrefetchLoader`; not used without prefetcher.
         use_prefetcher: Whether a `PrefetchLoader` delivers to ``device``, also to the CPU. With False,

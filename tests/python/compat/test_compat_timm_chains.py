@@ -10,7 +10,7 @@ import torch
 from fastloader import transforms
 from fastloader.compat import timm as ours
 from fastloader.compat.timm.transforms import create_transform, what_needs_timm
-from fastloader.transforms._reader.timm import translated
+from fastloader.transforms._reader.counterpart import counterpart
 from fastloader.transforms.steps.transform import RecipeTransform
 
 STAND_INS = ("ColorJitter", "GaussianBlur", "RandomApply", "RandomGrayscale")
@@ -46,7 +46,7 @@ def complete(**options):
 
 def described(step):
     """A step of either as plain values that can be compared."""
-    read = step if isinstance(step, RecipeTransform) else translated(step)
+    read = step if isinstance(step, RecipeTransform) else counterpart(step)
     if read is not None and type(read).__module__.startswith("fastloader.compat"):
         return read.step(None)
     name = type(step).__name__.removeprefix("Maybe").removesuffix("AndInterpolation")

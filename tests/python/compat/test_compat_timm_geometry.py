@@ -222,6 +222,12 @@ def test_values_that_cannot_work(transforms):
     ):
         with pytest.raises(NotNative):
             counterpart(their)
+    hooked, changed = transforms.TrimBorder(3), transforms.RandomCropOrPad(20)
+    hooked.register_forward_hook(lambda *_arguments: None)
+    changed.get_params = lambda image, size: (0, 0)
+    for their in (hooked, changed):
+        with pytest.raises(NotNative, match=r"has hooks|of its own"):
+            counterpart(their)
     own = type("TrimBorder", (transforms.TrimBorder,), {})(3)
     for unknown in (own, transforms.ToNumpy()):
         with pytest.raises(NotNative):
