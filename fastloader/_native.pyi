@@ -257,6 +257,7 @@ class ImageJob:
         planar: bool,
         recipe: Recipe | None = None,
         output: tuple[int, int] | None = None,
+        any_size: bool = False,
         normalize: NormalizeSpec | None = None,
         decode: DecodeMode = ...,
         pad_truncated: bool = False,
@@ -265,6 +266,7 @@ class ImageJob:
     ) -> None: ...
     @property
     def sample_bytes(self) -> int: ...
+    def picture(self, index: int, seed: int) -> tuple[bytes, tuple[int, int]]: ...
     def draw(
         self, index: int, seed: int, size: tuple[int, int] | None = None
     ) -> dict[str, Any]: ...

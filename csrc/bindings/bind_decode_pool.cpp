@@ -68,6 +68,9 @@ BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
       std::visit([](const auto& held) { return held == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
+  if (job->output == ImageJob::Output::kAnySize) {
+    throw InvalidArgument("pictures of any size are not made in batches");
+  }
   const WithoutGil unlocked;  // threads may have to be started, and are to be woken
   // Not a BatchPtr before it is submitted: there is nothing to cancel, and no GIL to let go of.
   auto batch = std::make_unique<Batch>();

@@ -105,8 +105,8 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
 
 Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
              std::shared_ptr<Recipe> recipe, const std::optional<std::pair<size_t, size_t>>& output,
-             const std::optional<NormalizeSpec>& normalize, DecodeMode decode, bool pad_truncated,
-             uint64_t pixel_limit, uint64_t large_pixels) {
+             bool any_size, const std::optional<NormalizeSpec>& normalize, DecodeMode decode,
+             bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
@@ -119,6 +119,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   job->jpeg.work_limit = most_jpeg_work(pixel_limit);
   job->large_pixels = large_pixels;
   job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
+  if (any_size) job->output = ImageJob::Output::kAnySize;
   if (normalize) {
     job->output = ImageJob::Output::kNormalized;
     job->normalize = *normalize;
@@ -134,6 +135,17 @@ py::dict to_dict(const SampleGeometry& found) {
   result["vflip"] = found.vertical_flip;
   result["interpolation"] = name_of(found.filter);
   return result;
+}
+
+std::pair<py::bytes, std::pair<size_t, size_t>> picture(const ImageJob& job, uint64_t index,
+                                                        uint64_t seed) {
+  const Canvas* made = nullptr;
+  {
+    const WithoutGil unlocked;
+    made = &own_decoder().picture(job, index, seed);
+  }
+  const auto [height, width] = made->size();
+  return {py::bytes(reinterpret_cast<const char*>(made->pixels()), made->bytes()), {height, width}};
 }
 
 py::dict draw(const ImageJob& job, uint64_t index, uint64_t seed,
@@ -160,7 +172,8 @@ void register_image_job(py::module_& module) {
   Enum<DecodeMode>::bind(
       module, "DecodeMode", "How much of a picture is decoded, and how.",
       {{"EXACT", DecodeMode::kExact}, {"WHOLE", DecodeMode::kWhole}, {"FAST", DecodeMode::kFast}});
-  Enum<Interpolation>::bind(module, "Interpolation", "RANDOM: bilinear or bicubic, drawn for each picture.",
+  Enum<Interpolation>::bind(module, "Interpolation",
+                            "RANDOM: bilinear or bicubic, drawn for each picture.",
                             {{"BOX", Interpolation::kBox},
                              {"BILINEAR", Interpolation::kBilinear},
                              {"BICUBIC", Interpolation::kBicubic},
@@ -200,11 +213,15 @@ void register_image_job(py::module_& module) {
   py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
            py::arg("planar"), py::arg("recipe") = nullptr, py::arg("output") = py::none(),
-           py::arg("normalize") = py::none(),
+           py::arg("any_size") = false, py::arg("normalize") = py::none(),
            py::arg_v("decode", DecodeMode::kExact, "DecodeMode.EXACT"),
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
+      .def("picture", &picture, py::arg("index"), py::arg("seed"),
+           "With any_size: RGB bytes of a sample, and their (height, width). The calling thread "
+           "makes "
+           "them.")
       .def("draw", &draw, py::arg("index"), py::arg("seed"), py::arg("size") = py::none(),
            "What is drawn for a sample whose picture has this (height, width); None: what its "
            "header "

@@ -114,6 +114,7 @@ ImageSize ImageJob::made_size() const {
 void validate(const ImageJob& job) {
   if (job.source == nullptr) throw InvalidArgument("a job needs a source");
   validate(job.transform);
+  if (job.output == ImageJob::Output::kAnySize) return;
   const ImageSize size = job.made_size();
   if (size.height == 0 || size.width == 0) {
     throw InvalidArgument("the pictures would come out in different sizes");
@@ -147,7 +148,7 @@ CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry
                              void* out) {
   const ImageSize size = job.transform.output().value_or(geometry.scaled);
   const size_t row_bytes = size.width * kRgb;
-  if (job.recipe != nullptr) {
+  if (job.recipe != nullptr || job.output == ImageJob::Output::kAnySize) {
     finished_ = canvas_.begin(size);
   } else if (job.output == ImageJob::Output::kNhwcBytes) {
     finished_ = static_cast<uint8_t*>(out);
@@ -187,7 +188,7 @@ void SampleDecoder::apply_recipe(const ImageJob& job, uint64_t index, uint64_t s
     apply(operation, canvas_);
   }
   const ImageSize& made = canvas_.size();
-  if (!(made == job.recipe_output)) {
+  if (job.output != ImageJob::Output::kAnySize && !(made == job.recipe_output)) {
     throw InvalidArgument(
         "the transform makes a picture of " + std::to_string(made.width) + "x" +
         std::to_string(made.height) + " pixels of this one, where all are to be " +
@@ -201,6 +202,8 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
     case ImageJob::Output::kNhwcBytes:
       if (finished_ != out) std::memcpy(out, finished_, job.sample_bytes());
       return;
+    case ImageJob::Output::kAnySize:
+      return;  // it stays on the canvas
     case ImageJob::Output::kNchwBytes:
       return split_rgb(finished_, job.sample_bytes() / kRgb, static_cast<uint8_t*>(out));
     case ImageJob::Output::kNormalized:
@@ -228,6 +231,18 @@ void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, v
                            const std::atomic<bool>* stop) {
   const GiveBack afterwards{file_, canvas_};
   decode_kept(job, index, seed, out, stop);
+}
+
+const Canvas& SampleDecoder::picture(const ImageJob& job, uint64_t index, uint64_t seed) {
+  if (job.output != ImageJob::Output::kAnySize) {
+    throw InvalidArgument("the job's pictures have a size");
+  }
+  // What only an outlier had needed is given back before the next one: the caller looks at it now.
+  {
+    const GiveBack before{file_, canvas_};
+  }
+  decode_kept(job, index, seed, nullptr, nullptr);
+  return canvas_;
 }
 
 void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
@@ -270,7 +285,9 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
   trace::record("read", begun, begun + times_.read);
   trace::record("decode and resample", begun + times_.read, decoded);
   if (job.recipe != nullptr) trace::record("recipe", decoded, made);
-  if (job.output == ImageJob::Output::kNhwcBytes) return;
+  if (job.output == ImageJob::Output::kNhwcBytes || job.output == ImageJob::Output::kAnySize) {
+    return;
+  }
   const bool normalized = job.output == ImageJob::Output::kNormalized;
   trace::record(normalized ? "normalise" : "collate", made, made + times_.finish);
 }

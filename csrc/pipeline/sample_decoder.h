@@ -24,6 +24,7 @@ struct ImageJob {
     kNhwcBytes,   ///< uint8, as the ring wants it
     kNchwBytes,   ///< uint8, as PILToTensor gives
     kNormalized,  ///< `normalize`
+    kAnySize,     ///< RGB bytes as large as they come out: only SampleDecoder::picture() makes them
   };
 
   std::shared_ptr<const Source> source;
@@ -47,7 +48,7 @@ struct ImageJob {
 };
 
 /// Throws InvalidArgument unless there is a source, the transform is valid, all pictures come out
-/// in one size and, for kNormalized, that is the spec's.
+/// in one size, if `output` is not kAnySize, and for kNormalized that is the spec's.
 void validate(const ImageJob& job);
 
 /// What is drawn for one picture of known size.
@@ -80,6 +81,9 @@ class SampleDecoder {
   /// rows without gaps.
   void transform(const ImageJob& job, uint64_t index, uint64_t seed, const uint8_t* pixels,
                  const ImageSize& size, void* out);
+
+  /// The same for a job of kAnySize. What comes out stays until the next call.
+  const Canvas& picture(const ImageJob& job, uint64_t index, uint64_t seed);
 
   /// What is drawn for a sample, from its header.
   SampleDraw draw(const ImageJob& job, uint64_t index, uint64_t seed);

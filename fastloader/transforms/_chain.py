@@ -51,6 +51,14 @@ class Chain:
         return self.recipe_size if self.recipe else self.center_crop or self.exact
 
     @property
+    def random(self) -> bool:
+        """Whether anything is drawn for a picture."""
+        flips = (self.horizontal_flip, self.vertical_flip)
+        if self.random_crop is not None or self.filter == "random" or any(0 < p < 1 for p in flips):
+            return True
+        return any(step.random for step in self.recipe)
+
+    @property
     def normalization(self) -> Normalization:
         """The normalisation of a chain that ends in floats."""
         return Normalization(self.mean, self.std, torch.float32, False, None)

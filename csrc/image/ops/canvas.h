@@ -27,6 +27,7 @@ class Canvas {
   }
 
   uint8_t* pixels() { return front_.data(); }
+  const uint8_t* pixels() const { return front_.data(); }
   const ImageSize& size() const { return size_; }
   size_t row_bytes() const { return size_.width * kRgb; }
   size_t bytes() const { return bytes_of(size_); }

@@ -163,8 +163,7 @@ class Runtime:
 
     def _planned(self, loader: Loader) -> tuple[Plan, str]:
         """The plan of the next epoch; and why it is Python's, if it is."""
-        reason = ""
-        wanted = self.delivery.normalization
+        reason, wanted = "", self.delivery.normalization
         for source in self.sources:
             try:
                 plan = source.plan(loader, wanted)
@@ -174,7 +173,8 @@ class Runtime:
             if plan is not None:
                 return plan, ""
         reason = reason or python_path.why_no_source(loader)
-        return self.python.plan(loader, wanted, reason), reason
+        begun = self.images.begin_with(loader)
+        return self.python.plan(loader, wanted, reason, begun), reason
 
     def _say(self, loader: Loader, reason: str) -> None:
         """Once, not at every epoch."""

@@ -39,7 +39,7 @@ def check_batches(loader: Loader) -> None:
     if loader.batch_size is None and loader.batch_sampler is None:
         raise NotNative("batch_size=None: samples are not collated")
     init = loader.worker_init_fn
-    if init is not None and not _only_seeds(init):
+    if init is not None and not only_seeds(init):
         raise NotNative(f"worker_init_fn is {named(init)}")
 
 
@@ -51,7 +51,7 @@ _SEEDING = (
 )
 
 
-def _only_seeds(init: Any) -> bool:
+def only_seeds(init: Any) -> bool:
     """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Without
     worker processes such a function has nothing to do."""
     if is_class(type(init), "fastloader.compat.timm.collate", "WorkerSeeding"):

@@ -30,6 +30,9 @@ _HOMES = {
     "torchvision.transforms.v2._deprecated": "",
     "timm.data.transforms": "timm ",
 }
+_TO_BYTES = ("PILToTensor", "ToImage", "timm MaybePILToTensor")
+_TO_FLOATS = ("ToTensor", "timm MaybeToTensor")
+_BEHIND = ("timm ToTensor", "ToDtype", "ConvertImageDtype", "ToPureTensor", "Normalize")
 
 
 def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
@@ -59,6 +62,11 @@ def steps_of(transform: Any) -> Iterable[Any]:
     return [step for each in transform.transforms for step in steps_of(each)]
 
 
+def is_conversion(step: Any) -> bool:
+    """Whether a step converts, or works behind the conversion."""
+    return _kind(step) in (*_TO_BYTES, *_TO_FLOATS, *_BEHIND)
+
+
 def _kind(step: Any) -> str:
     kind = type(step)
     if kind.__module__ not in _HOMES:
@@ -73,15 +81,13 @@ def _read_step(chain: Chain, step: Any) -> None:
     check_hooks(step)
     if "forward" in getattr(step, "__dict__", ()):
         raise NotNative(f"{shown(step)} has a forward() of its own")
-    if kind == "RGB":
-        pass  # every picture is RGB from the start
-    elif type(step).__qualname__ in ("RandomHorizontalFlip", "RandomVerticalFlip"):
-        _read_on_pixels(chain, step)  # which does the same before and after the conversion
+    if type(step).__qualname__ in ("RandomHorizontalFlip", "RandomVerticalFlip"):
+        read_on_pixels(chain, step)  # which does the same before and after the conversion
     elif chain.tensor:
         _read_behind_tensor(chain, step, kind)
-    elif kind in ("PILToTensor", "ToImage", "timm MaybePILToTensor"):
+    elif kind in _TO_BYTES:
         chain.tensor = True
-    elif kind in ("ToTensor", "timm MaybeToTensor"):
+    elif kind in _TO_FLOATS:
         default = torch.get_default_dtype()
         if default != torch.float32 and not is_ours(step):
             raise NotNative(
@@ -93,11 +99,17 @@ def _read_step(chain: Chain, step: Any) -> None:
     elif kind in ("ToDtype", "ConvertImageDtype"):
         raise NotNative(f"{shown(step)} stands before the conversion to a tensor")
     else:
-        _read_on_pixels(chain, step)
+        read_on_pixels(chain, step)
 
 
-def _read_on_pixels(chain: Chain, step: Any) -> None:
-    """Reads a step that works on a picture: into the head of the chain or, behind that, the recipe."""
+def read_on_pixels(chain: Chain, step: Any) -> None:
+    """Reads a step that works on a picture: into the head of the chain or, behind that, the recipe.
+
+    Raises:
+        NotNative: if the step is not known.
+    """
+    if _kind(step) == "RGB":
+        return  # every picture is RGB from the start
     ours = counterpart(step)
     if put_into_head(chain, ours):
         return

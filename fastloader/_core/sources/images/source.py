@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.handoff import Handoff
-from fastloader._core.machine import devices
+from fastloader._core.machine import devices, extension
 from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
@@ -15,13 +15,18 @@ from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.pictures.begun_pictures import BegunPictures
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
-from fastloader._core.sources.arguments import check_extension, check_native
+from fastloader._core.sources.arguments import check_extension, check_native, only_seeds
 from fastloader._core.sources.images.iterator import ImageIterator
-from fastloader._core.sources.images.recognize import holds_images, recognize_images
+from fastloader._core.sources.images.recognize import (
+    holds_images,
+    recognize_beginning,
+    recognize_images,
+)
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
@@ -50,6 +55,24 @@ class ImageSource:
                 f"mean and std are of {len(wanted.mean)} channels, decoded images have 3"
             )
         return ImagePlan(self, images, loader)
+
+    def begin_with(self, loader: Loader) -> tuple[BegunPictures, str] | None:
+        """The dataset that stands in the place of the loader's, where Python makes the samples, if the
+        native path knows the beginning of its transform; and how far it goes, in words."""
+        dataset = loader.dataset
+        if not loader.native or extension.load() is None or not holds_images(dataset):
+            return None
+        init = loader.worker_init_fn
+        if init is not None and loader.num_workers and not only_seeds(init):
+            return None  # it may change the dataset in the worker
+        try:
+            images, reading = recognize_beginning(dataset)
+        except NotNative:
+            return None
+        beginning = reading.beginning
+        assert beginning is not None
+        begun = BegunPictures(dataset, images, beginning.rest, reading.of_target)
+        return begun, beginning.said
 
     def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:
         """The tuner that fits the number of threads to the loop; None without ``num_workers="auto"``."""

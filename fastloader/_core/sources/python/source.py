@@ -12,6 +12,7 @@ from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
+from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader._core.sources.python.polling import abandon
 from fastloader._core.sources.python.shared_slots.loader_slots import LoaderSlots
@@ -32,21 +33,44 @@ class PythonSource:
         self._statistics = statistics
         self.slots = LoaderSlots()
         self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
+        # What makes the samples in the place of the loader's dataset, in iterators that begin now.
+        self._in_place: Any | None = None
 
-    def plan(self, loader: Loader, wanted: Normalization | None, reason: str = "") -> PythonPlan:
-        """Plans an epoch. ``reason`` says why no other source makes the batches."""
-        return PythonPlan(loader, reason)
+    def plan(
+        self,
+        loader: Loader,
+        wanted: Normalization | None,
+        reason: str = "",
+        begun: tuple[Any, str] | None = None,
+    ) -> PythonPlan:
+        """Plans an epoch. ``reason`` says why no other source makes the batches. ``begun``: what makes
+        the samples in the place of the loader's dataset, and what it does, in words."""
+        if begun is None:
+            return PythonPlan(loader, reason, self, None)
+        in_place, said = begun
+        return PythonPlan(loader, f"{said} ({reason})", self, in_place)
+
+    def torch_iterator(self, loader: Loader, in_place: Any | None) -> Any:
+        """torch's way to `iterator`."""
+        self._in_place = in_place
+        try:
+            return loader._torch_iterator()
+        finally:
+            self._in_place = None
 
     def iterator(self, loader: Loader) -> CountingIterator:
         """Makes torch's iterator over ``loader``, which asks for it by ``_get_iterator()``."""
         made: CountingIterator
+        seen: Any = loader
+        if self._in_place is not None:
+            seen = LoaderView(loader, dataset=self._in_place)
         if loader.num_workers == 0:
-            made = SingleProcessIterator(loader)
+            made = SingleProcessIterator(seen)
         elif loader.worker_backend == "thread":
-            made = ThreadIterator(loader)
+            made = ThreadIterator(seen)
         else:
             loader.check_worker_number_rationality()
-            made = self.slots.iterate(loader, MultiProcessIterator)
+            made = self.slots.iterate(seen, MultiProcessIterator)
         self._iterators.add(made)
         return made
 
@@ -104,8 +128,12 @@ class PythonPlan:
     normalizes = False
     fills_slots = False
 
-    def __init__(self, loader: Loader, reason: str) -> None:
+    def __init__(
+        self, loader: Loader, reason: str, source: PythonSource, in_place: Any | None
+    ) -> None:
         self._loader = loader
+        self._source = source
+        self._in_place = in_place
         self._reason = reason
         self.ahead = loader.num_workers > 0
         self.exclusive = loader.persistent_workers
@@ -122,13 +150,13 @@ class PythonPlan:
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader
         if handoff.pin or not self.pins:
-            return loader._torch_iterator()
+            return self._source.torch_iterator(loader, self._in_place)
         # The source need not pin: the ring is pinned already, or the delivery pins what it normalises.
         # torch's pin thread would copy every batch once more, and take the GIL from the training loop.
         # torch's iterator reads the flag once, when it is made.
         loader.pin_memory = False
         try:
-            return loader._torch_iterator()
+            return self._source.torch_iterator(loader, self._in_place)
         finally:
             loader.pin_memory = True
 

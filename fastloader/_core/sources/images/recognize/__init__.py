@@ -17,14 +17,20 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources import collation
 from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.images.recognize.ours import recognize_folder, recognize_lmdb
+from fastloader._core.sources.images.recognize.reading import (
+    KnownBeginning,
+    Reading,
+    WholeTransform,
+)
 from fastloader._core.sources.images.recognize.timm import recognize_timm
 from fastloader._core.sources.images.recognize.torchvision import recognize_torchvision
 from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
+from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import NotNative
 
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
 # dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
-RECOGNIZERS: dict[tuple[str, str], Callable[[Any], NativeImages]] = {
+RECOGNIZERS: dict[tuple[str, str], Callable[[Any, Reading], NativeImages]] = {
     ("fastloader.datasets.image_folder", "ImageFolder"): recognize_folder,
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): recognize_lmdb,
     ("torchvision.datasets.folder", "ImageFolder"): recognize_torchvision,
@@ -65,19 +71,32 @@ def recognize_images(loader: Loader) -> NativeImages:
     """
     check_batches(loader)
     container = collation.container(loader.collate_fn)
-    return dataclasses.replace(_recognize(loader.dataset), container=container)
+    return dataclasses.replace(_recognize(loader.dataset, WholeTransform()), container=container)
 
 
-def _recognize(dataset: Any) -> NativeImages:
+def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:
+    """Returns the pictures of a dataset, as far as the beginning of its transform makes them.
+
+    Raises:
+        NotNative: if there is no such beginning.
+    """
+    if isinstance(first_part(dataset), LMDBDataset) or type(dataset) is ConcatDataset:
+        # Neither a file's map nor several transforms go to worker processes.
+        raise NotNative("only folders have a native beginning")
+    reading = KnownBeginning()
+    return _recognize(dataset, reading), reading
+
+
+def _recognize(dataset: Any, reading: Reading) -> NativeImages:
     kind = type(dataset)
     if kind is Subset:
-        return subset(dataset, _recognize(dataset.dataset))
+        return subset(dataset, _recognize(dataset.dataset, reading))
     if kind is ConcatDataset:
-        return concatenated(dataset, [_recognize(each) for each in dataset.datasets])
+        return concatenated(dataset, [_recognize(each, reading) for each in dataset.datasets])
     name = _name(dataset)
     if name not in RECOGNIZERS:
         raise NotNative(unknown(dataset))
-    return RECOGNIZERS[name](dataset)
+    return RECOGNIZERS[name](dataset, reading)
 
 
 def unknown(dataset: Any) -> str:

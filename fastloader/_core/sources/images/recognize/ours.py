@@ -5,20 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from fastloader._core.pictures.native_images import NativeImages
+from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.chain import read_chain
 
 
-def recognize_folder(dataset: ImageFolder) -> NativeImages:
-    if dataset.target_transform is not None:
-        raise NotNative("the dataset has a target_transform")
-    if dataset.transform is None:
-        raise NotNative("the dataset has no transform: its samples are Pillow images")
-    chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
+def recognize_folder(dataset: ImageFolder, reading: Reading) -> NativeImages:
+    reading.target_transform(dataset.target_transform)
+    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     store = FolderStore(dataset.paths, dataset.ends)
     targets = np.asarray(dataset.targets)  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
@@ -26,14 +23,11 @@ def recognize_folder(dataset: ImageFolder) -> NativeImages:
     return NativeImages(store, targets, None, chain, "fastloader ImageFolder")
 
 
-def recognize_lmdb(dataset: LMDBDataset) -> NativeImages:
+def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
     if dataset.legacy:
         raise NotNative("the dataset is a legacy LMDB file: its samples are pickled")
-    if dataset.target_transform is not None:
-        raise NotNative("the dataset has a target_transform")
-    if dataset.transform is None:
-        raise NotNative("the dataset has no transform: its samples are Pillow images")
-    chain = read_chain(dataset.transform, ours_ends_in_tensor=True)
+    reading.target_transform(dataset.target_transform)
+    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     return NativeImages(
         LmdbStore([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset"
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fastloader._core.pictures.native_images import NativeImages
+from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.recognize.samples import flat
 from fastloader._core.sources.names import is_class
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.chain import read_chain
 
 
-def recognize_timm(dataset: Any) -> NativeImages:
+def recognize_timm(dataset: Any, reading: Reading) -> NativeImages:
     """Recognises timm's own ImageDataset and that of compat.timm."""
     reader = type(dataset.reader)
     homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
@@ -20,16 +20,16 @@ def recognize_timm(dataset: Any) -> NativeImages:
     plain = {
         "load_bytes": False,
         "input_img_mode": "RGB",
-        "target_transform": None,
         "additional_features": None,
     }
     for name, value in plain.items():
         if getattr(dataset, name) != value:
             raise NotNative(f"the dataset has {name}={getattr(dataset, name)!r}")
+    reading.target_transform(dataset.target_transform)
     attempts = getattr(dataset, "_max_retries", None)
     if not isinstance(attempts, int) or attempts < 1:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
-    chain = read_chain(dataset.transform, ours_ends_in_tensor=False)
+    chain = reading.chain(dataset.transform, ours_ends_in_tensor=False)
     store, targets = flat(dataset, dataset.reader.samples)
     package = type(dataset).__module__.partition(".")[0]
     return NativeImages(store, targets, None, chain, f"{package} ImageDataset", attempts)

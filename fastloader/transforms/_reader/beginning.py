@@ -1,0 +1,61 @@
+"""The beginning of a chain that the native path knows, before a step that it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from fastloader.errors import NotNative
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._python_chain import as_tensor_chain
+from fastloader.transforms._reader.chain import is_conversion, read_on_pixels, steps_of
+from fastloader.transforms._reader.counterpart import check_hooks, is_ours
+from fastloader.transforms.steps.structure import Compose
+from fastloader.transforms.steps.transform import shown
+
+
+@dataclasses.dataclass
+class Beginning:
+    """``chain`` is done natively and gives a picture; ``rest`` are the steps behind it, which Python
+    does one after the other. ``said`` is that in words."""
+
+    chain: Chain
+    rest: list[Callable[[Any], Any]]
+    said: str
+
+
+def read_beginning(transform: Any) -> Beginning:
+    """Reads as many steps of a transform as are known and give a Pillow picture.
+
+    Raises:
+        NotNative: if the first step is not known.
+    """
+    steps = list(steps_of(transform))
+    chain = Chain()
+    known = 0
+    reason = ""
+    for step in steps:
+        if is_conversion(step):
+            break
+        try:
+            check_hooks(step)
+            read_on_pixels(chain, step)
+        except NotNative as refusal:
+            reason = str(refusal)
+            break
+        known += 1
+    if not known:
+        raise NotNative(reason or "the transform begins with the conversion to a tensor")
+    rest = steps[known:]
+    if all(is_ours(step) for step in steps):
+        rest = [as_tensor_chain(Compose(rest))]  # its end is the one that it has in a batch
+    last = type(steps[known - 1]).__name__
+    then = ", ".join(_name(step) for step in steps[known:] if not is_conversion(step))
+    said = f"native up to {last}" + (f", then Python: {then}" if then else "")
+    return Beginning(chain, rest, said)
+
+
+def _name(step: Any) -> str:
+    name = getattr(step, "__qualname__", "")  # of a function
+    return name or shown(step).partition("(")[0]
