@@ -88,14 +88,17 @@ class Resizer:
 
 # What can be done to the pixels of a picture; see csrc/image/ops/operation.h.
 OPERATIONS: tuple[str, ...]
+SIZED: tuple[str, ...]
 
 def apply_operations(
     picture: bytes, size: tuple[int, int], operations: list[tuple[str, list[float]]]
 ) -> tuple[bytes, tuple[int, int]]: ...
 
 class Recipe:
-    def __init__(self, root: Any) -> None: ...
-    def draw(self, seed: int, index: int, picture: int = 0) -> list[tuple[str, list[float]]]: ...
+    def __init__(self, steps: Any) -> None: ...
+    def draw(
+        self, seed: int, index: int, picture: int, size: tuple[int, int]
+    ) -> list[tuple[str, list[float]]]: ...
 
 class BufferPool:
     def __init__(self) -> None: ...
@@ -204,8 +207,11 @@ class DecodeMode:
     def value(self) -> int: ...
 
 class Interpolation:
+    BOX: ClassVar[Interpolation]
     BILINEAR: ClassVar[Interpolation]
     BICUBIC: ClassVar[Interpolation]
+    HAMMING: ClassVar[Interpolation]
+    LANCZOS: ClassVar[Interpolation]
     RANDOM: ClassVar[Interpolation]
     @property
     def name(self) -> str: ...
@@ -249,6 +255,8 @@ class ImageJob:
         source: Source,
         transform: ImageTransform,
         planar: bool,
+        recipe: Recipe | None = None,
+        output: tuple[int, int] | None = None,
         normalize: NormalizeSpec | None = None,
         decode: DecodeMode = ...,
         pad_truncated: bool = False,
@@ -257,7 +265,9 @@ class ImageJob:
     ) -> None: ...
     @property
     def sample_bytes(self) -> int: ...
-    def geometry(self, index: int, seed: int) -> dict[str, Any]: ...
+    def draw(
+        self, index: int, seed: int, size: tuple[int, int] | None = None
+    ) -> dict[str, Any]: ...
 
 class DecodeQuota:
     def __init__(self, threads: int) -> None: ...

@@ -253,7 +253,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
 
     def replay(self, index: int) -> dict[str, Any]:
         """What became of sample ``index`` in the epoch begun last, so that Pillow can redo it:
-        ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool, "interpolation": str}``.
+        ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool, "interpolation": str,
+        "steps": [(name, parameters), ...]}``. `fastloader.transforms.apply` redoes the steps.
 
         Raises ValueError when the native path is not in use or has not come to that sample.
         """

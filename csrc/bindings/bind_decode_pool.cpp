@@ -125,7 +125,7 @@ py::list failures(const Batch& batch) {
 py::capsule take(Batch& batch) {
   DecodeBatch& decode = finished(batch);
   const ImageJob& job = decode.job();
-  const ImageSize size = *job.transform.output();
+  const ImageSize size = job.made_size();
   const std::array<int64_t, 4> shape = {static_cast<int64_t>(decode.size()), 3,
                                         static_cast<int64_t>(size.height),
                                         static_cast<int64_t>(size.width)};
@@ -154,6 +154,7 @@ py::dict times(const DecodeQuota& quota) {
   result["bytes"] = times.bytes;
   result["read"] = seconds(times.read);
   result["decode"] = seconds(times.decode);
+  result["recipe"] = seconds(times.recipe);
   result["finish"] = seconds(times.finish);
   result["looked_at"] = seconds(times.looked_at);
   result["resize"] = seconds(times.resize);
@@ -187,7 +188,8 @@ void register_decode_pool(py::module_& module) {
       .def(
           "times", &times,
           "What the threads have done for it: pictures, encoded bytes, and thread seconds at read, "
-          "decode (and resize) and finish. Of pictures whose rows were timed: looked_at, their "
+          "decode (and resize), recipe and finish. Of pictures whose rows were timed: looked_at, "
+          "their "
           "share of decode, and resize, its part of that.");
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",

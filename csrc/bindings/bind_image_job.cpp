@@ -12,6 +12,7 @@
 #include "bindings/own_decoder.h"
 #include "bindings/register.h"
 #include "image/jpeg/scans.h"
+#include "image/ops/operation.h"
 #include "pipeline/decode_pool.h"
 
 namespace py = pybind11;
@@ -22,7 +23,41 @@ namespace {
 using Job = std::shared_ptr<ImageJob>;
 
 enum class DecodeMode : uint8_t { kExact, kWhole, kFast };
-enum class Interpolation : uint8_t { kBilinear, kBicubic, kRandom };
+enum class Interpolation : uint8_t { kBox, kBilinear, kBicubic, kHamming, kLanczos, kRandom };
+
+/// That of kRandom is drawn, for each picture.
+ResizeFilter filter_of(Interpolation interpolation) {
+  switch (interpolation) {
+    case Interpolation::kBox:
+      return ResizeFilter::kBox;
+    case Interpolation::kBicubic:
+      return ResizeFilter::kBicubic;
+    case Interpolation::kHamming:
+      return ResizeFilter::kHamming;
+    case Interpolation::kLanczos:
+      return ResizeFilter::kLanczos;
+    case Interpolation::kBilinear:
+    case Interpolation::kRandom:
+      return ResizeFilter::kBilinear;
+  }
+  return ResizeFilter::kBilinear;
+}
+
+const char* name_of(ResizeFilter filter) {
+  switch (filter) {
+    case ResizeFilter::kBox:
+      return "box";
+    case ResizeFilter::kBilinear:
+      return "bilinear";
+    case ResizeFilter::kBicubic:
+      return "bicubic";
+    case ResizeFilter::kHamming:
+      return "hamming";
+    case ResizeFilter::kLanczos:
+      return "lanczos";
+  }
+  return "";
+}
 
 ImageSize to_size(const std::pair<size_t, size_t>& size) { return {size.first, size.second}; }
 
@@ -61,8 +96,7 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
   transform.fill = fill;
   transform.horizontal_flip = horizontal_flip;
   transform.vertical_flip = vertical_flip;
-  transform.filter =
-      filter == Interpolation::kBicubic ? ResizeFilter::kBicubic : ResizeFilter::kBilinear;
+  transform.filter = filter_of(filter);
   transform.random_filter = filter == Interpolation::kRandom;
   transform.order = pass_order;
   validate(transform);
@@ -70,11 +104,14 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
 }
 
 Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
+             std::shared_ptr<Recipe> recipe, const std::optional<std::pair<size_t, size_t>>& output,
              const std::optional<NormalizeSpec>& normalize, DecodeMode decode, bool pad_truncated,
              uint64_t pixel_limit, uint64_t large_pixels) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
+  job->recipe = std::move(recipe);
+  if (output) job->recipe_output = to_size(*output);
   job->jpeg.check_below = decode == DecodeMode::kWhole;
   job->approximate = decode == DecodeMode::kFast;
   job->jpeg.truncated = pad_truncated ? Truncated::kPad : Truncated::kError;
@@ -95,17 +132,26 @@ py::dict to_dict(const SampleGeometry& found) {
   result["box"] = py::make_tuple(found.box.left, found.box.top, found.box.width, found.box.height);
   result["hflip"] = found.horizontal_flip;
   result["vflip"] = found.vertical_flip;
-  result["interpolation"] = found.filter == ResizeFilter::kBicubic ? "bicubic" : "bilinear";
+  result["interpolation"] = name_of(found.filter);
   return result;
 }
 
-py::dict geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
-  SampleGeometry found;
+py::dict draw(const ImageJob& job, uint64_t index, uint64_t seed,
+              const std::optional<std::pair<size_t, size_t>>& size) {
+  SampleDraw drawn;
   {
     const WithoutGil unlocked;
-    found = own_decoder().geometry(job, index, seed);
+    drawn =
+        size ? draw_sample(job, to_size(*size), index, seed) : own_decoder().draw(job, index, seed);
   }
-  return to_dict(found);
+  py::dict result = to_dict(drawn.geometry);
+  result["scaled"] = py::make_tuple(drawn.geometry.scaled.height, drawn.geometry.scaled.width);
+  py::list operations;
+  for (const Operation& operation : drawn.operations) {
+    operations.append(py::make_tuple(name_of(operation.kind), operation.numbers));
+  }
+  result["operations"] = operations;
+  return result;
 }
 
 }  // namespace
@@ -114,9 +160,12 @@ void register_image_job(py::module_& module) {
   Enum<DecodeMode>::bind(
       module, "DecodeMode", "How much of a picture is decoded, and how.",
       {{"EXACT", DecodeMode::kExact}, {"WHOLE", DecodeMode::kWhole}, {"FAST", DecodeMode::kFast}});
-  Enum<Interpolation>::bind(module, "Interpolation", "RANDOM: one of the others for each sample.",
-                            {{"BILINEAR", Interpolation::kBilinear},
+  Enum<Interpolation>::bind(module, "Interpolation", "RANDOM: bilinear or bicubic, drawn for each picture.",
+                            {{"BOX", Interpolation::kBox},
+                             {"BILINEAR", Interpolation::kBilinear},
                              {"BICUBIC", Interpolation::kBicubic},
+                             {"HAMMING", Interpolation::kHamming},
+                             {"LANCZOS", Interpolation::kLanczos},
                              {"RANDOM", Interpolation::kRandom}});
   Enum<ResizeOrder>::bind(module, "PassOrder",
                           "Which pass of a resize comes first, by Pillow's version.",
@@ -144,20 +193,24 @@ void register_image_job(py::module_& module) {
           "What becomes of a picture of that size: box (left, top, width, height), hflip, vflip, "
           "interpolation.")
       .def_property_readonly("output", [](const ImageTransform& transform) {
-        const ImageSize size = *transform.output();
-        return py::make_tuple(size.height, size.width);
+        const std::optional<ImageSize> size = transform.output();
+        return size ? py::object(py::make_tuple(size->height, size->width)) : py::none();
       });
 
   py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
-           py::arg("planar"), py::arg("normalize") = py::none(),
+           py::arg("planar"), py::arg("recipe") = nullptr, py::arg("output") = py::none(),
+           py::arg("normalize") = py::none(),
            py::arg_v("decode", DecodeMode::kExact, "DecodeMode.EXACT"),
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
-      .def("geometry", &geometry, py::arg("index"), py::arg("seed"),
-           "The box (left, top, width, height), flips and interpolation of a sample, from its "
-           "header.");
+      .def("draw", &draw, py::arg("index"), py::arg("seed"), py::arg("size") = py::none(),
+           "What is drawn for a sample whose picture has this (height, width); None: what its "
+           "header "
+           "says. A dict as ImageTransform.geometry has it, with `scaled`, the (height, width) "
+           "after "
+           "the resize, and `operations`, the recipe's (name, numbers), one after the other.");
 }
 
 }  // namespace fastloader::bindings

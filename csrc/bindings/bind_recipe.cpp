@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +15,14 @@ namespace fastloader::bindings {
 namespace {
 
 // In the order of the enums.
-const char* const kOrigins[] = {"constant", "uniform", "whole", "normal"};
-const char* const kRoundings[] = {"none", "truncate", "nearest"};
-const char* const kKinds[] = {"operation", "all", "apply", "choice", "order", "some"};
+constexpr const char* kOrigins[] = {"constant", "uniform", "table", "normal"};
+constexpr const char* kUnits[] = {"one", "width", "height"};
+constexpr const char* kRoundings[] = {"none", "truncate", "nearest"};
+constexpr const char* kKinds[] = {"operation", "sized", "all", "apply", "choice", "order", "some"};
+static_assert(std::size(kKinds) == static_cast<size_t>(Step::Kind::kCount));
+static_assert(std::size(kOrigins) == static_cast<size_t>(Number::From::kNormal) + 1);
+static_assert(std::size(kUnits) == static_cast<size_t>(Number::Unit::kHeight) + 1);
+static_assert(std::size(kRoundings) == static_cast<size_t>(Number::Round::kNearest) + 1);
 
 template <class Enum, size_t kCount>
 Enum named(const char* const (&names)[kCount], const py::handle& given) {
@@ -41,48 +47,80 @@ Number to_number(const py::handle& object) {
   number.high = member<double>(object, "high");
   number.scale = member<double>(object, "scale");
   number.offset = member<double>(object, "offset");
+  number.unit = named<Number::Unit>(kUnits, object.attr("unit"));
   number.round = named<Number::Round>(kRoundings, object.attr("rounding"));
   number.either_sign = member<bool>(object, "either_sign");
   number.after = member<double>(object, "after");
+  number.values = member<std::vector<double>>(object, "values");
   return number;
 }
 
-Step to_step(const py::handle& object) {
+/// Counts while it copies: a tree of Python's may be endless, since it may hold itself.
+Step to_step(const py::handle& object, size_t depth, size_t& steps) {
+  if (++steps > kMostSteps) {
+    throw InvalidArgument("a recipe of more than " + std::to_string(kMostSteps) + " steps");
+  }
+  if (depth > kMostStepDepth) {
+    throw InvalidArgument("steps within steps, more than " + std::to_string(kMostStepDepth) +
+                          " deep");
+  }
   Step step;
   step.kind = named<Step::Kind>(kKinds, object.attr("kind"));
-  if (step.kind == Step::Kind::kOperation) {
-    step.operation = operation_kind(member<std::string>(object, "operation"));
-  }
+  const auto name = member<std::string>(object, "operation");
+  if (step.kind == Step::Kind::kOperation) step.operation = operation_kind(name);
+  if (step.kind == Step::Kind::kSized) step.sized = sized_kind(name);
   for (const py::handle number : object.attr("numbers")) step.numbers.push_back(to_number(number));
   step.probability = member<double>(object, "probability");
   step.weights = member<std::vector<double>>(object, "weights");
-  step.count = member<size_t>(object, "count");
-  for (const py::handle child : object.attr("children")) step.children.push_back(to_step(child));
+  const auto count = member<int64_t>(object, "count");
+  if (count < 0) throw InvalidArgument("a choice of " + std::to_string(count) + " steps");
+  step.count = static_cast<size_t>(count);
+  for (const py::handle child : object.attr("children")) {
+    step.children.push_back(to_step(child, depth + 1, steps));
+  }
   return step;
 }
 
-std::vector<std::pair<std::string, std::vector<double>>> draw(const Recipe& recipe, uint64_t seed,
-                                                              uint64_t index, uint32_t picture) {
+std::shared_ptr<const Recipe> make_recipe(const py::handle& given) {
+  std::vector<Step> steps;
+  size_t counted = 0;
+  for (const py::handle step : given) steps.push_back(to_step(step, 1, counted));
+  return std::make_shared<const Recipe>(std::move(steps));
+}
+
+std::vector<std::pair<std::string, std::vector<double>>> draw(
+    const Recipe& recipe, uint64_t seed, uint64_t index, uint32_t picture,
+    const std::pair<size_t, size_t>& size) {
   std::vector<std::pair<std::string, std::vector<double>>> drawn;
-  for (Operation& operation : recipe.draw(seed, index, picture)) {
+  for (Operation& operation : recipe.draw(seed, index, picture, {size.first, size.second})) {
     drawn.emplace_back(name_of(operation.kind), std::move(operation.numbers));
   }
   return drawn;
 }
 
+template <class Kind>
+py::tuple names() {
+  py::list found;
+  for (size_t kind = 0; kind < static_cast<size_t>(Kind::kCount); ++kind) {
+    found.append(name_of(static_cast<Kind>(kind)));
+  }
+  return py::tuple(found);
+}
+
 }  // namespace
 
 void register_recipe(py::module_& module) {
-  py::class_<Recipe>(module, "Recipe", "What may be done to the pixels of each picture.")
-      .def(py::init([](const py::handle& root) { return Recipe(to_step(root)); }), py::arg("root"),
-           "`root` is a Step of fastloader.transforms._recipe.")
-      .def("draw", &draw, py::arg("seed"), py::arg("index"), py::arg("picture") = 0,
-           "The operations (name, numbers) of a picture, one after the other.");
-  py::list names;
-  for (size_t kind = 0; kind < static_cast<size_t>(Operation::Kind::kCount); ++kind) {
-    names.append(name_of(static_cast<Operation::Kind>(kind)));
-  }
-  module.attr("OPERATIONS") = py::tuple(names);
+  py::class_<Recipe, std::shared_ptr<Recipe>>(module, "Recipe",
+                                              "What may be done to the pixels of each picture.")
+      .def(py::init([](const py::handle& steps) {
+             return std::const_pointer_cast<Recipe>(make_recipe(steps));
+           }),
+           py::arg("steps"), "`steps` are Steps of fastloader.transforms._recipe.")
+      .def("draw", &draw, py::arg("seed"), py::arg("index"), py::arg("picture"), py::arg("size"),
+           "The operations (name, numbers) of a picture of this (height, width), one after the "
+           "other.");
+  module.attr("OPERATIONS") = names<Operation::Kind>();
+  module.attr("SIZED") = names<Sized>();
 }
 
 }  // namespace fastloader::bindings

@@ -12,7 +12,7 @@ namespace fastloader {
 // numbers. Where torchvision draws, we draw from Philox: the same distribution, not torch's draws.
 //
 // The draws of one operation come in this order. Changing it changes every crop of a seed, and
-// fastloader/transforms/_geometry.py repeats it in Python; a test compares the two.
+// fastloader/transforms/_recipe/geometry.py repeats it in Python; a test compares the two.
 //   random_resized_crop   for each attempt: area, log of the ratio; once it fits: top, left
 //   random_flip           one
 
@@ -37,15 +37,6 @@ struct CropBox {
   bool operator==(const CropBox& other) const {
     return left == other.left && top == other.top && width == other.width && height == other.height;
   }
-};
-
-/// Which of a sample's random numbers a step of the transform takes. A chain has each step at most
-/// once. Python takes 3, for the replacement of a bad sample.
-enum DrawKind : uint32_t {
-  kDrawCrop = 0,
-  kDrawHorizontalFlip = 1,
-  kDrawVerticalFlip = 2,
-  kDrawInterpolation = 4,
 };
 
 struct CropRange {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "image/draw_numbers.h"
 
 namespace fastloader {
 namespace {
@@ -62,9 +63,6 @@ void validate(const ImageTransform& transform) {
   }
   check_probability("a horizontal flip", transform.horizontal_flip);
   check_probability("a vertical flip", transform.vertical_flip);
-  if (!transform.output()) {
-    throw InvalidArgument("the pictures would come out in different sizes");
-  }
 }
 
 SampleGeometry draw_geometry(const ImageTransform& transform, const ImageSize& picture,

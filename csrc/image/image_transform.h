@@ -10,8 +10,9 @@
 
 namespace fastloader {
 
-/// A chain of torchvision's geometric transforms in the one order that is taken natively: random
-/// crop, resize, centre crop, flips, each of them optional, with an output of fixed size.
+/// The head of a chain, which decides what of a picture is decoded: torchvision's geometric
+/// transforms in one order, random crop, resize, centre crop, flips, each of them optional. What
+/// stands behind it is a Recipe.
 struct ImageTransform {
   enum class Scale : uint8_t {
     kKeep,     ///< as it is
@@ -39,8 +40,7 @@ struct ImageTransform {
 };
 
 /// Throws InvalidArgument for what validate(CropRange) refuses, sizes of 0 or above kMaxImageEdge,
-/// a max_size that is not above `shorter`, probabilities outside 0..1, and a chain whose output
-/// differs from picture to picture.
+/// a max_size that is not above `shorter`, and probabilities outside 0..1.
 void validate(const ImageTransform& transform);
 
 /// What a chain does to one picture of known size.

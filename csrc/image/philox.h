@@ -32,18 +32,19 @@ inline std::array<uint32_t, 4> philox4x32(const std::array<uint32_t, 4>& counter
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// The random numbers of one operation on one sample. They depend on nothing but the arguments: not
+/// The random numbers of one step on one picture. They depend on nothing but the arguments: not
 /// on threads, arrival order or what was drawn for other samples.
 ///
 /// This layout is part of what "same seed, same crops" promises; changing it changes every crop:
 ///   key      seed, low word first
-///   counter  {number of the block, operation, index's low word, index's high word}
+///   counter  {number of the block, stream, index's low word, index's high word}
+///   stream   which step on which of the sample's pictures: draw_numbers.h
 ///   draws    each takes the next half of a block, {word 0, word 1} or {word 2, word 3}, low first
 class Draws {
  public:
-  Draws(uint64_t seed, uint64_t index, uint32_t operation)
+  Draws(uint64_t seed, uint64_t index, uint32_t stream)
       : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
-        counter_{0, operation, static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32)} {}
+        counter_{0, stream, static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32)} {}
 
   uint64_t bits() {
     if (half_ == 2) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -77,11 +78,16 @@ bool begins_as_jpeg(const uint8_t* begin, size_t size) {
 /// themselves and gives them back to the system; a new one costs little beside such a file.
 constexpr size_t kKeptFile = size_t{32} << 20;
 
-/// Gives back the memory of a file if only an outlier had needed so much.
+/// The same for the pictures that a recipe works on.
+constexpr size_t kKeptCanvas = size_t{64} << 20;
+
+/// Gives back the memory of a file and of a picture if only an outlier had needed so much.
 struct GiveBack {
   std::vector<uint8_t>& file;
+  Canvas& canvas;
   ~GiveBack() {
     if (file.capacity() > kKeptFile) std::vector<uint8_t>().swap(file);
+    if (canvas.scratch_bytes() > kKeptCanvas) canvas = Canvas();
   }
 };
 
@@ -98,28 +104,52 @@ void touch(const SampleBytes& file) {
 
 size_t ImageJob::sample_bytes() const {
   if (output == Output::kNormalized) return normalize.out_bytes();
-  const ImageSize size = transform.output().value_or(ImageSize{});
-  return size.height * size.width * kRgb;
+  return made_size().height * made_size().width * kRgb;
+}
+
+ImageSize ImageJob::made_size() const {
+  return recipe != nullptr ? recipe_output : transform.output().value_or(ImageSize{});
 }
 
 void validate(const ImageJob& job) {
   if (job.source == nullptr) throw InvalidArgument("a job needs a source");
   validate(job.transform);
+  const ImageSize size = job.made_size();
+  if (size.height == 0 || size.width == 0) {
+    throw InvalidArgument("the pictures would come out in different sizes");
+  }
+  if (size.height > kMaxImageEdge || size.width > kMaxImageEdge) {
+    throw InvalidArgument("the pictures would come out in " + std::to_string(size.width) + "x" +
+                          std::to_string(size.height) + " pixels; an edge has at most " +
+                          std::to_string(kMaxImageEdge));
+  }
   if (job.output != ImageJob::Output::kNormalized) return;
   validate(job.normalize);
   const NormalizeSpec& spec = job.normalize;
   if (spec.batch != 1 || spec.channels != static_cast<int>(kRgb) ||
-      spec.in_layout != Layout::kNhwc ||
-      !(ImageSize{spec.height, spec.width} == *job.transform.output())) {
+      spec.in_layout != Layout::kNhwc || !(ImageSize{spec.height, spec.width} == size)) {
     throw InvalidArgument("the normalisation is not of one RGB picture of the transform's size");
   }
 }
 
+SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index,
+                       uint64_t seed) {
+  SampleDraw drawn;
+  drawn.geometry = draw_geometry(job.transform, picture, seed, index);
+  if (job.recipe != nullptr) {
+    const ImageSize begun = job.transform.output().value_or(drawn.geometry.scaled);
+    drawn.operations = job.recipe->draw(seed, index, 0, begun);
+  }
+  return drawn;
+}
+
 CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry, int denominator,
                              void* out) {
-  const ImageSize size = *job.transform.output();
+  const ImageSize size = job.transform.output().value_or(geometry.scaled);
   const size_t row_bytes = size.width * kRgb;
-  if (job.output == ImageJob::Output::kNhwcBytes) {
+  if (job.recipe != nullptr) {
+    finished_ = canvas_.begin(size);
+  } else if (job.output == ImageJob::Output::kNhwcBytes) {
     finished_ = static_cast<uint8_t*>(out);
   } else {
     finished_ = at_least(pixels_, size.height * row_bytes);
@@ -147,9 +177,29 @@ CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry
   return needed;
 }
 
+void SampleDecoder::apply_recipe(const ImageJob& job, uint64_t index, uint64_t seed,
+                                 const std::atomic<bool>* stop) {
+  if (job.recipe == nullptr) return;
+  canvas_.set_resize_order(job.transform.order);
+  for (const Operation& operation : job.recipe->draw(seed, index, 0, canvas_.size())) {
+    if (stop != nullptr && stop->load(std::memory_order_relaxed))
+      throw Stopped("the batch was stopped");
+    apply(operation, canvas_);
+  }
+  const ImageSize& made = canvas_.size();
+  if (!(made == job.recipe_output)) {
+    throw InvalidArgument(
+        "the transform makes a picture of " + std::to_string(made.width) + "x" +
+        std::to_string(made.height) + " pixels of this one, where all are to be " +
+        std::to_string(job.recipe_output.width) + "x" + std::to_string(job.recipe_output.height));
+  }
+  finished_ = canvas_.pixels();
+}
+
 void SampleDecoder::finish(const ImageJob& job, void* out) {
   switch (job.output) {
     case ImageJob::Output::kNhwcBytes:
+      if (finished_ != out) std::memcpy(out, finished_, job.sample_bytes());
       return;
     case ImageJob::Output::kNchwBytes:
       return split_rgb(finished_, job.sample_bytes() / kRgb, static_cast<uint8_t*>(out));
@@ -176,7 +226,7 @@ const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& fi
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
                            const std::atomic<bool>* stop) {
-  const GiveBack afterwards{file_};
+  const GiveBack afterwards{file_, canvas_};
   decode_kept(job, index, seed, out, stop);
 }
 
@@ -210,15 +260,19 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
   push_rows(needed.height, look);
   times_.decode = lap();
   if (look) times_.looked_at = times_.decode;
+  apply_recipe(job, index, seed, stop);
+  times_.recipe = lap();
   finish(job, out);
   times_.finish = lap();
   if (!traced) return;
   const int64_t decoded = begun + times_.read + times_.decode;
+  const int64_t made = decoded + times_.recipe;
   trace::record("read", begun, begun + times_.read);
   trace::record("decode and resample", begun + times_.read, decoded);
+  if (job.recipe != nullptr) trace::record("recipe", decoded, made);
   if (job.output == ImageJob::Output::kNhwcBytes) return;
   const bool normalized = job.output == ImageJob::Output::kNormalized;
-  trace::record(normalized ? "normalise" : "collate", decoded, decoded + times_.finish);
+  trace::record(normalized ? "normalise" : "collate", made, made + times_.finish);
 }
 
 void SampleDecoder::push_rows(size_t rows, bool timed) {
@@ -242,13 +296,14 @@ void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed
   for (size_t y = 0; y < needed.height; ++y) {
     resizer_.push_row(pixels + ((needed.top + y) * size.width + needed.left) * kRgb);
   }
+  apply_recipe(job, index, seed, nullptr);
   finish(job, out);
 }
 
-SampleGeometry SampleDecoder::geometry(const ImageJob& job, uint64_t index, uint64_t seed) {
-  const GiveBack afterwards{file_};
+SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, uint64_t seed) {
+  const GiveBack afterwards{file_, canvas_};
   const JpegHeader& header = open(job, fetch(job, index));
-  return draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
+  return draw_sample(job, ImageSize{header.height, header.width}, index, seed);
 }
 
 }  // namespace fastloader

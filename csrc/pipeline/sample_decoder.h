@@ -10,6 +10,8 @@
 #include "image/image_transform.h"
 #include "image/jpeg/decoder.h"
 #include "image/normalize/normalize.h"
+#include "image/ops/canvas.h"
+#include "image/recipe/recipe.h"
 #include "image/resize/resizer.h"
 #include "pipeline/stage_times.h"
 #include "source/source.h"
@@ -26,6 +28,10 @@ struct ImageJob {
 
   std::shared_ptr<const Source> source;
   ImageTransform transform;
+  /// What is done to the pixels that come out of `transform`; null: nothing.
+  std::shared_ptr<const Recipe> recipe;
+  /// With a recipe: the size that it gives every picture.
+  ImageSize recipe_output;
   JpegOptions jpeg;
   /// A picture of more pixels is decoded, and worth a warning: Image.MAX_IMAGE_PIXELS.
   uint64_t large_pixels = kPillowPixelLimit / 2;
@@ -36,12 +42,22 @@ struct ImageJob {
   Output output = Output::kNhwcBytes;
   NormalizeSpec normalize;  ///< kNormalized: of one picture (batch 1, in_layout NHWC)
 
+  ImageSize made_size() const;  ///< of each finished picture
   size_t sample_bytes() const;
 };
 
-/// Throws InvalidArgument unless there is a source, the transform is valid and, for kNormalized,
-/// fits the spec.
+/// Throws InvalidArgument unless there is a source, the transform is valid, all pictures come out
+/// in one size and, for kNormalized, that is the spec's.
 void validate(const ImageJob& job);
+
+/// What is drawn for one picture of known size.
+struct SampleDraw {
+  SampleGeometry geometry;
+  std::vector<Operation> operations;  ///< of the recipe
+};
+
+SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index,
+                       uint64_t seed);
 
 /// Turns a sample's bytes into its finished pixels. One per thread. Keeps every buffer that it
 /// needs, so that it allocates nothing once it has seen the largest usual picture.
@@ -49,9 +65,10 @@ class SampleDecoder {
  public:
   SampleDecoder() = default;
 
-  /// Reads, decodes, crops, resizes, flips and writes `job.sample_bytes()` at `out`. Throws
-  /// SourceError, DecodeError, UnsupportedImage, RefusedImage, and Stopped soon after `*stop` has
-  /// become true; what is at `out` is undefined then.
+  /// Reads, decodes, crops, resizes, flips, does what the recipe says and writes
+  /// `job.sample_bytes()` at `out`. Throws SourceError, DecodeError, UnsupportedImage,
+  /// RefusedImage, and Stopped soon after `*stop` has become true; what is at `out` is undefined
+  /// then.
   void decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
               const std::atomic<bool>* stop = nullptr);
   /// The pixels of the last picture, if they are more than the job's `large_pixels`; otherwise 0.
@@ -64,13 +81,14 @@ class SampleDecoder {
   void transform(const ImageJob& job, uint64_t index, uint64_t seed, const uint8_t* pixels,
                  const ImageSize& size, void* out);
 
-  /// The box and flips of a sample, from its header.
-  SampleGeometry geometry(const ImageJob& job, uint64_t index, uint64_t seed);
+  /// What is drawn for a sample, from its header.
+  SampleDraw draw(const ImageJob& job, uint64_t index, uint64_t seed);
 
   /// Bytes kept from picture to picture, without libjpeg's own tables. They are what usual pictures
   /// need: the decoder gives back what only an unusually large one had needed.
   size_t scratch_bytes() const {
-    return file_.capacity() + pixels_.capacity() + jpeg_.scratch_bytes() + resizer_.scratch_bytes();
+    return file_.capacity() + pixels_.capacity() + jpeg_.scratch_bytes() +
+           resizer_.scratch_bytes() + canvas_.scratch_bytes();
   }
 
  private:
@@ -84,10 +102,13 @@ class SampleDecoder {
   CropBox begin(const ImageJob& job, const SampleGeometry& geometry, int denominator, void* out);
   /// Decodes and resizes them; `timed` looks at the clock at each.
   void push_rows(size_t rows, bool timed);
+  void apply_recipe(const ImageJob& job, uint64_t index, uint64_t seed,
+                    const std::atomic<bool>* stop);
   void finish(const ImageJob& job, void* out);
 
   JpegDecoder jpeg_;
   Resizer resizer_;
+  Canvas canvas_;  // the picture, while a recipe works on it
   std::vector<uint8_t> file_;
   std::vector<uint8_t> pixels_;  // the finished picture, where its final layout is another
   uint8_t* finished_ = nullptr;  // where the finished NHWC picture lies

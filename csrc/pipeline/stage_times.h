@@ -15,6 +15,7 @@ struct StageTimes {
   uint64_t bytes = 0;     ///< encoded
   int64_t read = 0;       ///< from the source; of mapped pages, the time to touch each
   int64_t decode = 0;     ///< and resize
+  int64_t recipe = 0;     ///< what a recipe does to the pixels
   int64_t finish = 0;     ///< normalise, or bring into the final layout
   int64_t looked_at = 0;  ///< the part of `decode` that pictures with timed rows took
   int64_t resize = 0;     ///< of `looked_at`: what the resize took
@@ -24,6 +25,7 @@ struct StageTimes {
     bytes += other.bytes;
     read += other.read;
     decode += other.decode;
+    recipe += other.recipe;
     finish += other.finish;
     looked_at += other.looked_at;
     resize += other.resize;

@@ -7,20 +7,60 @@ draws are not: one number from torch's default generator seeds a counter-based g
 
 from __future__ import annotations
 
+from fastloader.transforms.steps.apply import apply
 from fastloader.transforms.steps.conversion import Normalize, PILToTensor, ToTensor
-from fastloader.transforms.steps.crop import CenterCrop, RandomResizedCrop
-from fastloader.transforms.steps.flip import RandomHorizontalFlip, RandomVerticalFlip
-from fastloader.transforms.steps.resize import Resize
-from fastloader.transforms.steps.structure import Compose
+from fastloader.transforms.steps.geometry.crop import CenterCrop, Pad, RandomCrop, RandomResizedCrop
+from fastloader.transforms.steps.geometry.flip import RandomHorizontalFlip, RandomVerticalFlip
+from fastloader.transforms.steps.geometry.resize import Resize
+from fastloader.transforms.steps.geometry.warp import (
+    RandomAffine,
+    RandomPerspective,
+    RandomRotation,
+)
+from fastloader.transforms.steps.pixels.colour import ColorJitter, Grayscale, RandomGrayscale
+from fastloader.transforms.steps.pixels.sharpness import GaussianBlur, RandomAdjustSharpness
+from fastloader.transforms.steps.pixels.tones import (
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
+from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoAugmentPolicy
+from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
+from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
 
 __all__ = [
+    "AutoAugment",
+    "AutoAugmentPolicy",
     "CenterCrop",
+    "ColorJitter",
     "Compose",
+    "GaussianBlur",
+    "Grayscale",
     "Normalize",
     "PILToTensor",
+    "Pad",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomApply",
+    "RandomAutocontrast",
+    "RandomChoice",
+    "RandomCrop",
+    "RandomEqualize",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomOrder",
+    "RandomPerspective",
+    "RandomPosterize",
     "RandomResizedCrop",
+    "RandomRotation",
+    "RandomSolarize",
     "RandomVerticalFlip",
     "Resize",
     "ToTensor",
+    "TrivialAugmentWide",
+    "apply",
 ]

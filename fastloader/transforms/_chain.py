@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._pillow import pass_order
+from fastloader.transforms._recipe import geometry
+from fastloader.transforms._recipe.operations import Operation, Size
+from fastloader.transforms._recipe.parameters import RESAMPLINGS, NamedOperation, named
+from fastloader.transforms._recipe.recipe import Step
 
 
 @dataclasses.dataclass
 class Chain:
-    """A chain of transforms in the only native order; see csrc/image/image_transform.h."""
+    """A head, whose steps have one order and decide what of a picture is decoded
+    (csrc/image/image_transform.h); a recipe, which is done to the pixels then; and an end."""
 
     random_crop: tuple[float, float, float, float] | None = None
     shorter: int | None = None
     max_size: int | None = None
-    exact: tuple[int, int] | None = None
-    cover: tuple[int, int] | None = None
-    fit: tuple[int, int] | None = None
-    center_crop: tuple[int, int] | None = None
+    exact: Size | None = None
+    cover: Size | None = None
+    fit: Size | None = None
+    center_crop: Size | None = None
     fill: tuple[int, int, int] = (0, 0, 0)
     horizontal_flip: float = 0.0
     vertical_flip: float = 0.0
     filter: str = "bilinear"  # or "bicubic", or "random": one of them for each sample
+    recipe: tuple[Step, ...] = ()
+    recipe_names: tuple[str, ...] = ()  # of the transforms that it is made of
+    recipe_size: Size | None = None  # of what comes out of it; None if that differs
     tensor: bool = False  # whether it ends in a tensor
     floating: bool = False  # whether that is of floats in 0..1, normalised if mean is set
     mean: tuple[float, ...] | None = None
@@ -33,8 +42,13 @@ class Chain:
 
     @property
     def scaled(self) -> bool:
-        """Whether a step resizes."""
+        """Whether a step of the head resizes."""
         return any(each is not None for each in (self.exact, self.shorter, self.cover, self.fit))
+
+    @property
+    def size(self) -> Size | None:
+        """The (height, width) of what comes out, if it is the same for all pictures."""
+        return self.recipe_size if self.recipe else self.center_crop or self.exact
 
     @property
     def normalization(self) -> Normalization:
@@ -42,6 +56,7 @@ class Chain:
         return Normalization(self.mean, self.std, torch.float32, False, None)
 
     def native(self, module: Any) -> Any:
+        """The head."""
         return module.ImageTransform(
             random_crop=None if self.random_crop is None else list(self.random_crop),
             shorter=self.shorter,
@@ -56,6 +71,37 @@ class Chain:
             filter=getattr(module.Interpolation, self.filter.upper()),
             pass_order=getattr(module.PassOrder, pass_order()),
         )
+
+    def native_recipe(self, module: Any) -> Any | None:
+        return module.Recipe(self.recipe) if self.recipe else None
+
+    def steps(self, drawn: Mapping[str, Any]) -> list[NamedOperation]:
+        """Every operation on a picture, one after the other. ``drawn`` is what the native module's
+        ``ImageJob.draw`` gives for it."""
+        found: list[Operation] = []
+        left, top, width, height = drawn["box"]
+        scaled = drawn["scaled"]
+        if self.random_crop is not None:
+            found.append(("crop", [left, top, width, height]))
+        if self.scaled:
+            found.append(("resize", [*scaled, RESAMPLINGS.index(drawn["interpolation"])]))
+        if self.center_crop is not None:
+            found += self._center_cropped(scaled, self.center_crop)
+        found += [(name, []) for name in ("hflip", "vflip") if drawn[name]]
+        return [named(operation) for operation in [*found, *drawn["operations"]]]
+
+    def _center_cropped(self, size: Size, crop: Size) -> list[Operation]:
+        found: list[Operation] = []
+        height, width = size
+        if any(self.fill):
+            # As CenterCrop does it: what is odd of the border is on the right and below.
+            lacks = [max(0, crop[1] - width), max(0, crop[0] - height)]
+            border = [lacks[0] // 2, lacks[1] // 2, (lacks[0] + 1) // 2, (lacks[1] + 1) // 2]
+            if any(border):
+                found.append(("pad", [float(each) for each in (*border, 0, *self.fill)]))
+                height, width = height + lacks[1], width + lacks[0]
+        left, top = geometry.center(width, crop[1]), geometry.center(height, crop[0])
+        return [*found, ("crop", [float(each) for each in (left, top, crop[1], crop[0])])]
 
     def __str__(self) -> str:
         """What is done in words, with sizes as height x width."""
@@ -85,6 +131,7 @@ class Chain:
         ):
             if probability:
                 words.append(f"{name} flip ({probability:g})")
+        words += self.recipe_names
         if self.mean is not None:
             words.append("normalised float32")
         else:

@@ -7,7 +7,8 @@ from typing import Any
 
 from fastloader import transforms
 from fastloader.errors import NotNative
-from fastloader.transforms._chain_reader import is_ours, normalization_of, steps_of
+from fastloader.transforms._reader.chain import normalization_of, steps_of
+from fastloader.transforms._reader.counterpart import is_ours
 
 
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "check.h"
+#include "image/draw_numbers.h"
 #include "image/philox.h"
 
 namespace fastloader {

@@ -34,8 +34,33 @@ inline double reference_filter(ResizeFilter filter, double x) {
   const double d = x < 0 ? -x : x;
   if (filter == ResizeFilter::kBox) return x > -0.5 && x <= 0.5 ? 1 : 0;
   if (filter == ResizeFilter::kBilinear) return d < 1 ? 1 - d : 0;
+  if (filter == ResizeFilter::kHamming) {
+    // Pillow's two numbers are floats.
+    const double turns = std::cos(M_PI * d);
+    return d == 0 ? 1 : d < 1 ? std::sin(M_PI * d) / (M_PI * d) * (0.54f + 0.46f * turns) : 0;
+  }
+  if (filter == ResizeFilter::kLanczos) {
+    const auto sinc = [](double y) { return y == 0 ? 1 : std::sin(M_PI * y) / (M_PI * y); };
+    return d < 3 ? sinc(d) * sinc(d / 3) : 0;
+  }
   if (d < 1) return (1.5 * d - 2.5) * d * d + 1;
   if (d < 2) return (((d - 5) * d + 8) * d - 4) * -0.5;
+  return 0;
+}
+
+/// How far from its centre a filter is not 0.
+inline double reference_reach(ResizeFilter filter) {
+  switch (filter) {
+    case ResizeFilter::kBox:
+      return 0.5;
+    case ResizeFilter::kBilinear:
+    case ResizeFilter::kHamming:
+      return 1;
+    case ResizeFilter::kBicubic:
+      return 2;
+    case ResizeFilter::kLanczos:
+      return 3;
+  }
   return 0;
 }
 
@@ -48,9 +73,7 @@ inline std::vector<ReferenceTap> reference_taps(size_t in, float begin, float en
                                                 ResizeFilter filter, size_t index) {
   const double scale = static_cast<double>(end - begin) / static_cast<double>(out);
   const double stretch = scale > 1 ? scale : 1;
-  const double radius = stretch * (filter == ResizeFilter::kBox        ? 0.5
-                                   : filter == ResizeFilter::kBilinear ? 1
-                                                                       : 2);
+  const double radius = stretch * reference_reach(filter);
   const double center = static_cast<double>(begin) + (static_cast<double>(index) + 0.5) * scale;
   const auto from = static_cast<int64_t>(center - radius + 0.5);
   const auto to = static_cast<int64_t>(center + radius + 0.5);

@@ -94,12 +94,13 @@ void check(const ResizeSpec& spec, Random& random) {
 }
 
 constexpr ResizeFilter kFilters[] = {ResizeFilter::kBox, ResizeFilter::kBilinear,
-                                     ResizeFilter::kBicubic};
+                                     ResizeFilter::kBicubic, ResizeFilter::kHamming,
+                                     ResizeFilter::kLanczos};
 
 constexpr ResizeOrder kOrders[] = {ResizeOrder::kPillow13, ResizeOrder::kPillow12_2,
                                    ResizeOrder::kHorizontalFirst};
 
-ResizeFilter any_filter(Random& random) { return kFilters[random.below(3)]; }
+ResizeFilter any_filter(Random& random) { return kFilters[random.below(5)]; }
 
 ResizeSpec any_spec(Random& random, size_t most) {
   const auto edge = [&] {

@@ -183,7 +183,7 @@ TEST(pixels_are_those_of_a_whole_decode_crop_resize_pad_and_flip) {
       run_into(out, wanted.size(),
                [&](void* to) { decoder.transform(job, 0, seed, plain.rgb.data(), size, to); });
       if (out != wanted) throw Failure{"transform, " + describe(transform, plain, round)};
-      const SampleGeometry told = decoder.geometry(job, 0, seed);
+      const SampleGeometry told = decoder.draw(job, 0, seed).geometry;
       EXPECT(told.box == geometry.box);
       EXPECT(told.horizontal_flip == geometry.horizontal_flip);
       EXPECT(told.vertical_flip == geometry.vertical_flip);
@@ -315,7 +315,7 @@ TEST(approximate_pictures_are_reduced_by_the_decoder_where_that_suffices) {
     if (out != wanted.bytes) {
       throw Failure{"1/" + std::to_string(by) + ", " + describe(transform, whole, round)};
     }
-    const SampleGeometry told = decoder.geometry(job, 0, seed);
+    const SampleGeometry told = decoder.draw(job, 0, seed).geometry;
     EXPECT(told.box == geometry.box);
     EXPECT_EQ(told.horizontal_flip, geometry.horizontal_flip);
     EXPECT_EQ(told.vertical_flip, geometry.vertical_flip);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "image/crop.h"
+#include "image/resize/resizer.h"
 
 namespace fastloader {
 
@@ -17,21 +18,24 @@ class Canvas {
  public:
   static constexpr size_t kRgb = 3;
 
-  /// Makes room for a picture of this size, whose pixels the caller writes.
+  /// Makes room for a picture of this size, whose pixels the caller writes. If there is no memory
+  /// for it, the canvas keeps the size that it had.
   uint8_t* begin(const ImageSize& size) {
+    uint8_t* pixels = at_least(front_, bytes_of(size));
     size_ = size;
-    return at_least(front_, bytes());
+    return pixels;
   }
 
   uint8_t* pixels() { return front_.data(); }
   const ImageSize& size() const { return size_; }
   size_t row_bytes() const { return size_.width * kRgb; }
-  size_t bytes() const { return size_.height * row_bytes(); }
+  size_t bytes() const { return bytes_of(size_); }
 
   /// Room for the picture that comes out of an operation; pixels() stay as they are.
   uint8_t* other(const ImageSize& size) {
+    uint8_t* pixels = at_least(back_, bytes_of(size));
     other_size_ = size;
-    return at_least(back_, size.height * size.width * kRgb);
+    return pixels;
   }
   /// What was written to other() is the picture now.
   void turn() {
@@ -42,14 +46,24 @@ class Canvas {
   /// Room for what is no picture. The next call may move it.
   uint8_t* scratch(size_t bytes) { return at_least(scratch_, bytes); }
 
+  /// Which Pillow's pixels a resize gives. It stays for the pictures that follow.
+  ResizeOrder resize_order() const { return resize_order_; }
+  void set_resize_order(ResizeOrder order) { resize_order_ = order; }
+
+  /// Keeps the coefficients of the last resize for the next one.
+  Resizer& resizer() { return resizer_; }
+
+  /// All memory that is kept for the next picture.
   size_t scratch_bytes() const {
-    return front_.capacity() + back_.capacity() + scratch_.capacity();
+    return front_.capacity() + back_.capacity() + scratch_.capacity() + resizer_.scratch_bytes();
   }
 
  private:
   /// What may be read and written behind a picture's end, so that its last pixel, too, can be moved
   /// as 4 bytes.
   static constexpr size_t kSlack = 1;
+
+  static size_t bytes_of(const ImageSize& size) { return size.height * size.width * kRgb; }
 
   static uint8_t* at_least(std::vector<uint8_t>& memory, size_t bytes) {
     if (memory.size() < bytes + kSlack) memory.resize(bytes + kSlack);
@@ -61,6 +75,8 @@ class Canvas {
   std::vector<uint8_t> scratch_;
   ImageSize size_;
   ImageSize other_size_;
+  ResizeOrder resize_order_ = ResizeOrder::kPillow13;
+  Resizer resizer_;
 };
 
 }  // namespace fastloader

@@ -1,29 +1,40 @@
 #include "image/ops/checks.h"
 
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "base/error.h"
 
 namespace fastloader {
+namespace {
+
+std::string text_of(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.15g", number);
+  return text;
+}
+
+void require(bool allowed, const char* operation, const char* what, double value,
+             const char* wanted, double least, double most) {
+  if (allowed) return;
+  throw InvalidArgument(std::string(operation) + ": " + what + " must be " + wanted + " from " +
+                        text_of(least) + " to " + text_of(most) + ", not " + text_of(value));
+}
+
+/// NaN is not within any limits.
+bool within(double value, double least, double most) { return value >= least && value <= most; }
+
+}  // namespace
+
+void check_number(const char* operation, const char* what, double value, double least,
+                  double most) {
+  require(within(value, least, most), operation, what, value, "a number", least, most);
+}
 
 void check_whole(const char* operation, const char* what, double value, double least, double most) {
-  // Written so that NaN is refused.
-  if (value >= least && value <= most && std::trunc(value) == value) return;
-  throw InvalidArgument(std::string(operation) + ": " + what + " must be a whole number from " +
-                        std::to_string(static_cast<int64_t>(least)) + " to " +
-                        std::to_string(static_cast<int64_t>(most)) + ", not " +
-                        std::to_string(value));
-}
-
-void check_fill(const char* operation, const std::vector<double>& numbers, size_t first) {
-  for (size_t i = first; i < first + 3; ++i) check_whole(operation, "fill", numbers[i], 0, 255);
-}
-
-Fill fill_of(const std::vector<double>& numbers, size_t first) {
-  Fill fill;
-  for (size_t c = 0; c < 3; ++c) fill.rgb[c] = static_cast<uint8_t>(numbers[first + c]);
-  return fill;
+  require(within(value, least, most) && std::trunc(value) == value, operation, what, value,
+          "a whole number", least, most);
 }
 
 ImageSize checked_size(const char* operation, int64_t width, int64_t height) {

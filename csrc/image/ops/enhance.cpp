@@ -45,6 +45,20 @@ void blend_bytes(uint8_t other, float factor, Canvas& canvas) {
   std::memcpy(byte, rest, left);
 }
 
+/// The mean of the picture in grey, rounded as ImageEnhance.Contrast does.
+uint8_t mean_grey(Canvas& canvas) {
+  uint64_t sum = 0;
+  look_at_planes(canvas, [&sum](const RgbPlanes& planes) {
+    GreyPlane grey;
+    to_grey(planes, grey);
+    uint32_t some = 0;  // The black pixels behind the last one add nothing.
+    for (const uint8_t value : grey.grey) some += value;
+    sum += some;
+  });
+  const size_t pixels = canvas.bytes() / Canvas::kRgb;
+  return static_cast<uint8_t>(static_cast<double>(sum) / static_cast<double>(pixels) + 0.5);
+}
+
 }  // namespace
 
 void brightness(float factor, Canvas& canvas) { blend_bytes(0, factor, canvas); }
@@ -69,19 +83,6 @@ void grayscale(Canvas& canvas) {
     std::copy_n(grey.grey, RgbPlanes::kPixels, planes.green);
     std::copy_n(grey.grey, RgbPlanes::kPixels, planes.blue);
   });
-}
-
-uint8_t mean_grey(Canvas& canvas) {
-  uint64_t sum = 0;
-  look_at_planes(canvas, [&sum](const RgbPlanes& planes) {
-    GreyPlane grey;
-    to_grey(planes, grey);
-    uint32_t some = 0;  // The black pixels behind the last one add nothing.
-    for (const uint8_t value : grey.grey) some += value;
-    sum += some;
-  });
-  const size_t pixels = canvas.bytes() / Canvas::kRgb;
-  return static_cast<uint8_t>(static_cast<double>(sum) / static_cast<double>(pixels) + 0.5);
 }
 
 }  // namespace fastloader

@@ -19,7 +19,4 @@ void saturation(float factor, Canvas& canvas);
 /// Grey in three equal channels: Pillow's conversion to L, and back.
 void grayscale(Canvas& canvas);
 
-/// The mean of the picture in grey, rounded as ImageEnhance.Contrast does.
-uint8_t mean_grey(Canvas& canvas);
-
 }  // namespace fastloader

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "image/ops/checks.h"
+#include "image/ops/copy_pixels.h"
 #include "image/ops/fill.h"
 
 namespace fastloader {
@@ -120,26 +121,20 @@ Frame seen_through(const ImageSize& picture, int64_t left, int64_t top, const Im
   return frame;
 }
 
-}  // namespace
-
-void check_pad(const std::vector<double>& numbers) {
-  for (size_t i = 0; i < 4; ++i) check_whole("pad", "padding", numbers[i], -kMost, kMost);
-  check_whole("pad", "mode", numbers[4], 0, 3);
-  check_fill("pad", numbers, 5);
+Border border_of(const std::vector<double>& pad_numbers) {
+  return static_cast<Border>(static_cast<int>(pad_numbers[4]));
 }
 
-void pad(const std::vector<double>& numbers, Canvas& canvas) {
+/// What pad() makes of a picture of this size.
+Frame padding_frame(const std::vector<double>& numbers, const ImageSize& size) {
   int64_t edges[4];  // left, top, right, bottom
   for (size_t i = 0; i < 4; ++i) edges[i] = static_cast<int64_t>(numbers[i]);
-  const auto border = static_cast<Border>(static_cast<int>(numbers[4]));
-  const auto width = static_cast<int64_t>(canvas.size().width);
-  const auto height = static_cast<int64_t>(canvas.size().height);
+  const auto width = static_cast<int64_t>(size.width);
+  const auto height = static_cast<int64_t>(size.height);
   const ImageSize made =
       checked_size("pad", width + edges[0] + edges[2], height + edges[1] + edges[3]);
-  if (border == Border::kConstant) {
-    frame_filled(seen_through(canvas.size(), -edges[0], -edges[1], made), fill_of(numbers, 5),
-                 canvas);
-    return;
+  if (border_of(numbers) == Border::kConstant) {
+    return seen_through(size, -edges[0], -edges[1], made);
   }
   // The picture is cut first and what remains is continued: padding on one side cannot show what
   // was cut from it on the other.
@@ -154,7 +149,29 @@ void pad(const std::vector<double>& numbers, Canvas& canvas) {
   if (frame.width < 1 || frame.height < 1) {
     throw InvalidArgument("pad: negative padding leaves nothing of the picture");
   }
-  frame_continued(frame, border, canvas);
+  return frame;
+}
+
+}  // namespace
+
+void check_pad(const std::vector<double>& numbers) {
+  for (size_t i = 0; i < 4; ++i) check_whole("pad", "padding", numbers[i], -kMost, kMost);
+  check_whole("pad", "mode", numbers[4], 0, 3);
+  check_fill("pad", numbers, 5);
+}
+
+ImageSize padded_size(const std::vector<double>& numbers, const ImageSize& size) {
+  return padding_frame(numbers, size).made;
+}
+
+void pad(const std::vector<double>& numbers, Canvas& canvas) {
+  const Frame frame = padding_frame(numbers, canvas.size());
+  const Border border = border_of(numbers);
+  if (border == Border::kConstant) {
+    frame_filled(frame, fill_of(numbers, 5), canvas);
+  } else {
+    frame_continued(frame, border, canvas);
+  }
 }
 
 void check_crop(const std::vector<double>& numbers) {
@@ -165,21 +182,23 @@ void check_crop(const std::vector<double>& numbers) {
   checked_size("crop", static_cast<int64_t>(numbers[2]), static_cast<int64_t>(numbers[3]));
 }
 
+ImageSize cropped_size(const std::vector<double>& numbers) {
+  return {static_cast<size_t>(numbers[3]), static_cast<size_t>(numbers[2])};
+}
+
 void crop(const std::vector<double>& numbers, Canvas& canvas) {
-  const ImageSize made{static_cast<size_t>(numbers[3]), static_cast<size_t>(numbers[2])};
-  frame_filled(seen_through(canvas.size(), static_cast<int64_t>(numbers[0]),
-                            static_cast<int64_t>(numbers[1]), made),
-               Fill{}, canvas);
+  const Frame frame = seen_through(canvas.size(), static_cast<int64_t>(numbers[0]),
+                                   static_cast<int64_t>(numbers[1]), cropped_size(numbers));
+  frame_filled(frame, Fill{}, canvas);
 }
 
 void hflip(Canvas& canvas) {
   const ImageSize size = canvas.size();
-  const size_t last = canvas.row_bytes() - Canvas::kRgb;
-  const uint8_t* from = canvas.pixels();
   uint8_t* to = canvas.other(size);
+  const uint8_t* last = canvas.pixels() + canvas.row_bytes() - Canvas::kRgb;
   for (size_t y = 0; y < size.height; ++y) {
-    for (size_t x = 0; x <= last; x += Canvas::kRgb) copy_pixel_and_more(from + last - x, to + x);
-    from += canvas.row_bytes();
+    copy_backwards_and_more(last, size.width, to);
+    last += canvas.row_bytes();
     to += canvas.row_bytes();
   }
   canvas.turn();

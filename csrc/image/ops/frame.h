@@ -12,10 +12,13 @@ namespace fastloader {
 
 /// Throws InvalidArgument for numbers that pad() cannot take whatever the picture.
 void check_pad(const std::vector<double>& numbers);
-/// Throws InvalidArgument where the result would have no pixels or too many.
+/// The size that pad() makes of a picture's. Throws InvalidArgument where the result, or what
+/// negative padding leaves of the picture to be continued, would have no pixels or too many.
+ImageSize padded_size(const std::vector<double>& numbers, const ImageSize& size);
 void pad(const std::vector<double>& numbers, Canvas& canvas);
 
 void check_crop(const std::vector<double>& numbers);
+ImageSize cropped_size(const std::vector<double>& numbers);
 void crop(const std::vector<double>& numbers, Canvas& canvas);
 
 /// Left becomes right.

@@ -92,6 +92,8 @@ size_t mirrored(size_t position, size_t count) {
   return behind < count ? count - 1 - behind : size_t{0} - position;
 }
 
+}  // namespace
+
 void require_mirror(size_t kernel_x, size_t kernel_y, const ImageSize& size) {
   if (kernel_x / 2 < size.width && kernel_y / 2 < size.height) return;
   throw InvalidArgument("gaussian_blur with a kernel of " + std::to_string(kernel_x) + "x" +
@@ -101,10 +103,8 @@ void require_mirror(size_t kernel_x, size_t kernel_y, const ImageSize& size) {
                         std::to_string(size.height));
 }
 
-}  // namespace
-
-void gaussian_blur(Canvas& canvas, size_t kernel_x, size_t kernel_y, double sigma_x,
-                   double sigma_y) {
+void gaussian_blur(size_t kernel_x, size_t kernel_y, double sigma_x, double sigma_y,
+                   Canvas& canvas) {
   const ImageSize size = canvas.size();
   require_mirror(kernel_x, kernel_y, size);
   Kernel along;

@@ -1,6 +1,7 @@
 #include "image/ops/lookup.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 
@@ -8,6 +9,10 @@
 
 namespace fastloader {
 namespace {
+
+/// What each value of a channel becomes.
+using ByteTable = std::array<uint8_t, 256>;
+using RgbTables = std::array<ByteTable, Canvas::kRgb>;
 
 constexpr ByteTable make_identity() {
   ByteTable table{};
@@ -123,8 +128,6 @@ ByteTable equalized(const Histogram& histogram, size_t pixels) {
   return table;
 }
 
-}  // namespace
-
 RgbTables autocontrast_tables(Canvas& canvas) {
   const auto ranges = ranges_of(canvas);
   RgbTables tables;
@@ -150,6 +153,8 @@ void look_up(const RgbTables& tables, Canvas& canvas) {
     byte[2] = tables[2][byte[2]];
   }
 }
+
+}  // namespace
 
 void invert(Canvas& canvas) {
   each_byte(canvas, [](uint8_t value) { return static_cast<uint8_t>(255 - value); });

@@ -1,24 +1,11 @@
 #pragma once
 
-#include <array>
-
 #include "image/ops/canvas.h"
 
 namespace fastloader {
 
 // Each byte becomes another that depends on nothing but its value and channel: ImageOps of Pillow.
 // What does not look at the picture first is computed, since that is faster than a table.
-
-/// What each value of a channel becomes.
-using ByteTable = std::array<uint8_t, 256>;
-using RgbTables = std::array<ByteTable, Canvas::kRgb>;
-
-/// What these operations make of each value depends on the picture: Pillow's ImageOps.autocontrast
-/// without a cutoff, and ImageOps.equalize. Each channel is treated by itself.
-RgbTables autocontrast_tables(Canvas& canvas);
-RgbTables equalize_tables(Canvas& canvas);
-
-void look_up(const RgbTables& tables, Canvas& canvas);
 
 /// 255 - x.
 void invert(Canvas& canvas);
@@ -32,10 +19,11 @@ void solarize(double threshold, Canvas& canvas);
 /// timm's solarize_add: adds to values below the threshold, and clips.
 void solarize_add(int add, double threshold, Canvas& canvas);
 
-/// Stretches each channel so that its values reach from 0 to 255.
+/// Stretches each channel so that its values reach from 0 to 255: ImageOps.autocontrast without a
+/// cutoff.
 void autocontrast(Canvas& canvas);
 
-/// Spreads each channel's values so that all are about as frequent.
+/// Spreads each channel's values so that all are about as frequent: ImageOps.equalize.
 void equalize(Canvas& canvas);
 
 }  // namespace fastloader

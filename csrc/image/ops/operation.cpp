@@ -4,12 +4,14 @@
 #include <limits>
 
 #include "base/error.h"
+#include "image/ops/checks.h"
 #include "image/ops/enhance.h"
 #include "image/ops/frame.h"
 #include "image/ops/gaussian_blur.h"
 #include "image/ops/hue.h"
 #include "image/ops/lookup.h"
 #include "image/ops/pillow_blur.h"
+#include "image/ops/resize.h"
 #include "image/ops/rotate.h"
 #include "image/ops/sharpness.h"
 #include "image/ops/warp.h"
@@ -26,6 +28,8 @@ struct Kind {
   size_t most;
   void (*check)(const Numbers& numbers);  // beyond their count; may be null
   void (*apply)(const Numbers& numbers, Canvas& canvas);
+  // Also throws where that size does not allow the operation; null for a size that always stays.
+  ImageSize (*size_after)(const Numbers& numbers, const ImageSize& size) = nullptr;
 };
 
 template <void (*kEnhance)(float factor, Canvas& canvas)>
@@ -33,53 +37,60 @@ void enhance(const Numbers& numbers, Canvas& canvas) {
   kEnhance(static_cast<float>(numbers[0]), canvas);
 }
 
-void refuse(const char* name, const char* wanted, double number) {
-  throw InvalidArgument(std::string(name) + " takes " + wanted + ", not " + std::to_string(number));
-}
-
 /// Pillow blends in float, in which a number may be too large to be finite.
 template <const char* kName>
 void check_factor(const Numbers& numbers) {
-  if (!(std::abs(numbers[0]) <= static_cast<double>(std::numeric_limits<float>::max()))) {
-    refuse(kName, "a factor that float can hold", numbers[0]);
-  }
+  constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
+  check_number(kName, "factor", numbers[0], -kMost, kMost);
 }
 
-void check_posterize(const Numbers& numbers) {
-  const double bits = numbers[0];
-  if (!(bits >= 0 && bits <= 8) || bits != std::trunc(bits)) {
-    refuse("posterize", "0 to 8 bits", bits);
-  }
-}
+void check_posterize(const Numbers& numbers) { check_whole("posterize", "bits", numbers[0], 0, 8); }
 
 void check_solarize_add(const Numbers& numbers) {
-  const double add = numbers[0];
-  if (!(std::abs(add) <= std::numeric_limits<int>::max()) || add != std::trunc(add)) {
-    refuse("solarize_add", "an integer to add", add);
-  }
+  constexpr double kMost = std::numeric_limits<int>::max();
+  check_whole("solarize_add", "what is added", numbers[0], -kMost, kMost);
 }
 
 void check_hue(const Numbers& numbers) {
-  if (!(std::abs(numbers[0]) <= 0.5)) refuse("hue", "-0.5 to 0.5 of a turn", numbers[0]);
+  check_number("hue", "part of a turn", numbers[0], -0.5, 0.5);
 }
 
 void check_pillow_blur(const Numbers& numbers) {
   for (const double radius : numbers) {
-    if (std::abs(radius) > kMaxPillowBlur) refuse("pillow_blur", "a smaller radius", radius);
+    check_number("pillow_blur", "radius", radius, -kMaxPillowBlur, kMaxPillowBlur);
   }
 }
 
+struct GaussianNumbers {
+  size_t kernel_x;
+  size_t kernel_y;
+  double sigma_x;
+  double sigma_y;
+
+  explicit GaussianNumbers(const Numbers& numbers)
+      : kernel_x(static_cast<size_t>(numbers[0])),
+        kernel_y(static_cast<size_t>(numbers[1])),
+        sigma_x(numbers[2]),
+        sigma_y(numbers.back()) {}
+};
+
 void check_gaussian_blur(const Numbers& numbers) {
   for (const double edge : {numbers[0], numbers[1]}) {
-    if (!(edge >= 1 && edge <= static_cast<double>(kMaxGaussianKernel)) ||
-        std::fmod(edge, 2.0) != 1.0) {
-      throw InvalidArgument("gaussian_blur takes kernels of an odd number of pixels up to " +
-                            std::to_string(kMaxGaussianKernel) + ", not " + std::to_string(edge));
+    check_whole("gaussian_blur", "kernel", edge, 1, static_cast<double>(kMaxGaussianKernel));
+    if (std::fmod(edge, 2.0) == 0) {
+      throw InvalidArgument("gaussian_blur: kernel must be odd, not " +
+                            std::to_string(static_cast<size_t>(edge)));
     }
   }
-  for (const double sigma : {numbers[2], numbers[3]}) {
-    if (!(sigma > 0)) refuse("gaussian_blur", "a sigma above 0", sigma);
+  for (const double sigma : {numbers[2], numbers.back()}) {
+    if (!(sigma > 0)) throw InvalidArgument("gaussian_blur: sigma must be above 0");
   }
+}
+
+ImageSize size_after_gaussian_blur(const Numbers& numbers, const ImageSize& size) {
+  const GaussianNumbers named(numbers);
+  require_mirror(named.kernel_x, named.kernel_y, size);
+  return size;
 }
 
 constexpr char kBrightness[] = "brightness";
@@ -108,32 +119,44 @@ const Kind kKinds[] = {
     {"grayscale", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { grayscale(canvas); }},
     {"hue", 1, 1, check_hue,
      [](const Numbers& numbers, Canvas& canvas) { hue(numbers[0], canvas); }},
-    {kSharpness, 1, 1, check_factor<kSharpness>,
-     [](const Numbers& numbers, Canvas& canvas) { sharpness(canvas, numbers[0]); }},
+    {kSharpness, 1, 1, check_factor<kSharpness>, enhance<sharpness>},
     {"pillow_blur", 2, 2, check_pillow_blur,
-     [](const Numbers& numbers, Canvas& canvas) { pillow_blur(canvas, numbers[0], numbers[1]); }},
-    {"gaussian_blur", 4, 4, check_gaussian_blur,
+     [](const Numbers& numbers, Canvas& canvas) { pillow_blur(numbers[0], numbers[1], canvas); }},
+    {"gaussian_blur", 3, 4, check_gaussian_blur,
      [](const Numbers& numbers, Canvas& canvas) {
-       gaussian_blur(canvas, static_cast<size_t>(numbers[0]), static_cast<size_t>(numbers[1]),
-                     numbers[2], numbers[3]);
-     }},
+       const GaussianNumbers named(numbers);
+       gaussian_blur(named.kernel_x, named.kernel_y, named.sigma_x, named.sigma_y, canvas);
+     },
+     size_after_gaussian_blur},
     {"affine", 10, 10, check_affine, affine},
     {"perspective", 12, 12, check_perspective, perspective},
-    {"rotate", 6, 8, check_rotate, rotate},
-    {"pad", 8, 8, check_pad, pad},
-    {"crop", 4, 4, check_crop, crop},
+    {"rotate", 6, 8, check_rotate, rotate, rotated_size},
+    {"pad", 8, 8, check_pad, pad, padded_size},
+    {"crop", 4, 4, check_crop, crop,
+     [](const Numbers& numbers, const ImageSize&) { return cropped_size(numbers); }},
     {"hflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { hflip(canvas); }},
     {"vflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
+    {"resize", 3, 3, check_resize, resize,
+     [](const Numbers& numbers, const ImageSize&) { return resized_size(numbers); }},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Operation::Kind::kCount));
 
-const Kind& kind_of(const Operation& operation) {
-  return kKinds[static_cast<size_t>(operation.kind)];
+const Kind& kind_of(Operation::Kind kind) {
+  if (kind >= Operation::Kind::kCount) {
+    throw InvalidArgument("there is no operation of kind " +
+                          std::to_string(static_cast<int>(kind)));
+  }
+  return kKinds[static_cast<size_t>(kind)];
+}
+
+std::string text_of_count(const Kind& kind) {
+  const std::string least = std::to_string(kind.least);
+  return kind.least == kind.most ? least : least + " to " + std::to_string(kind.most);
 }
 
 }  // namespace
 
-const char* name_of(Operation::Kind kind) { return kKinds[static_cast<size_t>(kind)].name; }
+const char* name_of(Operation::Kind kind) { return kind_of(kind).name; }
 
 Operation::Kind operation_kind(const std::string& name) {
   size_t number = 0;
@@ -144,14 +167,17 @@ Operation::Kind operation_kind(const std::string& name) {
   throw InvalidArgument("there is no operation " + name);
 }
 
+void check_count(Operation::Kind kind, size_t numbers) {
+  const Kind& known = kind_of(kind);
+  if (numbers >= known.least && numbers <= known.most) return;
+  throw InvalidArgument(std::string(known.name) + " takes " + text_of_count(known) +
+                        " numbers, not " + std::to_string(numbers));
+}
+
 void validate(const Operation& operation) {
-  const Kind& kind = kind_of(operation);
+  const Kind& kind = kind_of(operation.kind);
   const Numbers& numbers = operation.numbers;
-  if (numbers.size() < kind.least || numbers.size() > kind.most) {
-    throw InvalidArgument(std::string(kind.name) + " takes " + std::to_string(kind.least) + " to " +
-                          std::to_string(kind.most) + " numbers, not " +
-                          std::to_string(numbers.size()));
-  }
+  check_count(operation.kind, numbers.size());
   for (const double number : numbers) {
     if (!std::isfinite(number)) {
       throw InvalidArgument(std::string(kind.name) + " with the number " + std::to_string(number));
@@ -160,9 +186,13 @@ void validate(const Operation& operation) {
   if (kind.check != nullptr) kind.check(numbers);
 }
 
+ImageSize size_after(const Operation& operation, const ImageSize& size) {
+  const Kind& kind = kind_of(operation.kind);
+  return kind.size_after == nullptr ? size : kind.size_after(operation.numbers, size);
+}
+
 void apply(const Operation& operation, Canvas& canvas) {
-  const Kind& kind = kind_of(operation);
-  kind.apply(operation.numbers, canvas);
+  kind_of(operation.kind).apply(operation.numbers, canvas);
 }
 
 }  // namespace fastloader

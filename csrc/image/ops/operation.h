@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,26 +9,30 @@
 namespace fastloader {
 
 /// What is done to the pixels of one picture: an operation with the parameters that were drawn for
-/// it. Each is a pure function of pixels and parameters with the result of Pillow 13's x86-64
-/// wheel, bit for bit, on an RGB picture. The families are the files beside this one.
+/// it. Each is a pure function of pixels and parameters. On an RGB picture it gives the bytes of
+/// Pillow 13's x86-64 wheel, except where a kind's comment names something else that it follows.
+/// The families are the files beside this one.
 struct Operation {
   enum class Kind : uint8_t {
     // A kind's place is part of what is drawn for it: another order changes every picture of a
     // seed.
     kInvert,        ///< none
-    kPosterize,     ///< bits that are kept, 0 to 8
+    kPosterize,     ///< bits that are kept, 0 to 8; 0 gives black, as in Pillow before 13
     kSolarize,      ///< threshold
-    kSolarizeAdd,   ///< what is added, an integer; threshold, 128 if left out
+    kSolarizeAdd,   ///< timm's: what is added, an integer; threshold, 128 if left out
     kAutocontrast,  ///< none
     kEqualize,      ///< none
     kBrightness,    ///< factor
     kContrast,      ///< factor
     kSaturation,    ///< factor
     kGrayscale,     ///< none
-    kHue,           ///< part of a turn, -0.5 to 0.5
+    kHue,           ///< torchvision's adjust_hue on Pillow's pictures: part of a turn, -0.5 to 0.5
     kSharpness,     ///< factor
     kPillowBlur,    ///< radius along x, along y
-    kGaussianBlur,  ///< edge of the kernel along x, along y; sigma along x, along y
+    /// torchvision's gaussian_blur, from which less than one value in a thousand differs, by 1 of
+    /// 255: edge of the kernel along x, along y, odd; sigma along x and along y,
+    /// or one for both, above 0
+    kGaussianBlur,
     // Geometry. Resampling: 0 nearest, 2 bilinear, 3 bicubic. Fill: red, green, blue from 0 to 255,
     // for what comes from outside the picture.
     kAffine,       ///< 6 coefficients as Image.transform has them, resampling, 3 of fill
@@ -39,6 +42,7 @@ struct Operation {
     kCrop,    ///< left, top, width, height; black outside
     kHflip,   ///< none
     kVflip,   ///< none
+    kResize,  ///< height, width, resampling, which may also be 1 lanczos, 4 box, 5 hamming
     kCount,
   };
 
@@ -51,11 +55,18 @@ struct Operation {
 const char* name_of(Operation::Kind kind);
 Operation::Kind operation_kind(const std::string& name);
 
-/// Throws InvalidArgument unless the kind can take these numbers.
+/// Throws InvalidArgument unless the kind takes that many numbers.
+void check_count(Operation::Kind kind, size_t numbers);
+
+/// Throws InvalidArgument unless there is such a kind and it can take these numbers.
 void validate(const Operation& operation);
 
-/// Expects an operation that passed validate(). Throws InvalidArgument where the picture's size
-/// does not allow it.
+/// The size of what the operation makes of a picture of this size. Expects what apply() expects and
+/// throws what it throws.
+ImageSize size_after(const Operation& operation, const ImageSize& size);
+
+/// Expects an operation that passed validate(), and a picture that has pixels. Throws
+/// InvalidArgument where the picture's size does not allow it, and leaves the picture as it was.
 void apply(const Operation& operation, Canvas& canvas);
 
 }  // namespace fastloader

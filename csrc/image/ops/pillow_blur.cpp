@@ -289,11 +289,12 @@ void blur_rows(uint8_t* pixels, const ImageSize& size, const Box& box, uint8_t* 
 
 }  // namespace
 
-void pillow_blur(Canvas& canvas, double radius_x, double radius_y) {
+void pillow_blur(double radius_x, double radius_y, Canvas& canvas) {
   const ImageSize size = canvas.size();
   const float x = box_radius(static_cast<float>(radius_x));
   const float y = box_radius(static_cast<float>(radius_y));
-  const size_t lines = std::max(size.width, size.height);
+  const size_t lines = std::max(x != 0 ? size.width : 0, y != 0 ? size.height : 0);
+  if (lines == 0) return;
   uint8_t* scratch = canvas.scratch(2 * room_for(lines));
   if (x != 0) blur_rows(canvas.pixels(), size, box_of(x), scratch);
   if (y != 0) blur_columns(canvas.pixels(), size, box_of(y), scratch);

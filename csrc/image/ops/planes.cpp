@@ -4,7 +4,13 @@
 
 namespace fastloader {
 
-static_assert(RgbPlanes::kPixels % 16 == 0, "no pixels are left over here");
+static_assert(RgbPlanes::kPixels % kSplitPixels == 0, "no pixels are left over here");
+
+void split(const uint8_t* rgb, RgbPlanes& planes) {
+  for (size_t i = 0; i < RgbPlanes::kPixels; i += kSplitPixels) {
+    split_some_rgb(rgb + i * 3, planes.red + i, planes.green + i, planes.blue + i);
+  }
+}
 
 #if defined(__SSE2__)
 namespace {
@@ -29,18 +35,6 @@ __m128i* vector(uint8_t* bytes) { return reinterpret_cast<__m128i*>(bytes); }
 
 }  // namespace
 
-void split(const uint8_t* rgb, RgbPlanes& planes) {
-  for (size_t i = 0; i < RgbPlanes::kPixels; i += 16) {
-    const __m128i* from = vector(rgb + i * 3);
-    const SplitStep step{_mm_loadu_si128(from), _mm_loadu_si128(from + 1),
-                         _mm_loadu_si128(from + 2)};
-    const SplitStep apart = step.next().next().next().next();
-    _mm_store_si128(vector(planes.red + i), apart.first);
-    _mm_store_si128(vector(planes.green + i), apart.second);
-    _mm_store_si128(vector(planes.blue + i), apart.third);
-  }
-}
-
 void join(const RgbPlanes& planes, uint8_t* rgb) {
   for (size_t i = 0; i < RgbPlanes::kPixels; i += 16) {
     const JoinStep step{_mm_load_si128(vector(planes.red + i)),
@@ -54,15 +48,6 @@ void join(const RgbPlanes& planes, uint8_t* rgb) {
   }
 }
 #elif defined(__aarch64__)
-void split(const uint8_t* rgb, RgbPlanes& planes) {
-  for (size_t i = 0; i < RgbPlanes::kPixels; i += 16) {
-    const uint8x16x3_t apart = vld3q_u8(rgb + i * 3);
-    vst1q_u8(planes.red + i, apart.val[0]);
-    vst1q_u8(planes.green + i, apart.val[1]);
-    vst1q_u8(planes.blue + i, apart.val[2]);
-  }
-}
-
 void join(const RgbPlanes& planes, uint8_t* rgb) {
   for (size_t i = 0; i < RgbPlanes::kPixels; i += 16) {
     const uint8x16x3_t apart{
@@ -71,14 +56,6 @@ void join(const RgbPlanes& planes, uint8_t* rgb) {
   }
 }
 #else
-void split(const uint8_t* rgb, RgbPlanes& planes) {
-  for (size_t i = 0; i < RgbPlanes::kPixels; ++i) {
-    planes.red[i] = rgb[i * 3];
-    planes.green[i] = rgb[i * 3 + 1];
-    planes.blue[i] = rgb[i * 3 + 2];
-  }
-}
-
 void join(const RgbPlanes& planes, uint8_t* rgb) {
   for (size_t i = 0; i < RgbPlanes::kPixels; ++i) {
     rgb[i * 3] = planes.red[i];

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 #include "base/error.h"
 #include "image/ops/checks.h"
+#include "image/ops/copy_pixels.h"
 #include "image/ops/warp.h"
 
 namespace fastloader {
@@ -14,11 +16,6 @@ namespace {
 
 /// The numbers with a centre: 8 of them.
 constexpr size_t kWithCentre = 8;
-
-struct Point {
-  double x;
-  double y;
-};
 
 using Matrix = std::array<double, 6>;
 
@@ -83,45 +80,81 @@ ImageSize expanded(const Matrix& matrix, double width, double height) {
 }
 
 void half_turn(Canvas& canvas) {
-  const size_t last = canvas.bytes() - Canvas::kRgb;
-  const uint8_t* from = canvas.pixels() + last;
   uint8_t* to = canvas.other(canvas.size());
-  for (size_t i = 0; i <= last; i += Canvas::kRgb) copy_pixel_and_more(from - i, to + i);
+  const uint8_t* last = canvas.pixels() + canvas.bytes() - Canvas::kRgb;
+  copy_backwards_and_more(last, canvas.bytes() / Canvas::kRgb, to);
   canvas.turn();
 }
 
 void quarter_turn(bool counterclockwise, Canvas& canvas) {
-  const ImageSize size = canvas.size();
-  const size_t row_bytes = canvas.row_bytes();
-  uint8_t* to = canvas.other({size.width, size.height});
-  // Squares of a few pixels, so that the lines of the cache that columns run through stay there.
-  constexpr size_t kSquare = 16;
-  for (size_t top = 0; top < size.height; top += kSquare) {
-    const size_t bottom = std::min(top + kSquare, size.height);
-    for (size_t x = 0; x < size.width; ++x) {
-      const uint8_t* from = canvas.pixels() + x * Canvas::kRgb;
-      const size_t made_y = counterclockwise ? size.width - 1 - x : x;
-      uint8_t* row = to + made_y * size.height * Canvas::kRgb;
-      for (size_t y = top; y < bottom; ++y) {
-        const size_t made_x = counterclockwise ? y : size.height - 1 - y;
-        copy_pixel(from + y * row_bytes, row + made_x * Canvas::kRgb);
-      }
+  const ImageSize from = canvas.size();
+  const ImageSize made{from.width, from.height};
+  const auto row_bytes = static_cast<ptrdiff_t>(canvas.row_bytes());
+  const ptrdiff_t next_row = counterclockwise ? row_bytes : -row_bytes;
+  uint8_t* const out = canvas.other(made);
+  // Strips of a few columns of the result, from left to right: the lines of the cache that a column
+  // of the picture runs through are there still when the next column comes.
+  constexpr size_t kStrip = 32;
+  for (size_t left = 0; left < made.width; left += kStrip) {
+    // What comes behind the last pixel may be the next row, which is there already.
+    const size_t all_but_one = std::min(kStrip, made.width - left) - 1;
+    const size_t from_y = counterclockwise ? left : from.height - 1 - left;
+    const uint8_t* const row = canvas.pixels() + from_y * canvas.row_bytes();
+    for (size_t y = 0; y < made.height; ++y) {
+      const uint8_t* first = row + (counterclockwise ? from.width - 1 - y : y) * Canvas::kRgb;
+      uint8_t* to = out + (y * made.width + left) * Canvas::kRgb;
+      copy_pixels_and_more(first, next_row, all_but_one, to);
+      copy_pixel(first + static_cast<ptrdiff_t>(all_but_one) * next_row,
+                 to + all_but_one * Canvas::kRgb);
     }
   }
   canvas.turn();
 }
 
-/// Turns by quarters move pixels as they are. Returns whether this was one.
-bool turned_by_quarters(double angle, bool expand, Canvas& canvas) {
-  if (angle == 0) return true;
-  if (angle == 180) {
-    half_turn(canvas);
-    return true;
-  }
-  if (angle != 90 && angle != 270) return false;
-  if (!expand && canvas.size().width != canvas.size().height) return false;
-  quarter_turn(angle == 90, canvas);
+/// What a rotation is for a picture of one size.
+struct Rotation {
+  ImageSize size;       // of the result
+  int quarters = 0;     // counterclockwise, if that is all
+  bool warped = false;  // otherwise, by the matrix
+  Matrix matrix{};
+};
+
+/// Sets the rotation if it is one by quarters, which move pixels as they are.
+bool set_quarters(double angle, bool expand, const ImageSize& size, Rotation& rotation) {
+  const bool upright = angle == 90 || angle == 270;
+  if (!upright && angle != 0 && angle != 180) return false;
+  if (upright && !expand && size.width != size.height) return false;
+  rotation.quarters = static_cast<int>(angle) / 90;
+  rotation.size = upright ? ImageSize{size.width, size.height} : size;
   return true;
+}
+
+Rotation rotation_of(const std::vector<double>& numbers, const ImageSize& size) {
+  const double angle = within_a_turn(numbers[0]);
+  const bool expand = numbers[2] != 0;
+  const bool centred = numbers.size() != kWithCentre;
+  Rotation rotation;
+  if (centred && set_quarters(angle, expand, size, rotation)) return rotation;
+
+  const auto width = static_cast<double>(size.width);
+  const auto height = static_cast<double>(size.height);
+  const Point centre = centred ? Point{width / 2, height / 2} : Point{numbers[3], numbers[4]};
+  Matrix matrix = turned_back(angle);
+  const Point moved = transformed(matrix, {-centre.x, -centre.y});
+  matrix[2] = moved.x + centre.x;
+  matrix[5] = moved.y + centre.y;
+  rotation.size = size;
+  if (expand) {
+    const ImageSize made = expanded(matrix, width, height);
+    const Point corner = transformed(matrix, {-(static_cast<double>(made.width) - width) / 2.0,
+                                              -(static_cast<double>(made.height) - height) / 2.0});
+    matrix[2] = corner.x;
+    matrix[5] = corner.y;
+    rotation.size = made;
+  }
+  rotation.warped = true;
+  rotation.matrix = matrix;
+  return rotation;
 }
 
 }  // namespace
@@ -135,30 +168,20 @@ void check_rotate(const std::vector<double>& numbers) {
   check_fill("rotate", numbers, numbers.size() - 3);
 }
 
+ImageSize rotated_size(const std::vector<double>& numbers, const ImageSize& size) {
+  return rotation_of(numbers, size).size;
+}
+
 void rotate(const std::vector<double>& numbers, Canvas& canvas) {
-  const double angle = within_a_turn(numbers[0]);
-  const auto resampling = static_cast<Resampling>(static_cast<int>(numbers[1]));
-  const bool expand = numbers[2] != 0;
-  const bool centred = numbers.size() != kWithCentre;
-  if (centred && turned_by_quarters(angle, expand, canvas)) return;
-
-  const auto width = static_cast<double>(canvas.size().width);
-  const auto height = static_cast<double>(canvas.size().height);
-  const Point centre = centred ? Point{width / 2, height / 2} : Point{numbers[3], numbers[4]};
-  Matrix matrix = turned_back(angle);
-  const Point moved = transformed(matrix, {-centre.x, -centre.y});
-  matrix[2] = moved.x + centre.x;
-  matrix[5] = moved.y + centre.y;
-
-  ImageSize size = canvas.size();
-  if (expand) {
-    size = expanded(matrix, width, height);
-    const Point corner = transformed(matrix, {-(static_cast<double>(size.width) - width) / 2.0,
-                                              -(static_cast<double>(size.height) - height) / 2.0});
-    matrix[2] = corner.x;
-    matrix[5] = corner.y;
+  const Rotation rotation = rotation_of(numbers, canvas.size());
+  if (rotation.warped) {
+    warp_affine(rotation.matrix, resampling_of(numbers[1]), fill_of(numbers, numbers.size() - 3),
+                rotation.size, canvas);
+  } else if (rotation.quarters == 2) {
+    half_turn(canvas);
+  } else if (rotation.quarters != 0) {
+    quarter_turn(rotation.quarters == 1, canvas);
   }
-  warp_affine(matrix, resampling, fill_of(numbers, numbers.size() - 3), size, canvas);
 }
 
 }  // namespace fastloader

@@ -10,7 +10,9 @@ namespace fastloader {
 /// Operation::Kind, those of the check any that are finite, at least 6 and at most 8 of them.
 void check_rotate(const std::vector<double>& numbers);
 
-/// Throws InvalidArgument where the expanded picture would have no pixels or too many.
+/// The size of the rotated picture. Throws InvalidArgument where the expanded picture would have no
+/// pixels or too many.
+ImageSize rotated_size(const std::vector<double>& numbers, const ImageSize& size);
 void rotate(const std::vector<double>& numbers, Canvas& canvas);
 
 }  // namespace fastloader

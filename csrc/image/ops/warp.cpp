@@ -6,24 +6,19 @@
 #include <string>
 
 #include "base/error.h"
-#include "image/ops/checks.h"
+#include "image/ops/copy_pixels.h"
 #include "image/ops/warp_nearest.h"
 #include "image/ops/warp_taps.h"
 
 namespace fastloader {
 namespace {
 
-struct Position {
-  double x;
-  double y;
-};
-
 /// Where the pixels of a row come from.
 struct AffineRow {
   double a0, a1_y, a2;
   double a3, a4_y, a5;
 
-  Position at(double x) const { return {a0 * x + a1_y + a2, a3 * x + a4_y + a5}; }
+  Point at(double x) const { return {a0 * x + a1_y + a2, a3 * x + a4_y + a5}; }
 };
 
 struct AffineMap {
@@ -37,7 +32,7 @@ struct PerspectiveRow {
   double a3, a4_y, a5;
   double a6, a7_y;
 
-  Position at(double x) const {
+  Point at(double x) const {
     const double divisor = a6 * x + a7_y + 1;
     return {(a0 * x + a1_y + a2) / divisor, (a3 * x + a4_y + a5) / divisor};
   }
@@ -154,7 +149,7 @@ void warp_mixed(const Map& map, const Fill& fill, const ImageSize& size, Canvas&
   for (size_t y = 0; y < size.height; ++y) {
     const auto row = map.row(static_cast<double>(y) + 0.5);
     for (size_t x = 0; x < size.width; ++x, to += Canvas::kRgb) {
-      Position p = row.at(static_cast<double>(x) + 0.5);
+      Point p = row.at(static_cast<double>(x) + 0.5);
       if (p.x < 0.0 || p.x >= width || p.y < 0.0 || p.y >= height) {
         copy_pixel(fill.rgb, to);
         continue;
@@ -174,8 +169,12 @@ void warp_mixed(const Map& map, const Fill& fill, const ImageSize& size, Canvas&
   }
 }
 
-template <class Map>
-void warp_unmixed(const Map& map, const Fill& fill, const ImageSize& size, Canvas& canvas) {
+void warp_nearest(const AffineMap& map, const Fill& fill, const ImageSize& size, Canvas& canvas) {
+  warp_affine_nearest(map.a, fill, size, canvas);
+}
+
+void warp_nearest(const PerspectiveMap& map, const Fill& fill, const ImageSize& size,
+                  Canvas& canvas) {
   const uint8_t* from = canvas.pixels();
   const size_t row_bytes = canvas.row_bytes();
   const auto width = static_cast<int32_t>(canvas.size().width);
@@ -184,7 +183,7 @@ void warp_unmixed(const Map& map, const Fill& fill, const ImageSize& size, Canva
   for (size_t y = 0; y < size.height; ++y) {
     const auto row = map.row(static_cast<double>(y) + 0.5);
     for (size_t x = 0; x < size.width; ++x, to += Canvas::kRgb) {
-      const Position p = row.at(static_cast<double>(x) + 0.5);
+      const Point p = row.at(static_cast<double>(x) + 0.5);
       const bool inside = lies_in(p.x, width) && lies_in(p.y, height);
       copy_pixel(inside ? from + static_cast<size_t>(p.y) * row_bytes +
                               static_cast<size_t>(p.x) * Canvas::kRgb
@@ -194,8 +193,21 @@ void warp_unmixed(const Map& map, const Fill& fill, const ImageSize& size, Canva
   }
 }
 
-Resampling resampling_of(double number) {
-  return static_cast<Resampling>(static_cast<int>(number));
+template <class Map>
+void warp(const Map& map, Resampling resampling, const Fill& fill, const ImageSize& size,
+          Canvas& canvas) {
+  switch (resampling) {
+    case Resampling::kNearest:
+      warp_nearest(map, fill, size, canvas);
+      break;
+    case Resampling::kBilinear:
+      warp_mixed<Bilinear>(map, fill, size, canvas);
+      break;
+    case Resampling::kBicubic:
+      warp_mixed<Bicubic>(map, fill, size, canvas);
+      break;
+  }
+  canvas.turn();
 }
 
 }  // namespace
@@ -207,21 +219,13 @@ void check_resampling(const char* operation, double number) {
                         std::to_string(number));
 }
 
+Resampling resampling_of(double number) {
+  return static_cast<Resampling>(static_cast<int>(number));
+}
+
 void warp_affine(const std::array<double, 6>& coefficients, Resampling resampling, const Fill& fill,
                  const ImageSize& size, Canvas& canvas) {
-  const AffineMap map{coefficients};
-  switch (resampling) {
-    case Resampling::kNearest:
-      warp_affine_nearest(coefficients, fill, size, canvas);
-      break;
-    case Resampling::kBilinear:
-      warp_mixed<Bilinear>(map, fill, size, canvas);
-      break;
-    case Resampling::kBicubic:
-      warp_mixed<Bicubic>(map, fill, size, canvas);
-      break;
-  }
-  canvas.turn();
+  warp(AffineMap{coefficients}, resampling, fill, size, canvas);
 }
 
 void check_affine(const std::vector<double>& numbers) {
@@ -230,10 +234,10 @@ void check_affine(const std::vector<double>& numbers) {
 }
 
 void affine(const std::vector<double>& numbers, Canvas& canvas) {
-  std::array<double, 6> coefficients;
-  std::copy_n(numbers.begin(), coefficients.size(), coefficients.begin());
+  AffineMap map;
+  std::copy_n(numbers.begin(), map.a.size(), map.a.begin());
   const ImageSize size = canvas.size();
-  warp_affine(coefficients, resampling_of(numbers[6]), fill_of(numbers, 7), size, canvas);
+  warp(map, resampling_of(numbers[6]), fill_of(numbers, 7), size, canvas);
 }
 
 void check_perspective(const std::vector<double>& numbers) {
@@ -244,20 +248,8 @@ void check_perspective(const std::vector<double>& numbers) {
 void perspective(const std::vector<double>& numbers, Canvas& canvas) {
   PerspectiveMap map;
   std::copy_n(numbers.begin(), map.a.size(), map.a.begin());
-  const Fill fill = fill_of(numbers, 9);
   const ImageSize size = canvas.size();
-  switch (resampling_of(numbers[8])) {
-    case Resampling::kNearest:
-      warp_unmixed(map, fill, size, canvas);
-      break;
-    case Resampling::kBilinear:
-      warp_mixed<Bilinear>(map, fill, size, canvas);
-      break;
-    case Resampling::kBicubic:
-      warp_mixed<Bicubic>(map, fill, size, canvas);
-      break;
-  }
-  canvas.turn();
+  warp(map, resampling_of(numbers[8]), fill_of(numbers, 9), size, canvas);
 }
 
 }  // namespace fastloader

@@ -21,10 +21,18 @@ void affine(const std::vector<double>& numbers, Canvas& canvas);
 void check_perspective(const std::vector<double>& numbers);
 void perspective(const std::vector<double>& numbers, Canvas& canvas);
 
+/// A place in a picture, in pixels from its corner.
+struct Point {
+  double x;
+  double y;
+};
+
 /// Numbered as Pillow's.
 enum class Resampling { kNearest = 0, kBilinear = 2, kBicubic = 3 };
 
 void check_resampling(const char* operation, double number);
+/// Expects a number that passed the check.
+Resampling resampling_of(double number);
 
 /// Image.transform(size, AFFINE, coefficients). These need not even be finite.
 void warp_affine(const std::array<double, 6>& coefficients, Resampling resampling, const Fill& fill,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "image/ops/copy_pixels.h"
+
 namespace fastloader {
 namespace {
 

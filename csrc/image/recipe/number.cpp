@@ -9,23 +9,20 @@ namespace fastloader {
 namespace {
 
 constexpr double kTwoPi = 6.283185307179586;
-/// Beyond it a double skips whole numbers.
-constexpr double kMostWhole = 9007199254740992.0;
+/// So that nothing that is computed from figures becomes infinite.
+constexpr double kMostFigure = 1e100;
 
-void check_finite(const char* what, double value) {
-  if (!std::isfinite(value)) {
-    throw InvalidArgument("a number with " + std::string(what) + " " + std::to_string(value));
-  }
+void check_figure(double value) {
+  // Written so that NaN is refused.
+  if (std::abs(value) <= kMostFigure) return;
+  throw InvalidArgument("a number with the figure " + std::to_string(value));
 }
 
 void check_range(const char* what, double low, double high) {
-  if (!(low <= high)) {
-    throw InvalidArgument("a number " + std::string(what) + " " + std::to_string(low) + " to " +
-                          std::to_string(high));
-  }
+  if (low <= high) return;
+  throw InvalidArgument("a number " + std::string(what) + " " + std::to_string(low) + " to " +
+                        std::to_string(high));
 }
-
-bool is_whole(double value) { return std::trunc(value) == value && std::abs(value) < kMostWhole; }
 
 double draw_before_scale(const Number& number, Draws& draws) {
   switch (number.from) {
@@ -33,10 +30,8 @@ double draw_before_scale(const Number& number, Draws& draws) {
       return number.a;
     case Number::From::kUniform:
       return draws.uniform(number.a, number.b);
-    case Number::From::kWhole: {
-      const auto count = static_cast<uint64_t>(number.b - number.a) + 1;
-      return number.a + static_cast<double>(draws.below(count));
-    }
+    case Number::From::kTable:
+      return number.values[static_cast<size_t>(draws.below(number.values.size()))];
     case Number::From::kNormal: {
       // Box and Muller. 1 - u is never 0, and its logarithm never infinite.
       const double length = std::sqrt(-2 * std::log(1 - draws.uniform()));
@@ -50,27 +45,29 @@ double draw_before_scale(const Number& number, Draws& draws) {
 }  // namespace
 
 void validate(const Number& number) {
-  check_finite("the scale", number.scale);
-  check_finite("the offset", number.offset);
-  check_finite("the constant after its sign", number.after);
-  check_finite("the figure", number.a);
-  check_finite("the figure", number.b);
+  for (const double figure : {number.a, number.b, number.scale, number.offset, number.after}) {
+    check_figure(figure);
+  }
+  for (const double value : number.values) check_figure(value);
   check_range("between", number.low, number.high);
+  check_range("not below", number.low, kMostFigure);
+  check_range("not above", -kMostFigure, number.high);
   if (number.from == Number::From::kUniform) check_range("from", number.a, number.b);
   if (number.from == Number::From::kNormal) check_range("with a deviation of", 0, number.b);
-  if (number.from == Number::From::kWhole) {
-    check_range("from", number.a, number.b);
-    if (!is_whole(number.a) || !is_whole(number.b) || number.b - number.a >= 0x1p32) {
-      throw InvalidArgument("a whole number from " + std::to_string(number.a) + " to " +
-                            std::to_string(number.b) + ": 2^32 whole numbers are the most");
-    }
+  const size_t values = number.values.size();
+  const bool table = number.from == Number::From::kTable;
+  if (table ? values == 0 || values > kMostValues : values != 0) {
+    throw InvalidArgument("a number from a table of " + std::to_string(values) + " values; 1 to " +
+                          std::to_string(kMostValues) + " are allowed, and none without a table");
   }
 }
 
-double draw(const Number& number, Draws& draws) {
+double draw(const Number& number, const ImageSize& picture, Draws& draws) {
   double x = draw_before_scale(number, draws);
   x = x < number.low ? number.low : x > number.high ? number.high : x;
   x = number.offset + number.scale * x;
+  if (number.unit == Number::Unit::kWidth) x *= static_cast<double>(picture.width);
+  if (number.unit == Number::Unit::kHeight) x *= static_cast<double>(picture.height);
   if (number.round == Number::Round::kTruncate) x = std::trunc(x);
   if (number.round == Number::Round::kNearest) x = std::nearbyint(x);
   if (number.either_sign && draws.below(2) == 1) x = -x;

@@ -1,7 +1,6 @@
 #include "image/recipe/recipe.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -11,63 +10,20 @@
 namespace fastloader {
 namespace {
 
-// Operation numbers of Draws. Those below 16 are of the geometry (crop.h), 16 and 17 of erasing.
-constexpr uint32_t kFirstStepDraw = 32;       // + Step::Kind, for what is no operation
-constexpr uint32_t kFirstOperationDraw = 64;  // + Operation::Kind
-// In the word that Draws has for the operation, behind its number: how often it came before, and
-// which picture of the sample it is.
-constexpr uint32_t kNumberBits = 8;
-constexpr uint32_t kOccurrenceBits = 12;
-constexpr uint32_t kMostPictures = uint32_t{1} << (32 - kNumberBits - kOccurrenceBits);
-static_assert(kMostSteps <= size_t{1} << kOccurrenceBits);
-static_assert(kFirstOperationDraw + static_cast<uint32_t>(Operation::Kind::kCount) <=
-              uint32_t{1} << kNumberBits);
+static_assert(kMostSteps <= kMostOccurrences);
+static_assert(kDrawFirstStep + static_cast<uint32_t>(Step::Kind::kCount) <= kDrawFirstSized);
+static_assert(kDrawFirstSized + static_cast<uint32_t>(Sized::kCount) <= kDrawFirstOperation);
+static_assert(kDrawFirstOperation + static_cast<uint32_t>(Operation::Kind::kCount) <=
+              uint32_t{1} << kOccurrenceShift);
 
 uint32_t draw_number(const Step& step) {
   if (step.kind == Step::Kind::kOperation) {
-    return kFirstOperationDraw + static_cast<uint32_t>(step.operation);
+    return kDrawFirstOperation + static_cast<uint32_t>(step.operation);
   }
-  return kFirstStepDraw + static_cast<uint32_t>(step.kind);
-}
-
-void check_weights(const Step& step, size_t wanted) {
-  if (step.weights.size() != step.children.size()) {
-    throw InvalidArgument(std::to_string(step.weights.size()) + " weights for " +
-                          std::to_string(step.children.size()) + " steps to choose from");
+  if (step.kind == Step::Kind::kSized) {
+    return kDrawFirstSized + static_cast<uint32_t>(step.sized);
   }
-  size_t possible = 0;
-  for (const double weight : step.weights) {
-    if (!(weight >= 0) || !std::isfinite(weight)) {
-      throw InvalidArgument("a choice with the weight " + std::to_string(weight));
-    }
-    if (weight > 0) ++possible;
-  }
-  if (possible < wanted) {
-    throw InvalidArgument("a choice of " + std::to_string(wanted) + " among " +
-                          std::to_string(possible) + " steps with a weight above 0");
-  }
-}
-
-void check(const Step& step) {
-  switch (step.kind) {
-    case Step::Kind::kOperation:
-      if (step.operation >= Operation::Kind::kCount) throw InvalidArgument("no such operation");
-      for (const Number& number : step.numbers) validate(number);
-      return;
-    case Step::Kind::kApply:
-      if (!(step.probability >= 0 && step.probability <= 1)) {
-        throw InvalidArgument("steps with probability " + std::to_string(step.probability) +
-                              "; 0 to 1 is allowed");
-      }
-      return;
-    case Step::Kind::kChoice:
-      return check_weights(step, 1);
-    case Step::Kind::kSome:
-      return check_weights(step, step.count);
-    case Step::Kind::kAll:
-    case Step::Kind::kOrder:
-      return;
-  }
+  return kDrawFirstStep + static_cast<uint32_t>(step.kind);
 }
 
 /// Different children, each drawn by the weights of those that are left.
@@ -108,7 +64,9 @@ std::vector<size_t> chosen(const Step& step, size_t children, Draws& draws) {
       }
       return all;
     case Step::Kind::kOperation:
+    case Step::Kind::kSized:
     case Step::Kind::kAll:
+    case Step::Kind::kCount:
       return all;
   }
   return all;
@@ -116,12 +74,18 @@ std::vector<size_t> chosen(const Step& step, size_t children, Draws& draws) {
 
 }  // namespace
 
-Recipe::Recipe(Step root) { add(std::move(root)); }
+Recipe::Recipe(std::vector<Step> steps) {
+  for (Step& step : steps) roots_.push_back(add(std::move(step), 1));
+}
 
-size_t Recipe::add(Step step) {
-  check(step);
+size_t Recipe::add(Step step, size_t depth) {
+  validate(step);
   if (nodes_.size() == kMostSteps) {
     throw InvalidArgument("a recipe of more than " + std::to_string(kMostSteps) + " steps");
+  }
+  if (depth > kMostStepDepth) {
+    throw InvalidArgument("steps within steps, more than " + std::to_string(kMostStepDepth) +
+                          " deep");
   }
   const uint32_t number = draw_number(step);
   const auto before = std::count_if(nodes_.begin(), nodes_.end(), [&](const Node& node) {
@@ -130,39 +94,48 @@ size_t Recipe::add(Step step) {
   const size_t place = nodes_.size();
   std::vector<Step> children = std::move(step.children);
   step.children.clear();
-  nodes_.push_back({std::move(step), number | static_cast<uint32_t>(before) << kNumberBits, {}});
+  nodes_.push_back(
+      {std::move(step), number | static_cast<uint32_t>(before) << kOccurrenceShift, {}});
   for (Step& child : children) {
-    const size_t added = add(std::move(child));
+    const size_t added = add(std::move(child), depth + 1);
     nodes_[place].children.push_back(added);
   }
   return place;
 }
 
-std::vector<Operation> Recipe::draw(uint64_t seed, uint64_t index, uint32_t picture) const {
+std::vector<Operation> Recipe::draw(uint64_t seed, uint64_t index, uint32_t picture,
+                                    const ImageSize& size) const {
   if (picture >= kMostPictures) {
     throw InvalidArgument("picture " + std::to_string(picture) + " of a sample; " +
                           std::to_string(kMostPictures) + " are the most");
   }
-  std::vector<Operation> operations;
-  draw(0, seed, index, picture, operations);
-  return operations;
+  Drawing drawing{seed, index, picture, size, {}};
+  for (const size_t root : roots_) visit(root, drawing);
+  return std::move(drawing.operations);
 }
 
-void Recipe::draw(size_t node, uint64_t seed, uint64_t index, uint32_t picture,
-                  std::vector<Operation>& operations) const {
+void Recipe::visit(size_t node, Drawing& drawing) const {
   const auto& [step, stream, children] = nodes_[node];
-  Draws draws(seed, index, stream | picture << (kNumberBits + kOccurrenceBits));
-  if (step.kind == Step::Kind::kOperation) {
-    Operation operation;
-    operation.kind = step.operation;
-    for (const Number& number : step.numbers) {
-      operation.numbers.push_back(fastloader::draw(number, draws));
+  Draws draws(drawing.seed, drawing.index, stream | drawing.picture << kPictureShift);
+  if (step.kind != Step::Kind::kOperation && step.kind != Step::Kind::kSized) {
+    for (const size_t child : chosen(step, children.size(), draws)) {
+      visit(children[child], drawing);
     }
-    operations.push_back(std::move(operation));
     return;
   }
-  for (const size_t child : chosen(step, children.size(), draws)) {
-    draw(children[child], seed, index, picture, operations);
+  std::vector<double> numbers;
+  for (const Number& number : step.numbers) {
+    numbers.push_back(fastloader::draw(number, drawing.size, draws));
+  }
+  const size_t before = drawing.operations.size();
+  if (step.kind == Step::Kind::kOperation) {
+    drawing.operations.push_back({step.operation, std::move(numbers)});
+  } else {
+    draw_sized(step.sized, numbers, drawing.size, draws, drawing.operations);
+  }
+  for (size_t i = before; i < drawing.operations.size(); ++i) {
+    validate(drawing.operations[i]);
+    drawing.size = size_after(drawing.operations[i], drawing.size);
   }
 }
 

@@ -28,6 +28,36 @@ struct BicubicFilter {
   }
 };
 
+// M_PI, which is no part of C++.
+constexpr double kPi = 3.14159265358979323846;
+
+struct HammingFilter {
+  static constexpr double kSupport = 1.0;
+  double operator()(double x) const {
+    x = std::fabs(x);
+    if (x == 0.0) return 1.0;
+    if (x >= 1.0) return 0.0;
+    x *= kPi;
+    // Pillow writes these two numbers as floats.
+    constexpr double kMean = 0.54f;
+    constexpr double kSwing = 0.46f;
+    return std::sin(x) / x * (kMean + kSwing * std::cos(x));
+  }
+};
+
+/// A sinc function under the middle of another one, which is three times as wide.
+struct LanczosFilter {
+  static constexpr double kSupport = 3.0;
+  double operator()(double x) const { return x >= -3.0 && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
+
+ private:
+  static double sinc(double x) {
+    if (x == 0.0) return 1.0;
+    x *= kPi;
+    return std::sin(x) / x;
+  }
+};
+
 /// Half away from zero.
 int32_t to_fixed_point(double weight) {
   return static_cast<int32_t>(weight * (1 << kResizeBits) + (weight < 0 ? -0.5 : 0.5));
@@ -96,6 +126,12 @@ bool ResizeAxis::set(const AxisGeometry& geometry) {
       break;
     case ResizeFilter::kBicubic:
       compute(BicubicFilter{});
+      break;
+    case ResizeFilter::kHamming:
+      compute(HammingFilter{});
+      break;
+    case ResizeFilter::kLanczos:
+      compute(LanczosFilter{});
       break;
   }
   ready_ = true;

@@ -10,7 +10,7 @@
 
 namespace fastloader {
 
-enum class ResizeFilter : uint8_t { kBox, kBilinear, kBicubic };
+enum class ResizeFilter : uint8_t { kBox, kBilinear, kBicubic, kHamming, kLanczos };
 
 /// Which pass comes first. They don't commute, since each rounds to 8 bits, and Pillow has changed
 /// its mind twice; "the same pixels as Pillow" therefore means a version of it.

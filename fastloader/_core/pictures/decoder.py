@@ -42,8 +42,10 @@ class Decoder:
             native.lower_decode_priority()
         transform = images.chain.native(native)
         spec = None
+        size = images.chain.size
+        assert size is not None
         if normalization is not None:
-            spec = make_spec(native, (1, 3, *transform.output), True, normalization)
+            spec = make_spec(native, (1, 3, *size), True, normalization)
         self.store = images.store.opened(native)
         self._pixel_limits = pixel_limits()
         large, most = self._pixel_limits
@@ -51,6 +53,8 @@ class Decoder:
             source=self.store.source,
             transform=transform,
             planar=options.planar,
+            recipe=images.chain.native_recipe(native),
+            output=size,
             normalize=spec,
             decode=getattr(native.DecodeMode, options.decode.upper()),
             pad_truncated=options.truncated == "pad",
@@ -71,17 +75,15 @@ class Decoder:
             and self.images.same_files(images)
         )
 
-    def geometry(self, file: int, seed: int) -> dict[str, Any]:
-        """The box and flips that are drawn for a file."""
+    def drawn(self, file: int, seed: int) -> dict[str, Any]:
+        """What is drawn for a file: its box, flips and interpolation, and all its steps."""
         try:
-            found: dict[str, Any] = self.job.geometry(file, seed)
+            found = self.job.draw(file, seed)
         except Error:
             # The file is no JPEG, but Pillow knows its size.
-            height, width = self.store.open_rgb(file).size[::-1]
-            found = self.images.chain.native(self.native).geometry(
-                height=height, width=width, index=file, seed=seed
-            )
-        return found
+            found = self.job.draw(file, seed, self.store.open_rgb(file).size[::-1])
+        kept = ("box", "hflip", "vflip", "interpolation")
+        return {**{name: found[name] for name in kept}, "steps": self.images.chain.steps(found)}
 
     def leaf_bytes(self, samples: int) -> list[int]:
         """The bytes of a batch's pixels, and of its labels."""

@@ -91,7 +91,7 @@ def _pillow_blur(image: Any, numbers: Numbers) -> Any:
 
 def _gaussian_blur(image: Any, numbers: Numbers) -> Any:
     """As torchvision has it, which convolves tensors even for Pillow pictures."""
-    edges, sigmas = (int(numbers[0]), int(numbers[1])), numbers[2:]
+    edges, sigmas = (int(numbers[0]), int(numbers[1])), (numbers[2], numbers[-1])
     pixels = np.array(image)
     planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     values = torch.from_numpy(np.ascontiguousarray(planes)).float()

@@ -47,6 +47,11 @@ class Draw:
             interpolation = geometry.random_interpolation(self(INTERPOLATION))
         return getattr(image_module().Resampling, interpolation.upper())
 
+    def chosen(self, step: Step) -> list[int]:
+        """Which children of the step are done, in their order: as `run` draws it, for children that are
+        no steps."""
+        return Recipe([step], self._before).chosen(self.seed, self._index, self._picture)
+
     def run(self, step: Step, image: Any) -> Any:
         """What the step makes of a Pillow picture."""
         recipe = Recipe([step], self._before)

@@ -23,7 +23,7 @@ OPERATIONS: dict[str, tuple[int, int]] = {
     "hue": (1, 1),
     "sharpness": (1, 1),
     "pillow_blur": (2, 2),
-    "gaussian_blur": (4, 4),
+    "gaussian_blur": (3, 4),  # one sigma is drawn once, for both axes
     "affine": (10, 10),
     "perspective": (12, 12),
     "rotate": (6, 8),

@@ -165,6 +165,10 @@ class Recipe:
         for child in step.children:
             self._number(child, before)
 
+    def chosen(self, seed: int, index: int, picture: int) -> list[int]:
+        """Which children of the first step are done to a picture, in their order."""
+        return _chosen(self._steps[0], Draws(seed, index, self._streams[0] | picture << PICTURE))
+
     def draw(
         self, seed: int, index: int, picture: int, size: Callable[[], Size]
     ) -> Iterator[Operation]:

@@ -116,9 +116,10 @@ def perspective_coefficients(
     ``ends``, rounded to float32. Torchvision solves the same equations by QR, whose last bits may make
     another float32 of it in one case of some thousands."""
     rows: list[list[float]] = []
-    for (x, y), (u, v) in zip(ends, starts):
-        rows.append([x, y, 1.0, 0.0, 0.0, 0.0, float(-u * x), float(-u * y), float(u)])
-        rows.append([0.0, 0.0, 0.0, x, y, 1.0, float(-v * x), float(-v * y), float(v)])
+    for end, start in zip(ends, starts):
+        x, y, u, v = (float(number) for number in (*end, *start))
+        rows.append([x, y, 1.0, 0.0, 0.0, 0.0, -u * x, -u * y, u])
+        rows.append([0.0, 0.0, 0.0, x, y, 1.0, -v * x, -v * y, v])
     count = len(rows)
     for column in range(count):
         best = max(range(column, count), key=lambda row: abs(rows[row][column]))

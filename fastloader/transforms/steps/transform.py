@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
+from fastloader.errors import NotNative
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step
@@ -18,7 +20,8 @@ class Transform:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        inner = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        public = {name: value for name, value in vars(self).items() if name[0] != "_"}
+        inner = ", ".join(f"{name}={value!r}" for name, value in public.items())
         return f"{type(self).__name__}({inner})"
 
 
@@ -26,13 +29,55 @@ class RecipeTransform(Transform):
     """A transform whose work is a tree of steps on the pixels, which the native path does as well."""
 
     def step(self, size: Size | None) -> Step:
-        """What is done, as a tree. ``size``: the height and width of the pictures that come, if all have
-        the same, or None.
+        """What is done, as a tree. ``size``: the height and width of the pictures that come, if all
+        have the same, or None.
 
         Raises:
             NotNative: if it cannot be said before the picture is there.
         """
         raise NotImplementedError
 
+    def size_after(self, size: Size | None) -> Size | None:
+        """The height and width of the pictures that come out, if all have the same, or None. ``size``
+        is that of the pictures that come, in the same way. Most transforms keep it."""
+        return size
+
     def apply(self, image: Any, draw: Draw) -> Any:
         return draw.run(self.step(image.size[::-1]), image)
+
+
+def step_of(transform: Any, size: Size | None) -> Step:
+    """The step of a transform that may be anything.
+
+    Raises:
+        NotNative: which names the transform and says why it has no step.
+    """
+    if not _has_step(transform):
+        raise NotNative(f"{shown(transform)} is not a native transform")
+    try:
+        return transform.step(size)
+    except ValueError as error:  # a figure that cannot be drawn from, or too many steps
+        raise NotNative(f"{shown(transform)}: {error}") from None
+
+
+def size_after(transform: Any, size: Size | None) -> Size | None:
+    """The size after a transform that may be anything."""
+    return transform.size_after(size) if _has_step(transform) else None
+
+
+def shown(transform: Any) -> str:
+    """A transform on one line, because modules of torch print on several."""
+    try:
+        text = repr(transform)
+    except Exception:  # a class of the user's may not know how, and is to be named all the same
+        text = f"a {type(transform).__module__}.{type(transform).__qualname__}"
+    return textwrap.shorten(text, 150, placeholder=" ...")
+
+
+def _has_step(transform: Any) -> bool:
+    # A user's class that derives from one of ours with another apply() does something else.
+    return (
+        isinstance(transform, RecipeTransform)
+        and type(transform).apply.__module__.startswith("fastloader.")
+        and "apply" not in vars(transform)
+    )

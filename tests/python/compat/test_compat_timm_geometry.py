@@ -12,11 +12,11 @@ from distributions import assert_same_counts, assert_same_numbers
 from pictures import import_timm, picture
 from PIL import Image
 
-from fastloader.compat.timm import geometry
-from fastloader.compat.timm.translation import translated
 from fastloader.errors import NotNative
 from fastloader.transforms._pillow.operations import apply_operation
+from fastloader.transforms._reader.counterpart import counterpart
 from fastloader.transforms._recipe.recipe import Recipe
+from fastloader.transforms.steps.timm import geometry
 
 DRAWS = 2000
 
@@ -60,7 +60,7 @@ def test_central_crops(transforms, mode):
         padding = rng.choice(MODES)
         fill = rng.choice([0, 7, [9, 99, 199]]) if mode == "RGB" else rng.choice([0, 7])
         their = transforms.CenterCropOrPad(size, fill, padding)
-        for mine in (geometry.CenterCropOrPad(size, fill, padding), translated(their)):
+        for mine in (geometry.CenterCropOrPad(size, fill, padding), counterpart(their)):
             same(mine(image), their(image))
             assert mine.size_after(None) == size
 
@@ -91,7 +91,7 @@ def test_random_crops(transforms):
         padding = rng.choice(MODES)
         fill = rng.choice([0, 7, [9, 99, 199]])
         their = transforms.RandomCropOrPad(size, fill, padding)
-        (operations,) = drawn(translated(their), image.size[::-1], 1)
+        (operations,) = drawn(counterpart(their), image.size[::-1], 1)
         made = image
         for operation in operations:
             made = apply_operation(made, *operation)
@@ -113,7 +113,7 @@ def test_random_crops_have_timms_distribution(transforms, size):
 def test_random_pads(transforms, size):
     seeded()
     their, mine = transforms.RandomPad((9, 12), 77), geometry.RandomPad((9, 12), 77)
-    assert translated(their).step(None) == mine.step(None)
+    assert counterpart(their).step(None) == mine.step(None)
     image = picture(random, *size[::-1])
     assert mine(image).size == their(image).size == mine.size_after(size)[::-1]
     wanted = [their.get_params(image, (9, 12)) for _ in range(DRAWS)]
@@ -133,14 +133,14 @@ def test_borders_are_trimmed(transforms):
         border = rng.randrange(5)
         image = picture(rng, rng.randint(11, 40), rng.randint(11, 40))
         their = transforms.TrimBorder(border)
-        for mine in (geometry.TrimBorder(border), translated(their)):
+        for mine in (geometry.TrimBorder(border), counterpart(their)):
             same(mine(image), their(image))
             assert mine.size_after(image.size[::-1]) == their(image).size[::-1]
     with pytest.raises(ValueError):  # as little as timm, whose picture is empty
         geometry.TrimBorder(5)(Image.new("RGB", (9, 30)))
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "box", "lanczos"])
 def test_resizes_in_shape(transforms, interpolation):
     rng = seeded()
     for _ in range(200):
@@ -151,7 +151,7 @@ def test_resizes_in_shape(transforms, interpolation):
         if 0 in their.get_params(image, size, longest):
             continue
         own = geometry.ResizeKeepRatio(size, longest, interpolation)
-        for mine in (own, translated(their)):
+        for mine in (own, counterpart(their)):
             same(mine(image), their(image))
             assert mine.size_after(image.size[::-1]) == their(image).size[::-1]
 
@@ -176,7 +176,7 @@ def test_random_resizes_have_timms_distribution(transforms, name, size):
     seeded()
     their = transforms.ResizeKeepRatio((300, 200), **RANDOM[name])
     mine = geometry.ResizeKeepRatio((300, 200), **RANDOM[name])
-    assert translated(their).step(None) == mine.step(None)
+    assert counterpart(their).step(None) == mine.step(None)
     assert mine.size_after(size) is None
     image = Image.new("RGB", size[::-1])
     wanted = [
@@ -200,7 +200,7 @@ def test_random_resizes_have_timms_distribution(transforms, name, size):
 
 def test_values_that_cannot_work(transforms):
     for make in (
-        lambda: geometry.ResizeKeepRatio(20, interpolation="lanzos"),
+        lambda: geometry.ResizeKeepRatio(20, interpolation="cubic"),
         lambda: geometry.ResizeKeepRatio(20, random_scale_prob=1.5),
         lambda: geometry.ResizeKeepRatio(20, random_aspect_range=(0.0, 1.0)),
         lambda: geometry.CenterCropOrPad(0),
@@ -221,12 +221,14 @@ def test_values_that_cannot_work(transforms):
         transforms.ResizeKeepRatio(20, random_scale_prob=0.5, random_scale_range=(2.0, math.inf)),
     ):
         with pytest.raises(NotNative):
-            translated(their)
+            counterpart(their)
     hooked, changed = transforms.TrimBorder(3), transforms.RandomCropOrPad(20)
     hooked.register_forward_hook(lambda *_arguments: None)
     changed.get_params = lambda image, size: (0, 0)
-    for their in (hooked, changed):
-        with pytest.raises(NotNative, match="of its own"):
-            translated(their)
+    for their, what in ((hooked, "hooks"), (changed, "get_params of its own")):
+        with pytest.raises(NotNative, match=what):
+            counterpart(their)
     own = type("TrimBorder", (transforms.TrimBorder,), {})(3)
-    assert translated(own) is None and translated(transforms.ToNumpy()) is None
+    for unknown in (own, transforms.ToNumpy()):
+        with pytest.raises(NotNative):
+            counterpart(unknown)

@@ -13,15 +13,12 @@ from distributions import assert_same_counts, assert_same_numbers
 from pictures import import_timm
 from recorded_timm import done, record
 
-from fastloader.compat.timm.auto_augment import (
-    AugmentOp,
-    RandAugment,
-    auto_augment_transform,
-    rand_augment_transform,
-)
-from fastloader.compat.timm.translation import translated
 from fastloader.errors import NotNative
+from fastloader.transforms._reader.counterpart import counterpart
 from fastloader.transforms._recipe.recipe import Recipe
+from fastloader.transforms.steps.timm.augment_op import AugmentOp
+from fastloader.transforms.steps.timm.auto_augment import auto_augment_transform
+from fastloader.transforms.steps.timm.rand_augment import RandAugment, rand_augment_transform
 
 DRAWS = 4000
 CONFIGS = [
@@ -206,7 +203,7 @@ def test_objects_are_read_as_their_strings(policies, hparams):
     hparams = HPARAMS[hparams]
     for config in CONFIGS:
         mine = ours(config, hparams)
-        read = translated(theirs(policies, config, hparams))
+        read = counterpart(theirs(policies, config, hparams))
         assert type(read) is type(mine)
         assert read.step(None) == mine.step(None), config
 
@@ -215,7 +212,7 @@ def test_the_names_are_timms(policies):
     for name in policies.NAME_TO_OP:
         hparams = {"translate_const": 9}
         op = policies.AugmentOp(name, 0.3, 4, hparams)
-        read = translated(policies.RandAugment([op]))
+        read = counterpart(policies.RandAugment([op]))
         assert read.step(None) == RandAugment([AugmentOp.of(name, 0.3, 4, hparams)]).step(None)
     with pytest.raises(ValueError, match="'Cutout'"):
         AugmentOp.of("Cutout")
@@ -247,7 +244,7 @@ def test_strings_that_timm_refuses(policies, config):
     "config", ["rand-m9-inc-mstd", "rand-mstdinf", "original-mstd", "rand-tno"]
 )
 def test_strings_with_parts_that_say_nothing(policies, config):
-    read = translated(theirs(policies, config))
+    read = counterpart(theirs(policies, config))
     assert read.step(None) == ours(config).step(None)
 
 
@@ -314,14 +311,14 @@ def _no_ops(policies, made):
 )  # fmt: skip
 def test_objects_that_do_something_else(policies, change):
     made = theirs(policies, "rand-m9")
-    assert translated(made) is not None
+    assert counterpart(made) is not None
     change(policies, made)
     with pytest.raises(NotNative):
-        translated(made)
+        counterpart(made)
 
 
 def test_other_types_are_not_read(policies):
     own = type("RandAugment", (policies.RandAugment,), {})([])
-    assert translated(own) is None
-    assert translated(policies.augment_and_mix_transform("augmix-m3")) is None
-    assert translated(object()) is None
+    for unknown in (own, policies.augment_and_mix_transform("augmix-m3"), object()):
+        with pytest.raises(NotNative):
+            counterpart(unknown)

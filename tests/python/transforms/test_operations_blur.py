@@ -1,20 +1,15 @@
 """The filters among the operations on pixels: the bytes of Pillow, and nearly all of torchvision's."""
 
-import resource
-import time
-
 import numpy as np
 import pytest
-from pictures import import_torchvision, upstream_pillow
+from operations import needs_pillows_x86_64_wheel
+from pictures import import_torchvision
 from PIL import Image, ImageEnhance, ImageFilter
 
 from fastloader._core.machine import extension
 
 native = extension.load()
-pytestmark = [
-    pytest.mark.skipif(native is None, reason="the native module is not in use"),
-    upstream_pillow,
-]
+pytestmark = needs_pillows_x86_64_wheel
 
 # (height, width): nothing to blur along an axis, less than a kernel, less than a block of any loop,
 # exactly such blocks, odd remainders.
@@ -244,11 +239,7 @@ def test_a_picture_smaller_than_half_a_kernel_is_refused_with_the_sizes(size, ke
         ("sharpness", [3e38]),
     ],
 )
-def test_hostile_numbers_cost_no_more_than_a_moment(name, numbers):
+def test_the_largest_numbers_leave_black_black(name, numbers):
     size = (520, 530)
     pixels = bytes(size[0] * size[1] * 3)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kilobytes
-    start = time.thread_time()
-    native.apply_operations(pixels, size, [(name, numbers)])
-    assert time.thread_time() - start < 5
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    assert native.apply_operations(pixels, size, [(name, numbers)]) == (pixels, size)

@@ -1,25 +1,18 @@
 """Warps, rotations, frames and flips of the native module are Pillow's, bit for bit."""
 
 import math
-import platform
 import random
 
 import numpy as np
 import pytest
-from pictures import import_torchvision, upstream_pillow
+from operations import needs_pillows_x86_64_wheel
+from pictures import import_torchvision
 from PIL import Image, ImageOps
 
 from fastloader._core.machine import extension
 
 native = extension.load()
-pytestmark = [
-    pytest.mark.skipif(native is None, reason="the native module is not in use"),
-    pytest.mark.skipif(
-        platform.machine() not in ("x86_64", "AMD64"),
-        reason="the definition is Pillow's wheel for x86-64: others fuse multiplications and sums",
-    ),
-    upstream_pillow,
-]
+pytestmark = needs_pillows_x86_64_wheel
 
 RESAMPLINGS, BLACK = (0, 2, 3), (0, 0, 0)
 

@@ -259,11 +259,11 @@ class ImageIterator(LoopIterator):
         return self._length()
 
     def replay(self, index: int) -> dict[str, Any]:
-        """The box and flips of a sample that was submitted in this epoch."""
+        """What was drawn for a sample that was submitted in this epoch."""
         seed = self.seeds.of(index)
         images = self._decoder.images
         file = index if images.indices is None else int(images.indices[index])
-        return self._decoder.geometry(file, seed)
+        return self._decoder.drawn(file, seed)
 
     def leave(self) -> None:
         """Closes this iterator, when the delivery's iterator is closed."""

@@ -123,6 +123,8 @@ class ImageSource:
             ("decode", times["decode"] * (1 - share)),
             ("resample", times["decode"] * share),
         ]
+        if decoder.images.chain.recipe:
+            made.append(("recipe", times["recipe"]))
         if decoder.options.normalization is not None:
             made.append(("normalise", times["finish"]))
         elif decoder.options.planar:

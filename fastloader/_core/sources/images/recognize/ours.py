@@ -10,7 +10,7 @@ from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import NotNative
-from fastloader.transforms._chain_reader import read_chain
+from fastloader.transforms._reader.chain import read_chain
 
 
 def recognize_folder(dataset: ImageFolder) -> NativeImages:

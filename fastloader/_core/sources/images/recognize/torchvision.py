@@ -8,7 +8,7 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.samples import flat
 from fastloader._core.sources.names import named
 from fastloader.errors import NotNative
-from fastloader.transforms._chain_reader import read_chain
+from fastloader.transforms._reader.chain import read_chain
 
 
 def recognize_torchvision(dataset: Any) -> NativeImages:

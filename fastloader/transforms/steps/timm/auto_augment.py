@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastloader.compat.timm.auto_augment.augment_op import HPARAMS, AugmentOp
-from fastloader.compat.timm.auto_augment.config import sections
-from fastloader.compat.timm.auto_augment.policies import POLICIES
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step, choice, together
+from fastloader.transforms.steps.timm.augment_op import HPARAMS, AugmentOp
+from fastloader.transforms.steps.timm.config import sections
+from fastloader.transforms.steps.timm.policies import POLICIES
 from fastloader.transforms.steps.transform import RecipeTransform
 
 

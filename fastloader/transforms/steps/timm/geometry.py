@@ -19,8 +19,6 @@ from fastloader.transforms.steps.transform import RecipeTransform
 Fill = int | Sequence[int]
 
 _MODES = ("constant", "edge", "reflect", "symmetric")
-# Pillow's numbers.
-_FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
 
 
 class ResizeKeepRatio(RecipeTransform):
@@ -29,7 +27,8 @@ class ResizeKeepRatio(RecipeTransform):
     Args:
         size: (height, width); an int is a square.
         longest: How far the result goes from covering the size (0, the default) to fitting into it (1).
-        interpolation: "bilinear" (default), "bicubic", or "random": one of the two for each picture.
+        interpolation: One of Pillow's six, default "bilinear"; or "random", which is "bilinear" or
+            "bicubic" for each picture.
         random_scale_prob: The probability that the result is scaled by a factor, which is uniform in
             ``random_scale_range``.
         random_scale_area: Whether the factor is of the area that a crop of ``size`` then sees: below 1,
@@ -82,9 +81,9 @@ class ResizeKeepRatio(RecipeTransform):
             scale,
             constant(self.random_scale_area),
             aspect,
-            one_of((_FILTERS["bilinear"], _FILTERS["bicubic"]))
+            one_of(tuple(_arguments.RESAMPLING[name] for name in _arguments.DRAWN_INTERPOLATIONS))
             if self.interpolation == "random"
-            else constant(_FILTERS[self.interpolation]),
+            else constant(_arguments.RESAMPLING[self.interpolation]),
         )
 
 
@@ -124,6 +123,11 @@ class CenterCropOrPad(RecipeTransform):
         return sized(
             "crop_or_pad", *constants(*self.size, self._drawn, 1, mode, *_colour(self.fill))
         )
+
+    @property
+    def colour(self) -> tuple[int, int, int]:
+        """``fill`` as three numbers."""
+        return _colour(self.fill)
 
     def size_after(self, size: Size | None) -> Size | None:
         return self.size
@@ -186,11 +190,12 @@ class TrimBorder(RecipeTransform):
         )
 
 
-def _colour(fill: Fill) -> tuple[int, ...]:
+def _colour(fill: Fill) -> tuple[int, int, int]:
     """Three numbers. The first one is that of a grey picture."""
     values = (fill,) if isinstance(fill, int) else tuple(fill)
     if len(values) not in (1, 3) or not all(
         isinstance(each, int) and 0 <= each <= 255 for each in values
     ):
         raise NotNative(f"fill={fill!r} is no colour of 1 or 3 bytes")
-    return values if len(values) == 3 else (values[0],) * 3
+    red, green, blue = values if len(values) == 3 else values * 3
+    return red, green, blue

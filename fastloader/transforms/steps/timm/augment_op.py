@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fastloader.compat.timm.auto_augment.magnitude import LEVELS, Magnitude
 from fastloader.transforms._recipe.number import Number, constant, constants, one_of, uniform
 from fastloader.transforms._recipe.recipe import Step, apply, choice, operation, sized
+from fastloader.transforms.steps.timm.magnitude import LEVELS, Magnitude
 
 HPARAMS: Mapping[str, Any] = {"translate_const": 250, "img_mean": (128, 128, 128)}
 _GREY = (128, 128, 128)

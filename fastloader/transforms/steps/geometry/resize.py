@@ -9,12 +9,19 @@ from typing import Any
 from fastloader.transforms import _arguments
 from fastloader.transforms._recipe import geometry
 from fastloader.transforms._recipe.draw import Draw
-from fastloader.transforms.steps.transform import Transform
+from fastloader.transforms._recipe.number import constants
+from fastloader.transforms._recipe.operations import Size
+from fastloader.transforms._recipe.recipe import Step, operation, sized
+from fastloader.transforms.steps.transform import RecipeTransform
 
 
-class Resize(Transform):
+class Resize(RecipeTransform):
     """Resizes the image to ``size``. An int, or a sequence of one, is the shorter edge: the longer edge
-    follows and is at most ``max_size``. A pair is (height, width)."""
+    follows and is at most ``max_size``. A pair is (height, width).
+
+    ``interpolation`` is "nearest", "box", "bilinear" (default), "hamming", "bicubic" or "lanczos",
+    also as torchvision's InterpolationMode or Pillow's constant. As the first step of a chain,
+    bilinear and bicubic are native."""
 
     def __init__(
         self,
@@ -46,6 +53,17 @@ class Resize(Transform):
         self.max_size = max_size
         self.interpolation = _arguments.interpolation_name(interpolation)
         self.antialias = _arguments.antialias(antialias)
+
+    def step(self, size: Size | None) -> Step:
+        resampling = _arguments.RESAMPLING[self.interpolation]
+        if len(self.size) == 2:
+            return operation("resize", *constants(*self.size, resampling))
+        return sized("resize_shorter", *constants(self.size[0], self.max_size or 0, resampling))
+
+    def size_after(self, size: Size | None) -> Size | None:
+        if len(self.size) == 2:
+            return self.size[0], self.size[1]
+        return None if size is None else geometry.resized(*size, self.size, self.max_size)
 
     def apply(self, image: Any, draw: Draw) -> Any:
         height, width = geometry.resized(image.height, image.width, self.size, self.max_size)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fastloader.compat.timm.auto_augment.augment_op import HPARAMS, AugmentOp
-from fastloader.compat.timm.auto_augment.config import sections
-from fastloader.compat.timm.auto_augment.magnitude import LEVELS
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step, choice, some, together
+from fastloader.transforms.steps.timm.augment_op import HPARAMS, AugmentOp
+from fastloader.transforms.steps.timm.config import sections
+from fastloader.transforms.steps.timm.magnitude import LEVELS
 from fastloader.transforms.steps.transform import RecipeTransform
 
 Weights = Mapping[str, float]

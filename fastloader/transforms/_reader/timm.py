@@ -7,50 +7,28 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fastloader.compat.timm.auto_augment import AugmentOp, AutoAugment, RandAugment
-from fastloader.compat.timm.auto_augment.augment_op import colour, filters
-from fastloader.compat.timm.auto_augment.magnitude import LEVELS, Magnitude
-from fastloader.compat.timm.geometry import (
+from fastloader.errors import NotNative
+from fastloader.transforms import RandomResizedCrop
+from fastloader.transforms._arguments import interpolation_name
+from fastloader.transforms.steps.timm.augment_op import AugmentOp, colour, filters
+from fastloader.transforms.steps.timm.auto_augment import AutoAugment
+from fastloader.transforms.steps.timm.geometry import (
     CenterCropOrPad,
     RandomCropOrPad,
     RandomPad,
     ResizeKeepRatio,
     TrimBorder,
 )
-from fastloader.errors import NotNative
-from fastloader.transforms._arguments import interpolation_name
+from fastloader.transforms.steps.timm.magnitude import LEVELS, Magnitude
+from fastloader.transforms.steps.timm.rand_augment import RandAugment
 from fastloader.transforms.steps.transform import RecipeTransform
 
 _POLICIES = "timm.data.auto_augment"
-
-
-def translated(step: Any) -> RecipeTransform | None:
-    """Our transform of the same distribution; None for what this module does not know. Only exact types
-    are known, because a subclass may do anything.
-
-    Raises:
-        NotNative: for a transform that is known, with values that are not.
-    """
-    translate = _TRANSLATIONS.get(_home(step))
-    if translate is None:
-        return None
-    _check_unchanged(step)
-    try:
-        return translate(step)
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise NotNative(f"{type(step).__name__}: {error}") from None
+_TRANSFORMS = "timm.data.transforms"
 
 
 def _home(step: Any) -> str:
     return f"{type(step).__module__}.{type(step).__qualname__}"
-
-
-def _check_unchanged(step: Any) -> None:
-    if getattr(step, "_forward_hooks", None) or getattr(step, "_forward_pre_hooks", None):
-        raise NotNative(f"{type(step).__name__} has hooks of its own")
-    for name in vars(step):
-        if callable(getattr(type(step), name, None)):
-            raise NotNative(f"{type(step).__name__} has a {name}() of its own")
 
 
 def _rand_augment(step: Any) -> RandAugment:
@@ -128,17 +106,25 @@ for _name in ("Color", "Contrast", "Brightness", "Sharpness"):
     _FUNCTIONS[f"{_name}Increasing"] = ((_name.lower(),), _level("enhance_increasing"))
 
 
+def _interpolation(step: Any) -> Any:
+    """The interpolation of a step. "random" is a tuple of the two."""
+    if not isinstance(step.interpolation, tuple | list):
+        return step.interpolation
+    names = [interpolation_name(each) for each in step.interpolation]
+    if names != ["bilinear", "bicubic"]:
+        raise NotNative(f"{type(step).__name__} with one of the interpolations {names}")
+    return "random"
+
+
+def _random_resized_crop(step: Any) -> RandomResizedCrop:
+    return RandomResizedCrop(step.size, step.scale, step.ratio, _interpolation(step))
+
+
 def _resize_keep_ratio(step: Any) -> ResizeKeepRatio:
-    interpolation = step.interpolation
-    if isinstance(interpolation, tuple | list):
-        names = [interpolation_name(each) for each in interpolation]
-        if names != ["bilinear", "bicubic"]:
-            raise NotNative(f"ResizeKeepRatio with one of {names}")
-        interpolation = "random"
     return ResizeKeepRatio(
         step.size,
         step.longest,
-        interpolation,
+        _interpolation(step),
         step.random_scale_prob,
         step.random_scale_range,
         step.random_scale_area,
@@ -160,12 +146,13 @@ def _checked(step: Any) -> Any:
     return step
 
 
-_TRANSLATIONS: dict[str, Callable[[Any], RecipeTransform]] = {
-    f"{_POLICIES}.RandAugment": _rand_augment,
-    f"{_POLICIES}.AutoAugment": _auto_augment,
-    "timm.data.transforms.ResizeKeepRatio": _resize_keep_ratio,
-    "timm.data.transforms.CenterCropOrPad": _center_crop_or_pad,
-    "timm.data.transforms.RandomCropOrPad": _random_crop_or_pad,
-    "timm.data.transforms.RandomPad": lambda step: _checked(RandomPad(step.input_size, step.fill)),
-    "timm.data.transforms.TrimBorder": lambda step: TrimBorder(step.border_size),
+KNOWN: dict[tuple[str, str], Callable[[Any], RecipeTransform]] = {
+    (_POLICIES, "RandAugment"): _rand_augment,
+    (_POLICIES, "AutoAugment"): _auto_augment,
+    (_TRANSFORMS, "RandomResizedCropAndInterpolation"): _random_resized_crop,
+    (_TRANSFORMS, "ResizeKeepRatio"): _resize_keep_ratio,
+    (_TRANSFORMS, "CenterCropOrPad"): _center_crop_or_pad,
+    (_TRANSFORMS, "RandomCropOrPad"): _random_crop_or_pad,
+    (_TRANSFORMS, "RandomPad"): lambda step: _checked(RandomPad(step.input_size, step.fill)),
+    (_TRANSFORMS, "TrimBorder"): lambda step: TrimBorder(step.border_size),
 }

@@ -1,0 +1,66 @@
+#include "image/ops/resize.h"
+
+#include "image/ops/checks.h"
+#include "image/ops/fill.h"
+#include "image/ops/warp_nearest.h"
+
+namespace fastloader {
+namespace {
+
+/// Pillow's number of the way that fetches pixels as they are; the filters have those behind it.
+constexpr int kNearest = 0;
+constexpr ResizeFilter kFilters[] = {ResizeFilter::kLanczos, ResizeFilter::kBilinear,
+                                     ResizeFilter::kBicubic, ResizeFilter::kBox,
+                                     ResizeFilter::kHamming};
+constexpr int kLast = sizeof(kFilters) / sizeof(kFilters[0]);
+
+/// Pillow's way to do it: the affine warp that only scales.
+void resize_nearest(const ImageSize& made, Canvas& canvas) {
+  const auto scale = [](size_t from, size_t to) {
+    return static_cast<double>(from) / static_cast<double>(to);
+  };
+  const ImageSize& from = canvas.size();
+  warp_affine_nearest({scale(from.width, made.width), 0, 0, 0, scale(from.height, made.height), 0},
+                      Fill{}, made, canvas);
+}
+
+void resize_filtered(ResizeFilter filter, const ImageSize& made, Canvas& canvas) {
+  ResizeSpec spec;
+  spec.in_width = canvas.size().width;
+  spec.in_height = canvas.size().height;
+  spec.out_width = made.width;
+  spec.out_height = made.height;
+  spec.channels = Canvas::kRgb;
+  spec.filter = filter;
+  spec.order = canvas.resize_order();
+  uint8_t* out = canvas.other(made);
+  canvas.resizer().resize(spec, canvas.pixels(), canvas.row_bytes(), out, spec.out_row_bytes());
+}
+
+}  // namespace
+
+void check_resize(const std::vector<double>& numbers) {
+  constexpr auto kMost = static_cast<double>(kMaxImageEdge);
+  check_whole("resize", "height", numbers[0], 1, kMost);
+  check_whole("resize", "width", numbers[1], 1, kMost);
+  check_whole("resize", "resampling", numbers[2], kNearest, kLast);
+  checked_size("resize", static_cast<int64_t>(numbers[1]), static_cast<int64_t>(numbers[0]));
+}
+
+ImageSize resized_size(const std::vector<double>& numbers) {
+  return {static_cast<size_t>(numbers[0]), static_cast<size_t>(numbers[1])};
+}
+
+void resize(const std::vector<double>& numbers, Canvas& canvas) {
+  const ImageSize made = resized_size(numbers);
+  if (made == canvas.size()) return;
+  const auto resampling = static_cast<int>(numbers[2]);
+  if (resampling == kNearest) {
+    resize_nearest(made, canvas);
+  } else {
+    resize_filtered(kFilters[resampling - 1], made, canvas);
+  }
+  canvas.turn();
+}
+
+}  // namespace fastloader

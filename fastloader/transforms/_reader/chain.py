@@ -1,0 +1,157 @@
+"""The reader of chains of transforms: torchvision's (v1 and v2), timm's and ours.
+
+If a step is not known, or not in its place, `NotNative` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from fastloader.errors import NotNative
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._normalization import Normalization
+from fastloader.transforms._reader.counterpart import KNOWN, check_hooks, counterpart, is_ours
+from fastloader.transforms._reader.head import put_into_head
+from fastloader.transforms.steps.transform import shown, step_of
+
+# The modules of steps that convert to tensors, and of Compose, with the prefix that their names get
+# here, because some classes of timm do something else than torchvision's of the same name.
+_HOMES = {
+    "fastloader.transforms.steps.conversion": "",
+    "fastloader.transforms.steps.structure": "",
+    "torchvision.transforms.transforms": "",
+    "torchvision.transforms.v2._container": "",
+    "torchvision.transforms.v2._misc": "",
+    "torchvision.transforms.v2._color": "",
+    "torchvision.transforms.v2._type_conversion": "",
+    "torchvision.transforms.v2._deprecated": "",
+    "timm.data.transforms": "timm ",
+}
+
+
+def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
+    """Reads the steps of a transform into a chain.
+
+    Raises:
+        NotNative: which names the first step that is not known, or not known in its place.
+    """
+    if transform is None:
+        raise NotNative("the dataset has no transform: its samples are Pillow images")
+    chain = Chain()
+    ours = True
+    for step in steps_of(transform):
+        ours = ours and is_ours(step)
+        _read_step(chain, step)
+    if not chain.tensor and not (ours and ours_ends_in_tensor):
+        raise NotNative("the transform ends in a Pillow image, which is not collated")
+    if chain.size is None:
+        raise NotNative("the transform gives pictures of different sizes")
+    return chain
+
+
+def steps_of(transform: Any) -> Iterable[Any]:
+    """The steps of a transform, with those of chains within chains."""
+    if _kind(transform) != "Compose":
+        return [transform]
+    return [step for each in transform.transforms for step in steps_of(each)]
+
+
+def _kind(step: Any) -> str:
+    kind = type(step)
+    if kind.__module__ not in _HOMES:
+        return ""
+    return _HOMES[kind.__module__] + kind.__qualname__
+
+
+def _read_step(chain: Chain, step: Any) -> None:
+    kind = _kind(step)
+    if isinstance(step, torch.nn.Sequential):
+        raise NotNative(f"{shown(step)}: only the steps of a Compose are looked at")
+    check_hooks(step)
+    if "forward" in getattr(step, "__dict__", ()):
+        raise NotNative(f"{shown(step)} has a forward() of its own")
+    if kind == "RGB":
+        pass  # every picture is RGB from the start
+    elif type(step).__qualname__ in ("RandomHorizontalFlip", "RandomVerticalFlip"):
+        _read_on_pixels(chain, step)  # which does the same before and after the conversion
+    elif chain.tensor:
+        _read_behind_tensor(chain, step, kind)
+    elif kind in ("PILToTensor", "ToImage", "timm MaybePILToTensor"):
+        chain.tensor = True
+    elif kind in ("ToTensor", "timm MaybeToTensor"):
+        default = torch.get_default_dtype()
+        if default != torch.float32 and not is_ours(step):
+            raise NotNative(
+                f"{shown(step)} gives torch's default dtype, {default}; float32 is native"
+            )
+        chain.tensor = chain.floating = True
+    elif kind == "timm ToTensor":
+        raise NotNative(f"{shown(step)}, timm's, gives floats in 0..255")
+    elif kind in ("ToDtype", "ConvertImageDtype"):
+        raise NotNative(f"{shown(step)} stands before the conversion to a tensor")
+    else:
+        _read_on_pixels(chain, step)
+
+
+def _read_on_pixels(chain: Chain, step: Any) -> None:
+    """Reads a step that works on a picture: into the head of the chain or, behind that, the recipe."""
+    ours = counterpart(step)
+    if put_into_head(chain, ours):
+        return
+    before = chain.size
+    tree = step_of(ours, before)
+    chain.recipe_size = ours.size_after(before)
+    chain.recipe += (tree,)
+    chain.recipe_names += (type(ours).__name__,)
+
+
+def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
+    if kind in ("ToImage", "ToPureTensor", "timm MaybeToTensor", "timm MaybePILToTensor"):
+        return  # because on a tensor they change nothing that is collated
+    if kind in ("ToDtype", "ConvertImageDtype"):
+        _read_dtype(chain, step, scale=kind == "ConvertImageDtype" or step.scale)
+    elif kind == "Normalize" and not chain.floating:
+        raise NotNative(f"{shown(step)} stands behind uint8: convert to float before")
+    elif kind == "Normalize" and chain.mean is None:
+        _read_normalize(chain, step)
+    elif is_ours(step) or (type(step).__module__, type(step).__qualname__) in KNOWN:
+        raise NotNative(
+            f"{shown(step)} stands behind the conversion to a tensor: torchvision changes tensors by "
+            "other rules than Pillow images; convert at the end"
+        )
+    else:
+        raise NotNative(f"{shown(step)} stands behind the conversion to a tensor")
+
+
+def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
+    if chain.floating and step.dtype == torch.float32:
+        return
+    if not chain.floating and step.dtype == torch.uint8:
+        return
+    if chain.floating or step.dtype != torch.float32:
+        raise NotNative(f"{shown(step)} gives {step.dtype}; uint8 and then float32 are native")
+    if not scale:
+        raise NotNative(f"{shown(step)} gives floats in 0..255: scale=True is not set")
+    chain.floating = True
+
+
+def normalization_of(normalize: Any | None) -> Normalization:
+    """The normalisation of a chain that ends in ToTensor and, if it is given, ``normalize``."""
+    chain = Chain(tensor=True, floating=True)
+    if normalize is not None:
+        _read_normalize(chain, normalize)
+    return chain.normalization
+
+
+def _read_normalize(chain: Chain, step: Any) -> None:
+    mean, std = (
+        tuple(torch.as_tensor(v, dtype=torch.float64, device="cpu").flatten().tolist())
+        for v in (step.mean, step.std)
+    )
+    if len(mean) not in (1, 3) or len(std) not in (1, 3) or 0.0 in std:
+        raise NotNative(f"{shown(step)} is not of three channels")
+    chain.mean = mean * (3 // len(mean))
+    chain.std = std * (3 // len(std))

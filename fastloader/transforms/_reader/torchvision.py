@@ -1,0 +1,180 @@
+"""The reader of torchvision's steps (v1 and v2): each becomes our transform of the same meaning.
+
+Only exact types are known, because a subclass may do anything. A class is known by its module and name,
+so that nothing of torchvision is imported. What is read are the attributes that torchvision itself looks
+at when a picture comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastloader import transforms
+from fastloader.transforms.steps.policies.auto_augment import POLICIES
+from fastloader.transforms.steps.transform import RecipeTransform
+
+_V2 = "torchvision.transforms.v2."
+
+Policy = transforms.AutoAugment | transforms.RandAugment | transforms.TrivialAugmentWide
+
+
+def _is_v2(step: Any) -> bool:
+    return type(step).__module__.startswith(_V2)
+
+
+def _fill(step: Any) -> Any:
+    """The colour that torchvision gives to Pillow."""
+    fill = step._fill if _is_v2(step) else step.fill
+    if isinstance(fill, dict):
+        # Torchvision looks for the picture's exact type. It fills with 0 where it finds neither that nor
+        # "others", whatever there is for other kinds of pictures.
+        by_name = {_name_of(key): value for key, value in fill.items()}
+        if "PIL.Image.Image" not in by_name and "others" not in by_name:
+            raise ValueError("its fill has no colour for Pillow's pictures")
+        fill = by_name.get("PIL.Image.Image", by_name.get("others"))
+    # Pillow takes another number, such as one of numpy's, for the red channel only.
+    if type(fill) not in (type(None), int, float, list, tuple):
+        raise TypeError(f"its fill is of the type {type(fill).__name__}")
+    return fill
+
+
+def _name_of(key: Any) -> str:
+    return f"{key.__module__}.{key.__qualname__}" if isinstance(key, type) else str(key)
+
+
+def _pair(values: Any) -> Any:
+    """A range; a number in its place, which our constructor would take for something else, is none."""
+    if values is not None and not isinstance(values, list | tuple):
+        raise TypeError(f"{values!r} is no range")
+    return values
+
+
+def _color_jitter(step: Any) -> transforms.ColorJitter:
+    kinds = ("brightness", "contrast", "saturation", "hue")
+    return transforms.ColorJitter(*[_pair(getattr(step, kind)) for kind in kinds])
+
+
+def _pad(step: Any) -> transforms.Pad:
+    return transforms.Pad(step.padding, _fill(step), step.padding_mode)
+
+
+def _random_crop(step: Any) -> transforms.RandomCrop:
+    padding = step.padding
+    if _is_v2(step) and padding is not None:
+        left, right, top, bottom = padding
+        padding = (left, top, right, bottom)
+    made = transforms.RandomCrop(
+        step.size, padding, step.pad_if_needed, _fill(step), step.padding_mode
+    )
+    if _is_v2(step) and made.pad_if_needed and made.padding_mode in ("reflect", "symmetric"):
+        made._pads_at_once = True
+    return made
+
+
+def _random_rotation(step: Any) -> transforms.RandomRotation:
+    return transforms.RandomRotation(
+        _pair(step.degrees), step.interpolation, step.expand, _pair(step.center), _fill(step)
+    )
+
+
+def _random_affine(step: Any) -> transforms.RandomAffine:
+    return transforms.RandomAffine(
+        _pair(step.degrees),
+        _pair(step.translate),
+        _pair(step.scale),
+        _pair(step.shear),
+        step.interpolation,
+        _fill(step),
+        _pair(step.center),
+    )
+
+
+def _random_perspective(step: Any) -> transforms.RandomPerspective:
+    return transforms.RandomPerspective(
+        step.distortion_scale, step.p, step.interpolation, _fill(step)
+    )
+
+
+def _auto_augment(step: Any) -> Policy:
+    made = transforms.AutoAugment(step.policy, step.interpolation, _fill(step))
+    if (step._policies if _is_v2(step) else step.policies) != POLICIES[made.policy]:
+        raise ValueError("its policies are not those of its policy")
+    return _with_thresholds(step, made)
+
+
+def _rand_augment(step: Any) -> Policy:
+    made = transforms.RandAugment(
+        step.num_ops, step.magnitude, step.num_magnitude_bins, step.interpolation, _fill(step)
+    )
+    return _with_thresholds(step, made)
+
+
+def _trivial_augment(step: Any) -> Policy:
+    made = transforms.TrivialAugmentWide(step.num_magnitude_bins, step.interpolation, _fill(step))
+    return _with_thresholds(step, made)
+
+
+def _with_thresholds(step: Any, made: Policy) -> Policy:
+    if _is_v2(step):
+        made._scaled_thresholds = True
+    return made
+
+
+def _with_probability(make: Callable[[Any], RecipeTransform]) -> Callable[[Any], RecipeTransform]:
+    return lambda step: make(step.p)
+
+
+# By the module of v2; all of v1 stands in two.
+_MAKERS: dict[str, dict[str, Callable[[Any], RecipeTransform]]] = {
+    "_color": {
+        "ColorJitter": _color_jitter,
+        "Grayscale": lambda step: transforms.Grayscale(step.num_output_channels),
+        "RandomAdjustSharpness": lambda step: transforms.RandomAdjustSharpness(
+            step.sharpness_factor, step.p
+        ),
+        "RandomAutocontrast": _with_probability(transforms.RandomAutocontrast),
+        "RandomEqualize": _with_probability(transforms.RandomEqualize),
+        "RandomGrayscale": _with_probability(transforms.RandomGrayscale),
+        "RandomInvert": _with_probability(transforms.RandomInvert),
+        "RandomPosterize": lambda step: transforms.RandomPosterize(step.bits, step.p),
+        "RandomSolarize": lambda step: transforms.RandomSolarize(step.threshold, step.p),
+    },
+    "_geometry": {
+        "CenterCrop": lambda step: transforms.CenterCrop(step.size),
+        "Pad": _pad,
+        "RandomAffine": _random_affine,
+        "RandomCrop": _random_crop,
+        "RandomHorizontalFlip": _with_probability(transforms.RandomHorizontalFlip),
+        "RandomPerspective": _random_perspective,
+        # Without their antialias, which torchvision ignores on Pillow's pictures.
+        "RandomResizedCrop": lambda step: transforms.RandomResizedCrop(
+            step.size, step.scale, step.ratio, step.interpolation
+        ),
+        "RandomRotation": _random_rotation,
+        "RandomVerticalFlip": _with_probability(transforms.RandomVerticalFlip),
+        "Resize": lambda step: transforms.Resize(step.size, step.interpolation, step.max_size),
+    },
+    "_misc": {
+        "GaussianBlur": lambda step: transforms.GaussianBlur(step.kernel_size, _pair(step.sigma)),
+    },
+    "_auto_augment": {
+        "AutoAugment": _auto_augment,
+        "RandAugment": _rand_augment,
+        "TrivialAugmentWide": _trivial_augment,
+    },
+}
+
+
+def _known() -> dict[tuple[str, str], Callable[[Any], RecipeTransform]]:
+    found: dict[tuple[str, str], Callable[[Any], RecipeTransform]] = {}
+    for family, makers in _MAKERS.items():
+        first = "autoaugment" if family == "_auto_augment" else "transforms"
+        for name, make in makers.items():
+            found[f"torchvision.transforms.{first}", name] = make
+            found[_V2 + family, name] = make
+    found[_V2 + "_misc", "Identity"] = lambda step: transforms.Compose([])
+    return found
+
+
+KNOWN = _known()

@@ -1,0 +1,1 @@
+"""Transforms that change where pixels are, and how many there are."""

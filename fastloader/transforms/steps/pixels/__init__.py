@@ -1,0 +1,1 @@
+"""What changes the values of pixels and leaves the picture's size."""

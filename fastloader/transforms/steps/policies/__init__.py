@@ -1,0 +1,1 @@
+"""Policies: many operations of random strength."""

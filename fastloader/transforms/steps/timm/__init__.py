@@ -1,0 +1,1 @@
+"""The transforms that timm has and torchvision has not, or has otherwise."""

@@ -1,0 +1,19 @@
+"""Which tests of the operations on pixels can run here."""
+
+import platform
+
+import pytest
+from pictures import upstream_pillow
+
+from fastloader._core.machine import extension
+
+# Other machines fuse multiplications and sums, in Pillow and in the libraries that it takes its
+# numbers from.
+needs_pillows_x86_64_wheel = [
+    pytest.mark.skipif(extension.load() is None, reason="the native module is not in use"),
+    pytest.mark.skipif(
+        platform.machine() not in ("x86_64", "AMD64"),
+        reason="the operations are defined by Pillow's wheel for x86-64",
+    ),
+    upstream_pillow,
+]
