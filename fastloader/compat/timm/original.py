@@ -13,6 +13,6 @@ def import_timm(argument: str) -> Any:
     except Exception as error:  # a torchvision of another torch is a RuntimeError
         raise ImportError(
             f"{argument} needs timm, which cannot be imported ({error}): install the torchvision of "
-            "your torch first, which pip, left to itself, brings with another torch (torchvision==0.28.0 for "
-            "torch 2.13.0), and then pip install timm"
+            "your torch first, which pip, left to itself, brings with another torch "
+            "(torchvision==0.28.0 for torch 2.13.0), and then pip install timm"
         ) from error

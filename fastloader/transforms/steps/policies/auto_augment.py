@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Any
 
 from fastloader.transforms import _arguments
@@ -58,17 +59,21 @@ class AutoAugment(RecipeTransform):
         self.fill = _arguments.fill(fill)
 
     def step(self, size: Size | None) -> Step:
-        pairs = POLICIES[self.policy]
-        return choice(*[together(*[self._part(part, size) for part in pair]) for pair in pairs])
+        look = space.Look(self.interpolation, self.fill, self._scaled_thresholds)
+        return _tree(self.policy, look, size)
 
-    def _part(self, part: Part, size: Size | None) -> Step:
+
+@functools.lru_cache(maxsize=64)
+def _tree(policy: AutoAugmentPolicy, look: space.Look, size: Size | None) -> Step:
+    def step(part: Part) -> Step:
         name, probability, number = part
         if number is None:
             return apply(probability, space.PLAIN[name])
-        reach = space.relative_reach(name, size, f"{type(self).__name__}({self.policy})")
-        found = space.magnitudes(name, space.MODERATE, _BINS, reach, self._scaled_thresholds)
-        made = space.strong_step(name, (found[number],), self.interpolation, self.fill)
-        return apply(probability, made)
+        reach = space.relative_reach(name, size, f"AutoAugment({policy})")
+        found = space.magnitudes(name, space.MODERATE, _BINS, reach, look.scaled_thresholds)
+        return apply(probability, space.strong_step(name, (found[number],), look))
+
+    return choice(*[together(*map(step, pair)) for pair in POLICIES[policy]])
 
 
 def _own(policy: Any) -> AutoAugmentPolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -59,17 +60,9 @@ class RandAugment(RecipeTransform):
         self.fill = _arguments.fill(fill)
 
     def step(self, size: Size | None) -> Step:
-        drawn = choice(*[self._operation(name, size) for name in space.NAMES])
+        look = space.Look(self.interpolation, self.fill, self._scaled_thresholds)
+        drawn = _one_strength(self.magnitude, self.num_magnitude_bins, look, size)
         return together(*[drawn] * self.num_ops)
-
-    def _operation(self, name: str, size: Size | None) -> Step:
-        if name in space.PLAIN:
-            return space.PLAIN[name]
-        reach = space.relative_reach(name, size, type(self).__name__)
-        found = space.magnitudes(
-            name, space.MODERATE, self.num_magnitude_bins, reach, self._scaled_thresholds
-        )
-        return space.strong_step(name, (found[self.magnitude],), self.interpolation, self.fill)
 
 
 class TrivialAugmentWide(RecipeTransform):
@@ -98,15 +91,31 @@ class TrivialAugmentWide(RecipeTransform):
         self.fill = _arguments.fill(fill)
 
     def step(self, size: Size | None) -> Step:
-        return choice(*[self._operation(name) for name in space.NAMES])
+        look = space.Look(self.interpolation, self.fill, self._scaled_thresholds)
+        return _any_strength(self.num_magnitude_bins, look)
 
-    def _operation(self, name: str) -> Step:
+
+@functools.lru_cache(maxsize=64)
+def _one_strength(magnitude: int, bins: int, look: space.Look, size: Size | None) -> Step:
+    def step(name: str) -> Step:
         if name in space.PLAIN:
             return space.PLAIN[name]
-        found = space.magnitudes(
-            name, space.WIDE, self.num_magnitude_bins, 32.0, self._scaled_thresholds
-        )
-        return space.strong_step(name, found, self.interpolation, self.fill)
+        reach = space.relative_reach(name, size, "RandAugment")
+        found = space.magnitudes(name, space.MODERATE, bins, reach, look.scaled_thresholds)
+        return space.strong_step(name, (found[magnitude],), look)
+
+    return choice(*map(step, space.NAMES))
+
+
+@functools.lru_cache(maxsize=64)
+def _any_strength(bins: int, look: space.Look) -> Step:
+    def step(name: str) -> Step:
+        if name in space.PLAIN:
+            return space.PLAIN[name]
+        found = space.magnitudes(name, space.WIDE, bins, 32.0, look.scaled_thresholds)
+        return space.strong_step(name, found, look)
+
+    return choice(*map(step, space.NAMES))
 
 
 def _bins(count: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
+from typing import NamedTuple
 
 import torch
 
@@ -51,7 +51,14 @@ NAMES = (
 )
 
 
-@functools.lru_cache(maxsize=512)
+class Look(NamedTuple):
+    """What all operations of a policy have in common."""
+
+    interpolation: str
+    fill: tuple[int, int, int]
+    scaled_thresholds: bool  # see `magnitudes`
+
+
 def magnitudes(
     name: str, ends: Ends, bins: int, reach: float, scaled_thresholds: bool
 ) -> tuple[float, ...]:
@@ -95,9 +102,7 @@ def relative_reach(name: str, size: Size | None, policy: str) -> float:
     return 150.0 / 331.0 * size[name == "TranslateX"]
 
 
-def strong_step(
-    name: str, strengths: tuple[float, ...], interpolation: str, fill: tuple[int, int, int]
-) -> Step:
+def strong_step(name: str, strengths: tuple[float, ...], look: Look) -> Step:
     """The operation with one of the strengths, each as likely, and a random sign if it has one."""
     if name in PLAIN:
         return PLAIN[name]
@@ -105,7 +110,7 @@ def strong_step(
         return operation(_ENHANCED[name], _number(strengths, after=1.0))
     if name in ("Posterize", "Solarize"):
         return operation(name.lower(), _number(strengths, signed=False))
-    rest = constants(_arguments.RESAMPLING[interpolation], *fill)
+    rest = constants(_arguments.RESAMPLING[look.interpolation], *look.fill)
     if name == "Rotate":
         return operation("rotate", _number(strengths), rest[0], constant(0), *rest[1:])
     shear = name in ("ShearX", "ShearY")

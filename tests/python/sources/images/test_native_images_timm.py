@@ -22,7 +22,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from exact import normalised, same_bits
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder
-from fastloader.transforms import _geometry
+from fastloader.transforms._recipe import draws, geometry
 from support import SUPPORT, same
 
 PLAIN = {"color_jitter": None}
@@ -440,6 +440,6 @@ def test_crops_of_timm_are_drawn_by_the_documented_key(timm, root):
     for index in range(11):
         with Image.open(dataset.filename(index, absolute=True)) as image:
             width, height = image.size
-        draws = _geometry.Draws(seed, index, _geometry.CROP)
-        box = _geometry.random_resized_crop(height, width, (0.08, 1.0), (3 / 4, 4 / 3), draws)
+        numbers = draws.Draws(seed, index, draws.CROP)
+        box = geometry.random_resized_crop(height, width, (0.08, 1.0), (3 / 4, 4 / 3), numbers)
         assert loader.replay(index)["box"] == box

@@ -20,7 +20,7 @@ from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.errors import StoppedError
-from fastloader.transforms import _geometry
+from fastloader.transforms._recipe.draws import Draws
 from support import eventually, our_threads
 
 pytestmark = pytest.mark.skipif(
@@ -181,7 +181,7 @@ def test_an_epoch_that_ends_is_no_pictures_error(tmp_path, enter_way, monkeypatc
     """While a picture is decoded in the place of a bad one, a good picture or the bad one again: Pillow
     is not given that, too."""
     enter_way("cpu")
-    monkeypatch.setattr(_geometry.Draws, "below", lambda draws, count: drawn)
+    monkeypatch.setattr(Draws, "below", lambda draws, count: drawn)
     data = folder(tmp_path)
     Path(data.path(2)).write_bytes(b"no picture")
     gate = Gate(monkeypatch)
