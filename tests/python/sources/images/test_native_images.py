@@ -279,14 +279,6 @@ STOPPED = {
         {},
         "lambda",
     ),
-    "crop first": (lambda r: folder(r, T.CenterCrop(20), R, P), {}, "Resize("),
-    "resize twice": (lambda r: folder(r, R, R, P), {}, "Resize("),
-    "flip first": (lambda r: folder(r, T.RandomHorizontalFlip(1), R, P), {}, "Resize("),
-    "flip twice": (
-        lambda r: folder(r, R, T.RandomHorizontalFlip(1), T.RandomHorizontalFlip(1), P),
-        {},
-        "RandomHorizontalFlip(",
-    ),
     "normalised bytes": (
         lambda r: folder(r, R, P, lambda x: x.float(), T.Normalize(MEAN, STD)),
         {},

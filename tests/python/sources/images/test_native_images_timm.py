@@ -240,17 +240,7 @@ def crop(t):
 
 
 STOPPED = {
-    "colour jitter": (train(), "ColorJitter("),
-    "grey": (train(grayscale_prob=0.2, **PLAIN), "RandomGrayscale("),
-    "blur": (train(gaussian_blur_prob=0.2, **PLAIN), "RandomApply("),
-    "auto augment": (train(auto_augment="rand-m9-mstd0.5", **PLAIN), "RandAugment("),
     "erasing": (train(re_prob=0.5, **PLAIN), "RandomErasing"),
-    "rkrc": (train(train_crop_mode="rkrc", **PLAIN), "ResizeKeepRatio("),
-    "lanczos": (train(interpolation="lanczos", **PLAIN), "'bilinear' or 'bicubic'"),
-    "trimmed": (
-        lambda timm, root: dataset_of(timm, root, 20, crop_border_pixels=2),
-        "TrimBorder(",
-    ),
     "naflex": (
         lambda timm, root: dataset_of(timm, root, 20, naflex=True, patchify=True),
         "ResizeToSequence",
@@ -265,14 +255,6 @@ STOPPED = {
     "no transform": (changed(transform=None), "Pillow images"),
     "another timm": (changed(_max_retries=None), "version of timm"),
     "floats in 0..255": (own_steps(crop, lambda t: t.ToTensor()), "floats in 0..255"),
-    "between": (
-        own_steps(lambda t: t.ResizeKeepRatio(20, longest=0.5), crop, end),
-        "between covering and fitting",
-    ),
-    "reflecting": (
-        own_steps(lambda t: t.CenterCropOrPad(60, padding_mode="reflect"), end),
-        "pads by 'reflect'",
-    ),
     "no colour": (own_steps(lambda t: t.CenterCropOrPad(60, fill=300), end), "no colour"),
     "reversed range": (
         own_steps(lambda t: t.RandomResizedCropAndInterpolation(12, ratio=(2.0, 0.5)), end),
@@ -280,9 +262,8 @@ STOPPED = {
     ),
     "three interpolations": (
         own_steps(lambda t: with_interpolations(t, ("bilinear", "bicubic", "bilinear")), end),
-        "interpolation=",
+        "one of the interpolations",
     ),
-    "random pad": (own_steps(lambda t: t.RandomCropOrPad(12), end), "RandomCropOrPad"),
     "to numpy": (own_steps(crop, lambda t: t.ToNumpy()), "ToNumpy"),
 }
 

@@ -149,17 +149,15 @@ STOPPED = {
         lambda v2: [*geometry(v2), v2.ToImage(), to_float(v2), normalize(v2), normalize(v2)],
         "Normalize(",
     ),
-    "colour": (lambda v2: [*geometry(v2), v2.ColorJitter(0.5), v2.ToImage()], "ColorJitter("),
-    "grey": (lambda v2: [*geometry(v2), v2.Grayscale(3), v2.ToImage()], "Grayscale("),
+    "one channel": (lambda v2: [*geometry(v2), v2.Grayscale(1), v2.ToImage()], "Grayscale("),
     "applied at random": (
         lambda v2: [v2.RandomApply([v2.Resize((12, 10))]), v2.ToImage()],
-        "RandomApply(",
+        "different sizes",
     ),
     "no size": (
         lambda v2: [v2.Resize(None, max_size=9), v2.CenterCrop(9), v2.ToImage()],
         "Resize(",
     ),
-    "nearest": (lambda v2: [v2.Resize((9, 9), interpolation=0), v2.ToImage()], "Resize("),
     "picture at the end": (geometry, "ends in a Pillow image"),
     "hooks": (hooked, "has hooks"),
 }

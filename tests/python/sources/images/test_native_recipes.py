@@ -41,6 +41,9 @@ RECIPES = {
     ],
     "rotation first": [T.RandomRotation(45, expand=True), T.RandomResizedCrop(40, (0.3, 1))],
     "jitter first": [JITTER, T.RandomResizedCrop(40)],
+    "crop first": [T.CenterCrop(20), T.Resize((12, 10))],
+    "resize twice": [T.Resize((20, 30)), T.Resize((12, 10), "bicubic")],
+    "flip first": [T.RandomHorizontalFlip(1), T.RandomResizedCrop(16)],
     "flips twice": [*HEAD, T.RandomVerticalFlip(), T.RandomHorizontalFlip()],
     "order and choice": [
         *HEAD,
