@@ -79,11 +79,11 @@ def create_loader(
 ) -> PrefetchLoader | FastLoader[Any]:
     """timm 1.0.31's ``create_loader``, with its arguments, over a FastLoader.
 
-    Native are RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes, and
-    bilinear, bicubic and "random" interpolation: C++ threads decode, crop, resize and normalise the
-    pictures of folder datasets. AutoAugment, RandAugment, "rkrc", "rkrr" and ``crop_border_pixels``
-    need no timm either, and run in worker processes. The installed timm does all other changes of
-    pictures in worker processes: AugMix, other filters and TensorFlow's preprocessing.
+    Native are RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes: C++ threads
+    decode, crop, resize and normalise the pictures of folder datasets. Colour jitter, grayscale, blur,
+    AutoAugment, RandAugment, "rkrc", "rkrr" and ``crop_border_pixels`` need no timm either. The
+    installed timm does all other changes of pictures in worker processes: AugMix and TensorFlow's
+    preprocessing.
     ``loader.loader.plan()``, or ``loader.plan()`` without prefetcher, says which path it is.
 
     Args:
@@ -100,7 +100,8 @@ def create_loader(
             augmentation in training. color_jitter=None or 0 keeps the loader native.
         num_aug_repeats: Takes a `RepeatAugSampler`, in distributed training only.
         num_aug_splits: The splits of timm's AugMixDataset.
-        interpolation: "bilinear", "bicubic" or, for random crops, "random"; timm knows more.
+        interpolation: The filter: "nearest", "bilinear" (default), "bicubic", "box", "hamming",
+            "lanczos" or, in training, "random": bilinear or bicubic for each picture.
         mean, std: One number per channel, in 0..1.
         num_workers: The number of worker processes. On the native path it is that of decode threads, 0
             for one per processor. "auto" does as in `FastLoader`.
@@ -161,7 +162,7 @@ def create_loader(
         erases
         and not use_prefetcher
         and collate_fn is None
-        and not what_needs_timm({**transform_options, "re_prob": 0})[0]
+        and not what_needs_timm({**transform_options, "re_prob": 0})
     ):
         transform_options["use_prefetcher"] = True
         in_batches = {"device": "cpu", "mean": mean, "std": std, "image_key": 0}

@@ -6,19 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastloader import transforms
 from fastloader.compat.timm.original import import_timm
 from fastloader.transforms import (
     CenterCrop,
+    ColorJitter,
     Compose,
+    GaussianBlur,
     Normalize,
     PILToTensor,
+    RandomApply,
+    RandomGrayscale,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomVerticalFlip,
     Resize,
     ToTensor,
 )
+from fastloader.transforms._arguments import RESAMPLING
 from fastloader.transforms.steps.timm.auto_augment import auto_augment_transform
 from fastloader.transforms.steps.timm.geometry import (
     CenterCropOrPad,
@@ -28,8 +32,7 @@ from fastloader.transforms.steps.timm.geometry import (
 )
 from fastloader.transforms.steps.timm.rand_augment import rand_augment_transform
 
-_NATIVE_FILTERS = ("bilinear", "bicubic", "random")
-_TIMM_FILTERS = (*_NATIVE_FILTERS, "nearest", "box", "hamming", "lanczos")
+_FILTERS = (*RESAMPLING, "random")
 
 
 def create_transform(input_size: int | Sequence[int], options: Mapping[str, Any]) -> Any:
@@ -40,9 +43,9 @@ def create_transform(input_size: int | Sequence[int], options: Mapping[str, Any]
         ImportError: if timm is needed and is not installed; the error names the option.
     """
     _check_interpolation(options)
-    needed, instead = what_needs_timm(options)
+    needed = what_needs_timm(options)
     if needed:
-        return import_timm(needed, instead).create_transform(input_size, **options)
+        return import_timm(needed).create_transform(input_size, **options)
     size = tuple(input_size[-2:]) if isinstance(input_size, Sequence) else input_size
     if options["is_training"] and options["no_aug"]:
         steps = _without_augmentation(size, options)
@@ -57,42 +60,29 @@ def create_transform(input_size: int | Sequence[int], options: Mapping[str, Any]
 
 def _check_interpolation(options: Mapping[str, Any]) -> None:
     name = options["interpolation"]
-    if name not in _TIMM_FILTERS:
-        raise ValueError(f"interpolation={name!r}: use one of {', '.join(_TIMM_FILTERS)}")
+    if name not in _FILTERS:
+        raise ValueError(f"interpolation={name!r}: use one of {', '.join(_FILTERS)}")
     in_shape = options["crop_mode"] == "border"
     if name == "random" and not options["is_training"] and not in_shape:
         raise ValueError("interpolation='random' is for training; name one filter for evaluation")
 
 
-def what_needs_timm(options: Mapping[str, Any]) -> tuple[str, str]:
-    """The option that needs timm, and what to give instead, in words; both empty if the chain is made
-    here."""
+def what_needs_timm(options: Mapping[str, Any]) -> str:
+    """The option that needs timm, in words; empty if the chain is made here."""
     names: list[str] = []
     if options["tf_preprocessing"] and options["use_prefetcher"]:
         names = ["tf_preprocessing"]
     elif options["separate"]:
-        return "num_aug_splits", ""
+        return "num_aug_splits"
     elif options["is_training"] and not options["no_aug"]:
         if str(options["auto_augment"]).startswith("augmix") or not _one_colour(options["mean"]):
             names.append("auto_augment")
         if not options["use_prefetcher"]:
             names.append("re_prob")
-        names += _not_yet_here(options)
     for name in names:
         if options[name]:
-            instead = "color_jitter=None" if name == "color_jitter" else ""
-            return f"{name}={options[name]!r}", instead
-    if options["interpolation"] not in _NATIVE_FILTERS:
-        return f"interpolation={options['interpolation']!r}", "'bilinear' or 'bicubic'"
-    return "", ""
-
-
-def _not_yet_here(options: Mapping[str, Any]) -> list[str]:
-    """Options whose transforms `fastloader.transforms` does not have."""
-    needed = {"grayscale_prob": "RandomGrayscale", "gaussian_blur_prob": "GaussianBlur"}
-    if _jitters(options):
-        needed["color_jitter"] = "ColorJitter"
-    return [name for name, kind in needed.items() if not hasattr(transforms, kind)]
+            return f"{name}={options[name]!r}"
+    return ""
 
 
 def _one_colour(mean: Sequence[float]) -> bool:
@@ -126,10 +116,10 @@ def _training(size: Any, options: Mapping[str, Any]) -> list[Any]:
     if _jitters(options):
         steps.append(_jitter(options))
     if options["grayscale_prob"]:
-        steps.append(_step("RandomGrayscale", p=options["grayscale_prob"]))
+        steps.append(RandomGrayscale(p=options["grayscale_prob"]))
     if options["gaussian_blur_prob"]:
-        blur = _step("GaussianBlur", kernel_size=23)
-        steps.append(_step("RandomApply", [blur], p=options["gaussian_blur_prob"]))
+        blur = GaussianBlur(kernel_size=23)
+        steps.append(RandomApply([blur], p=options["gaussian_blur_prob"]))
     return steps
 
 
@@ -160,7 +150,7 @@ def _policy(size: Any, options: Mapping[str, Any]) -> Any:
         "img_mean": tuple(min(255, round(255 * value)) for value in options["mean"]),
     }
     if options["interpolation"] != "random":
-        hparams["interpolation"] = {"bilinear": 2, "bicubic": 3}[options["interpolation"]]
+        hparams["interpolation"] = RESAMPLING[options["interpolation"]]
     make = rand_augment_transform if name.startswith("rand") else auto_augment_transform
     return make(name, hparams)
 
@@ -171,12 +161,8 @@ def _jitter(options: Mapping[str, Any]) -> Any:
         factors = (float(factors),) * 3
     elif len(factors) not in (3, 4):
         raise ValueError(f"color_jitter={factors!r}: use one factor, or 3 or 4")
-    jitter = _step("ColorJitter", *factors)
-    return jitter if probability is None else _step("RandomApply", [jitter], p=probability)
-
-
-def _step(name: str, *arguments: Any, **options: Any) -> Any:
-    return getattr(transforms, name)(*arguments, **options)
+    jitter = ColorJitter(*factors)
+    return jitter if probability is None else RandomApply([jitter], p=probability)
 
 
 def _evaluation(size: Any, options: Mapping[str, Any]) -> list[Any]:

@@ -29,6 +29,7 @@ EVALUATIONS = {
     "whole": {"crop_pct": 1.0},
     "squash": {"crop_mode": "squash", "crop_pct": 0.95},
     "border": {"crop_mode": "border", "crop_pct": 0.9},
+    "lanczos": {"interpolation": "lanczos"},
     "border-bicubic": {"crop_mode": "border", "interpolation": "bicubic"},
 }
 SIZES = [24, (20, 28), (3, 26, 18)]
@@ -133,5 +134,5 @@ def test_evaluation_with_timms_steps(theirs, root, size):
 def test_evaluation_needs_one_filter(root):
     with pytest.raises(ValueError, match="is for training"):
         ours.create_loader(ours.ImageDataset(root), 24, 4, interpolation="random")
-    with pytest.raises(ValueError, match="use one of bilinear, bicubic"):
+    with pytest.raises(ValueError, match="use one of nearest, lanczos, bilinear"):
         ours.create_loader(ours.ImageDataset(root), 24, 4, interpolation="lanzos")

@@ -281,10 +281,10 @@ def test_nothing_is_erased_otherwise(white, options):
 
 
 def test_erasing_without_prefetcher_in_timms_transforms(theirs, white):
-    """timm's filter brings its whole chain."""
+    """AugMix brings timm's whole chain."""
     loader = ours.create_loader(
         ours.ImageDataset(white), 32, 20, is_training=True, re_prob=1.0, use_prefetcher=False,
-        num_workers=0, interpolation="lanczos",
+        num_workers=0, auto_augment="augmix-m3",
     )  # fmt: skip
     assert "RandomErasing" in repr(loader.dataset.transform)
     assert all((images == 0).any() for images, _labels in loader)
