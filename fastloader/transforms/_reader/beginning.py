@@ -12,7 +12,6 @@ from fastloader.transforms._python_chain import as_tensor_chain
 from fastloader.transforms._reader.chain import is_conversion, read_on_pixels, steps_of
 from fastloader.transforms._reader.counterpart import check_hooks, is_ours
 from fastloader.transforms.steps.structure import Compose
-from fastloader.transforms.steps.transform import shown
 
 
 @dataclasses.dataclass
@@ -45,7 +44,7 @@ def read_beginning(transform: Any) -> Beginning:
             reason = str(refusal)
             break
         known += 1
-    if not known:
+    if chain == Chain():
         raise NotNative(reason or "the transform begins with the conversion to a tensor")
     rest = steps[known:]
     if all(is_ours(step) for step in steps):
@@ -57,5 +56,4 @@ def read_beginning(transform: Any) -> Beginning:
 
 
 def _name(step: Any) -> str:
-    name = getattr(step, "__qualname__", "")  # of a function
-    return name or shown(step).partition("(")[0]
+    return str(getattr(step, "__qualname__", type(step).__name__))  # the first is a function's

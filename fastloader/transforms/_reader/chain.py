@@ -81,7 +81,9 @@ def _read_step(chain: Chain, step: Any) -> None:
     check_hooks(step)
     if "forward" in getattr(step, "__dict__", ()):
         raise NotNative(f"{shown(step)} has a forward() of its own")
-    if type(step).__qualname__ in ("RandomHorizontalFlip", "RandomVerticalFlip"):
+    if kind == "RGB":
+        pass  # every picture is RGB from the start
+    elif type(step).__qualname__ in ("RandomHorizontalFlip", "RandomVerticalFlip"):
         read_on_pixels(chain, step)  # which does the same before and after the conversion
     elif chain.tensor:
         _read_behind_tensor(chain, step, kind)

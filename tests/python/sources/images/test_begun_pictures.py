@@ -1,0 +1,215 @@
+"""Transforms that the native path knows in part: it begins, Python does the rest, and the samples are
+the dataset's own."""
+
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from pictures import import_torchvision, plain_folder, random_folder
+from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
+
+from fastloader import FastLoader
+from fastloader import transforms as T
+from fastloader._core.machine import extension
+from fastloader.datasets import ImageFolder
+from support import same
+
+pytestmark = pytest.mark.skipif(extension.load() is None, reason="needs the native module")
+
+WAYS = [
+    {},
+    {"num_workers": 2},
+    {"num_workers": 2, "worker_backend": "thread"},
+    {"num_workers": 1, "multiprocessing_context": "spawn"},
+]
+
+
+class Mirrored:
+    """A step that nobody knows, which needs a Pillow picture."""
+
+    def __call__(self, image):
+        return image.transpose(0)
+
+
+def plus_one(target):
+    return target + 1
+
+
+def collated(samples):
+    images, targets = default_collate(samples)
+    return {"images": images, "targets": targets}
+
+
+STEPS = [T.Resize((12, 10)), Mirrored(), T.PILToTensor()]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return str(plain_folder(tmp_path_factory.mktemp("begun"), 9))
+
+
+def folder(root, steps=None, **options):
+    return ImageFolder(root, T.Compose(steps or STEPS), **options)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_samples_are_the_datasets_own(root, way, monkeypatch):
+    dataset = folder(root)
+    loader = FastLoader(dataset, 4, **way)
+    assert "native up to Resize, then Python: Mirrored (" in loader.plan(), loader.plan()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = list(loader)
+    same(found, list(DataLoader(dataset, 4)))
+
+
+def test_the_native_path_made_them(root, monkeypatch):
+    """Not the dataset's own code, which would give the same."""
+    dataset = folder(root)
+    wanted = list(DataLoader(dataset, 4))
+    monkeypatch.setattr(ImageFolder, "__getitem__", lambda self, index: 1 / 0)
+    with pytest.warns(UserWarning, match="Mirrored"):
+        same(list(FastLoader(dataset, 4)), wanted)
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (lambda root: folder(root, target_transform=plus_one), {}),
+        (lambda root: Subset(folder(root), [7, 2, 3]), {}),
+        (
+            lambda root: folder(root, [T.Resize((12, 10)), T.PILToTensor()]),
+            {"collate_fn": collated},
+        ),
+        (lambda root: folder(root), {"batch_size": None}),
+        (lambda root: ConcatDataset([folder(root), folder(root)]), {}),
+        (lambda root: folder(root, [T.Resize((9, 9)), T.ToTensor(), torch.neg]), {}),
+        (lambda root: folder(root, [T.RandomHorizontalFlip(1), T.Pad(1), Mirrored(), *STEPS]), {}),
+    ],
+    ids=["target_transform", "subset", "collate_fn", "samples", "concat", "behind", "recipe"],
+)
+def test_whatever_else_is_pythons(root, make, options):
+    dataset, options = make(root), {"batch_size": 2, **options}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = list(FastLoader(dataset, **options))
+    same(found, list(DataLoader(dataset, **options)))
+
+
+def test_torchvisions_folder(root):
+    tv = import_torchvision()
+    t = tv.transforms
+    for steps in (
+        [t.Resize(14), t.CenterCrop((12, 10)), Mirrored(), t.ToTensor()],
+        [t.CenterCrop(9), t.PILToTensor(), Shifted()],
+    ):
+        dataset = tv.datasets.ImageFolder(root, t.Compose(steps), target_transform=plus_one)
+        loader = FastLoader(dataset, 4, num_workers=1)
+        assert "native up to CenterCrop" in loader.plan()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = list(loader)
+        same(found, list(DataLoader(dataset, 4)))
+
+
+class Shifted:
+    def __call__(self, image):
+        return image + 1
+
+
+def test_any_file_is_a_sample(tmp_path):
+    """What the native decoder does not know, Pillow decodes; what nobody knows is an error of the
+    dataset's."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    root = str(random_folder(tmp_path, seed, each=2, others=True))
+    dataset = folder(root, is_valid_file=lambda path: True)
+    begun = begun_of(dataset)
+    opened = 0
+    for index in range(len(dataset)):
+        try:
+            wanted = dataset[index]
+        except Exception as error:
+            with pytest.raises(type(error)):
+                begun[index]
+            continue
+        found = begun[index]
+        assert torch.equal(found[0], wanted[0]) and found[1] == wanted[1]
+        opened += 1
+    assert opened > 10
+
+
+def begun_of(dataset):
+    loader = FastLoader(dataset, 2)
+    return loader._runtime.images.begin_with(loader)[0]
+
+
+def test_random_beginnings_follow_torchs_generator(root):
+    steps = [T.RandomResizedCrop(8), T.ColorJitter(0.5), Mirrored(), T.PILToTensor()]
+    begun = begun_of(folder(root, steps))
+    torch.manual_seed(3)
+    first, second = begun[2][0], begun[2][0]
+    assert not torch.equal(first, second)
+    torch.manual_seed(3)
+    assert torch.equal(begun[2][0], first)
+    # Nothing is drawn where nothing is random.
+    begun = begun_of(folder(root))
+    before = torch.get_rng_state()
+    begun[0]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_users_code_sees_the_dataset(root):
+    dataset = folder(root)
+    dataset.answer = 42
+    begun = begun_of(dataset)
+    assert begun.answer == 42 and begun.classes == dataset.classes and len(begun) == len(dataset)
+    assert not hasattr(begun, "__getitems__")
+    with pytest.raises(AttributeError):
+        _ = begun.nothing
+    with pytest.raises(IndexError):
+        begun[99]
+    assert np.array_equal(begun[-1][0], dataset[-1][0])
+
+
+def changes_the_dataset(_worker):
+    info = torch.utils.data.get_worker_info()
+    info.dataset.transform = T.Compose([T.Resize((3, 3)), T.PILToTensor()])
+
+
+def test_workers_that_may_change_the_dataset_have_their_own(root):
+    loader = FastLoader(folder(root), 4, num_workers=1, worker_init_fn=changes_the_dataset)
+    assert "native up to" not in loader.plan()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert next(iter(loader))[0].shape == (4, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [Mirrored(), T.Resize((12, 10)), T.PILToTensor()],
+        [T.PILToTensor(), torch.neg],
+    ],
+    ids=["unknown first", "conversion first"],
+)
+def test_what_has_no_beginning(root, steps):
+    assert "native up to" not in FastLoader(folder(root, steps), 4).plan()
+
+
+def test_native_false_and_no_module(root, monkeypatch):
+    assert "native up to" not in FastLoader(folder(root), 4, native=False).plan()
+    monkeypatch.setenv("FASTLOADER_NATIVE", "0")
+    assert "native up to" not in FastLoader(folder(root), 4).plan()
+
+
+def test_large_pictures_are_pillows(root, monkeypatch):
+    """Who warns of them."""
+    from PIL import Image
+
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    begun = begun_of(folder(root))
+    with pytest.warns(Image.DecompressionBombWarning):
+        begun[0]
