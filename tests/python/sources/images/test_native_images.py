@@ -52,6 +52,7 @@ def is_native(loader):
 # --- what is native -----------------------------------------------------------------------------
 
 VIEWS = {
+    "subclass": lambda data: NamedFolder(data.root, data.transform),
     "folder": lambda data: data,
     "subset": lambda data: Subset(data, [4, 2, -1, 7]),
     "split": lambda data: random_split(data, [4, 7], torch.Generator().manual_seed(1))[1],
@@ -210,7 +211,19 @@ def test_torchvision_is_not_imported(root):
 
 
 class OwnFolder(ImageFolder):
-    pass
+    def __getitem__(self, index):
+        return super().__getitem__(index)
+
+
+class NamedFolder(ImageFolder):
+    """It has more than ImageFolder, and nothing else."""
+
+    def __init__(self, root, transform):
+        super().__init__(root, transform)
+        self.title = "mine"
+
+    def name_of(self, index):
+        return self.classes[self.targets[index]]
 
 
 class OwnResize(T.Resize):
@@ -260,7 +273,11 @@ R, P = T.Resize((12, 10)), T.PILToTensor()
 
 # name: (dataset from root, loader options, what plan() must name)
 STOPPED = {
-    "subclass of dataset": (lambda r: OwnFolder(r, T.Compose(CHAIN)), {}, "OwnFolder"),
+    "subclass of dataset": (
+        lambda r: OwnFolder(r, T.Compose(CHAIN)),
+        {},
+        "OwnFolder has a __getitem__ of its own",
+    ),
     "subclass of step": (lambda r: folder(r, OwnResize((12, 10)), P), {}, "OwnResize"),
     "subclass of Compose": (lambda r: ImageFolder(r, OwnCompose(CHAIN)), {}, "OwnCompose"),
     "subclass of Subset": (lambda r: OwnSubset(folder(r), [1, 2]), {}, "OwnSubset"),

@@ -1,7 +1,8 @@
 """Recognising datasets whose pictures the native path can read, decode and transform by itself.
 
-Only exact types are known, because a subclass may do anything. A class is known by its module and name,
-so that nothing of torchvision or timm is imported. If something is not known, `NotNative` names it.
+A class is known by its module and name, so that nothing of torchvision or timm is imported. A subclass
+is known as long as it has nothing of its own that matters. If something is not known, `NotNative` names
+it.
 """
 
 from __future__ import annotations
@@ -54,13 +55,28 @@ def first_part(dataset: Any) -> Any:
 
 def holds_images(dataset: Any) -> bool:
     """Whether `recognize_images` knows the kind of the dataset, or of its first part: a ConcatDataset
-    may have thousands of parts, of which the first one that is not known decides. Only exact types
-    count, because a subclass may do anything."""
-    return _name(first_part(dataset)) in RECOGNIZERS
+    may have thousands of parts, of which the first one that is not known decides."""
+    return _known_class(first_part(dataset)) is not None
 
 
-def _name(dataset: Any) -> tuple[str, str]:
-    return type(dataset).__module__, type(dataset).__qualname__
+def _known_class(dataset: Any) -> type | None:
+    """The class in `RECOGNIZERS` that the dataset is of, or derives from."""
+    for kind in type(dataset).__mro__:
+        if _name(kind) in RECOGNIZERS:
+            return kind
+    return None
+
+
+def _name(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+# What a subclass may not have of its own: it says which samples there are, or what they are.
+_WHAT_MATTERS = (
+    "__getattr__", "__getattribute__", "__getitem__", "__getitems__", "__len__", "ends", "imgs",
+    "loader", "path", "paths", "reader", "samples", "target_transform", "targets", "transform",
+    "transforms",
+)  # fmt: skip
 
 
 def recognize_images(loader: Loader) -> NativeImages:
@@ -93,10 +109,17 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
         return subset(dataset, _recognize(dataset.dataset, reading))
     if kind is ConcatDataset:
         return concatenated(dataset, [_recognize(each, reading) for each in dataset.datasets])
-    name = _name(dataset)
-    if name not in RECOGNIZERS:
+    known = _known_class(dataset)
+    if known is None:
         raise NotNative(unknown(dataset))
-    return RECOGNIZERS[name](dataset, reading)
+    for own in kind.__mro__[: kind.__mro__.index(known)]:
+        for name in _WHAT_MATTERS:
+            if name in vars(own):
+                raise NotNative(f"{own.__qualname__} has a {name} of its own")
+    images = RECOGNIZERS[_name(known)](dataset, reading)
+    if kind is known:
+        return images
+    return dataclasses.replace(images, name=f"{kind.__qualname__}, {images.name}")
 
 
 def unknown(dataset: Any) -> str:

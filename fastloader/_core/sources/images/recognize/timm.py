@@ -31,5 +31,6 @@ def recognize_timm(dataset: Any, reading: Reading) -> NativeImages:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=False)
     store, targets = flat(dataset, dataset.reader.samples)
-    package = type(dataset).__module__.partition(".")[0]
+    modules = [kind.__module__ for kind in type(dataset).__mro__]
+    package = "timm" if "timm.data.dataset" in modules else "fastloader"
     return NativeImages(store, targets, None, chain, f"{package} ImageDataset", attempts)
