@@ -34,7 +34,6 @@ with tempfile.TemporaryDirectory() as folder:
         batch_size=32,
         is_training=True,
         scale=(0.6, 1.0),
-        color_jitter=None,  # timm's default of 0.4 needs timm
         interpolation="random",
         num_workers=2,
     )

@@ -97,7 +97,7 @@ def create_loader(
             shape, and cut or pad it in the middle or at a random place.
         scale, ratio, hflip, vflip: The ranges of the random crop, and the probabilities of the flips.
         color_jitter, color_jitter_prob, grayscale_prob, gaussian_blur_prob, auto_augment: The
-            augmentation in training. color_jitter=None or 0 keeps the loader native.
+            augmentation in training.
         num_aug_repeats: Takes a `RepeatAugSampler`, in distributed training only.
         num_aug_splits: The splits of timm's AugMixDataset.
         interpolation: The filter: "nearest", "bilinear" (default), "bicubic", "box", "hamming",
