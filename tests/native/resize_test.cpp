@@ -1,39 +1,17 @@
 #include "image/resize/resizer.h"
 
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "check.h"
+#include "counted_allocations.h"
 #include "image/dispatch.h"
 #include "resize_reference.h"
-
-namespace {
-std::atomic<size_t> allocations{0};
-
-void* counted(size_t bytes, size_t alignment) {
-  ++allocations;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
-  return memory;
-}
-}  // namespace
-
-void* operator new(size_t bytes) { return counted(bytes, sizeof(void*)); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace fastloader {
 namespace {

@@ -1,42 +1,20 @@
 #include "pipeline/sample_decoder.h"
 
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "check.h"
+#include "counted_allocations.h"
 #include "gated_source.h"
 #include "image/dispatch.h"
 #include "image/resize/split_rgb.h"
 #include "image_reference.h"
-
-namespace {
-std::atomic<size_t> allocations{0};
-
-void* counted(size_t bytes, size_t alignment) {
-  ++allocations;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, alignment, bytes) != 0) throw std::bad_alloc();
-  return memory;
-}
-}  // namespace
-
-void* operator new(size_t bytes) { return counted(bytes, sizeof(void*)); }
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace fastloader {
 namespace {
