@@ -83,7 +83,7 @@ def serve(
     }
     if further is not None:
         commands |= further(loader, settings)
-    answer(ready=versions, cold_first_batch_s=cold)
+    answer(ready=versions, cold_first_batch_s=cold, plan=getattr(loader, "plan", ""))
     for line in sys.stdin:
         answer(**commands[line.strip()]())
 
