@@ -222,7 +222,8 @@ class Results:
                 return f"{peer_speed(self._file('peers'), scenario):.0f}"
             if name.startswith("recipes."):
                 _, row, recipe = name.split(".", 2)
-                return f"{recipe_ratio(self._file('recipes'), row, recipe):.1f}"
+                value = recipe_ratio(self._file("recipes"), row, recipe)
+                return f"{value:.2f}" if row == "in-python" else f"{value:.1f}"
             file, value, written = FIGURES[name]
             return format(value(self._file(file)), written)
         except (KeyError, StopIteration) as error:
