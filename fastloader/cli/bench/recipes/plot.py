@@ -37,15 +37,18 @@ def draw(results: Json, folder: Path) -> list[Path]:
             if value["at_least"] is not None:
                 ends = [at - THICK / 2, at + THICK / 2]
                 axes.plot([value["at_least"]] * 2, ends, color="#D55E00", linewidth=2.2)
+            end, promised = measured["max"], value["at_least"] or 0
+            if end < promised < end + 0.5:  # the number would hide the mark
+                end = promised
             axes.annotate(
                 f"{measured['median']:.2f}",
-                (max(measured["max"], value["at_least"] or 0), at),
+                (end, at),
                 xytext=(5, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=8,
             )
-            furthest = max(furthest, measured["max"], value["at_least"] or 0)
+            furthest = max(furthest, measured["max"], promised)
             label = "_"  # a legend has each row once
     axes.plot([], [], color="#D55E00", linewidth=2.2, label="promised at least")
     axes.axvline(1, color="black", linestyle="--", linewidth=1)

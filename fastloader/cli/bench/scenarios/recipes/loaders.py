@@ -26,7 +26,7 @@ class Epochs:
 
 def fastloader(dataset: Any, settings: Settings, native: bool = True) -> Epochs:
     loader: FastLoader[Any] = FastLoader(dataset, native=native, **options(settings))
-    return checked(loader, settings, native)
+    return checked(loader, loader, settings, native)
 
 
 def dataloader(dataset: Any, settings: Settings) -> Epochs:
@@ -43,9 +43,14 @@ def options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def checked(loader: FastLoader[Any], settings: Settings, native: bool = True) -> Epochs:
-    """Raises RuntimeError for a loader that does not run as its recipe says: what is measured would not
-    be what is shown."""
+def checked(
+    batches: Any, loader: FastLoader[Any], settings: Settings, native: bool = True
+) -> Epochs:
+    """The epochs of ``batches``, which ``loader`` makes.
+
+    Raises RuntimeError if the loader does not run as its recipe says: what is measured would not be
+    what is shown.
+    """
     plan = loader.plan()
     expected = native and RECIPES[settings.recipe].native
     if plan.startswith("native") != expected:
@@ -53,4 +58,4 @@ def checked(loader: FastLoader[Any], settings: Settings, native: bool = True) ->
         raise RuntimeError(
             f"recipe {settings.recipe} is to run {way} by the table of recipes, but does not: {plan}"
         )
-    return Epochs(loader, plan)
+    return Epochs(batches, plan)
