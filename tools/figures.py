@@ -50,6 +50,19 @@ def peer_speed(results: Json, name: str) -> float:
     return float(results["scenarios"][name]["pictures_per_s"]["median"])
 
 
+# How the rows of a recipe's results are called in a figure's name.
+RECIPE_ROWS = {
+    "ratio": "workers",
+    "without-workers": "without workers",
+    "in-python": "native=False",
+}
+
+
+def recipe_ratio(results: Json, row: str, recipe: str) -> float:
+    """How many times as fast FastLoader is as DataLoader over this training recipe."""
+    return float(results["recipes"][recipe]["ratios"][RECIPE_ROWS[row]]["ratio"]["median"])
+
+
 def at(*path: str) -> Callable[[Json], float]:
     def found(results: Json) -> float:
         for key in path:
@@ -207,6 +220,10 @@ class Results:
             if name.startswith("peers.speed."):
                 scenario = name.removeprefix("peers.speed.")
                 return f"{peer_speed(self._file('peers'), scenario):.0f}"
+            if name.startswith("recipes."):
+                _, row, recipe = name.split(".", 2)
+                value = recipe_ratio(self._file("recipes"), row, recipe)
+                return f"{value:.2f}" if row == "in-python" else f"{value:.1f}"
             file, value, written = FIGURES[name]
             return format(value(self._file(file)), written)
         except (KeyError, StopIteration) as error:
@@ -214,6 +231,7 @@ class Results:
                 [
                     *FIGURES,
                     *("FILE.machine", "gpu.results", "peers.ratio.SLOW", "peers.speed.SCENARIO"),
+                    *(f"recipes.{row}.RECIPE" for row in RECIPE_ROWS),
                 ]
             )
             raise Disagreement(f"no figure {name!r} ({error!r}); there are {known}") from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fastloader._core.machine.limits import available_threads
+from fastloader.cli.bench.recipes import EVERY, RECIPES
 from fastloader.cli.bench.scenarios import ON_DEVICE, PEERS, SCENARIOS
 
 
@@ -22,7 +23,9 @@ def add_command(commands: Any) -> None:
         description="Runs the same pictures through every loader that is installed, each in a "
         "process of its own, in turns: RandomResizedCrop to 224 and flip. Writes peers.json, "
         "peers.md and plots to --out. What is not installed is listed with the reason. "
-        f"Peers: {', '.join(PEERS)}.",
+        f"Peers: {', '.join(PEERS)}. With --recipe, training recipes run instead, through FastLoader "
+        "and a plain DataLoader over torchvision's or timm's own dataset and transforms; that writes "
+        f"recipes.json, recipes.md and recipes.png. Recipes: {', '.join(RECIPES)}.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
@@ -58,6 +61,14 @@ def add_command(commands: Any) -> None:
         help="these peers or scenarios and no others",
     )
     parser.add_argument(
+        "--recipe",
+        nargs="+",
+        choices=[*RECIPES, EVERY],
+        metavar="NAME",
+        help=f"compare over these training recipes, or over {EVERY} of them; needs torchvision, and "
+        "timm for its own recipes",
+    )
+    parser.add_argument(
         "--device",
         help="have the loaders deliver into this device's memory, such as cuda, normalised in "
         "bfloat16 and channels_last; peers that cannot are listed with the reason",
@@ -80,12 +91,18 @@ def default_threads(available: int) -> list[int]:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.recipe:
+        for name in ("only", "device", "python"):
+            if getattr(arguments, name):
+                print(f"fastloader bench: --{name} does not go with --recipe", file=sys.stderr)
+                return 1
     missing = _missing()
     if missing:
         print(f"fastloader bench: {missing}", file=sys.stderr)
         return 1
     from fastloader._core.machine import devices
     from fastloader.cli.bench import suite
+    from fastloader.cli.bench.recipes import suite as recipes
 
     options = suite.Options(
         data=arguments.data,
@@ -104,6 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"fastloader bench: {error}", file=sys.stderr)
         return 1
     try:
+        if arguments.recipe:
+            return recipes.run(options, arguments.recipe)
         return suite.run(options)
     except suite.NoPictures as error:
         print(f"fastloader bench: {error}", file=sys.stderr)

@@ -32,6 +32,7 @@ class Contender:
     threads and workers. ``memory``: bytes that it and its workers
     hold after each epoch, the first included. ``waits``: seconds for each batch of all rounds but the
     first batch of each. ``first_batches``: seconds from constructing a loader to its first batch.
+    ``plan``: FastLoader's, where the scenario tells it.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Contender:
         program: Sequence[str] = ("-m", "fastloader.cli.bench.process"),
     ) -> None:
         self.name, self.scenario = name, scenario
-        self.threads = scenario.threads or settings.threads
+        self.threads = settings.threads if scenario.threads is None else scenario.threads
         self.batch_size = settings.batch_size
         self._said = Path(settings.work, f"{name}.stderr")
         with self._said.open("w") as said:
@@ -75,6 +76,7 @@ class Contender:
             raise Skipped(answer["skip"])
         self.versions: dict[str, str] = answer["ready"]
         self.cold_first_batch_s: float = answer["cold_first_batch_s"]
+        self.plan: str = answer["plan"]
         self._note_memory()
 
     def round(self) -> None:

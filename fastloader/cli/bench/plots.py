@@ -246,11 +246,16 @@ def _threads(results: Json) -> str:
 
 def _title(figure: Figure, results: Json, what: str) -> None:
     machine, settings = results["machine"], results["settings"]
-    busy = ", machine busy: preliminary" if results["busy"] else ""
     device = settings.get("device")
     where = "" if device is None else f" into the memory of {machine['gpu'] or device}"
     figure.suptitle(
         f"{what}: JPEG to 224x224{where}, batches of {settings['batch_size']}\n"
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['date']}{busy}",
+        f"{machine_line(results)}",
         fontsize=10,
     )
+
+
+def machine_line(results: Json) -> str:
+    machine = results["machine"]
+    busy = ", machine busy: preliminary" if results["busy"] else ""
+    return f"{machine['cpu']}, {machine['cores']} cores, {machine['date']}{busy}"

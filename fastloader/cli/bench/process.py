@@ -2,10 +2,10 @@
 standard input and output, one JSON object per line.
 
 It is told the scenario and the settings, and answers with {"ready": ...} once the first epoch is over
-(imports, compilation, page cache), or with {"skip": reason} when its peer cannot be imported. Then, to
-"epoch": {"pictures", "seconds", "cpu_s_per_picture", "waits": seconds for each batch}; to "first":
-{"seconds"} from constructing another dataset and loader to its first batch. With a device, the clock
-stops when what was queued on it is done.
+(imports, compilation, page cache), or with {"skip": reason} when its peer cannot be imported. "plan"
+beside "ready" is FastLoader's, where the scenario tells it. Then, to "epoch": {"pictures", "seconds",
+"cpu_s_per_picture", "waits": seconds for each batch}; to "first": {"seconds"} from constructing another
+dataset and loader to its first batch. With a device, the clock stops when what was queued on it is done.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def serve(
     }
     if further is not None:
         commands |= further(loader, settings)
-    answer(ready=versions, cold_first_batch_s=cold)
+    answer(ready=versions, cold_first_batch_s=cold, plan=getattr(loader, "plan", ""))
     for line in sys.stdin:
         answer(**commands[line.strip()]())
 

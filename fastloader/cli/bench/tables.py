@@ -20,8 +20,8 @@ def markdown(results: Json) -> str:
             _made_of(results["breakdown"]),
             _memory(results["scenarios"]),
             _scaling(results),
-            _missing("Skipped", results["skipped"]),
-            _missing("Failed", results["failed"]),
+            missing("Skipped", results["skipped"]),
+            missing("Failed", results["failed"]),
         )
         if part
     )
@@ -37,12 +37,17 @@ def _head(results: Json) -> str:
         f"{settings['repeats']} rounds, page cache warm{_where(settings)}. "
         "Ratios are medians over the rounds, in brackets the smallest and the largest."
     )
-    if results["busy"]:
-        text += (
-            f"\n\n**Preliminary**: the machine was busy with other work (load "
-            f"{settings['load_before']:.1f} before the first round)."
-        )
-    return text
+    return text + preliminary(results)
+
+
+def preliminary(results: Json) -> str:
+    if not results["busy"]:
+        return ""
+    load = results["settings"]["load_before"]
+    return (
+        "\n\n**Preliminary**: the machine was busy with other work (load "
+        f"{load:.1f} before the first round)."
+    )
 
 
 def _where(settings: Json) -> str:
@@ -62,14 +67,14 @@ def _speeds(results: Json) -> str:
                 each["output"],
                 f"{speed['median']:.0f} ({speed['min']:.0f} to {speed['max']:.0f})",
                 f"{1e3 * statistics.median(each['cpu_s_per_picture']):.2f}",
-                "" if row is None else _times(row["ratio"]),
+                "" if row is None else times(row["ratio"]),
                 "" if row is None else f"{row['cpu_ratio']['median']:.2f} x",
-                "" if row is None else _promise("at least", row["at_least"], row["met"]),
+                "" if row is None else promise("at least", row["at_least"], row["met"]),
             ]
         )
     head = ["scenario", "what", "output", "pictures/s", "CPU ms/picture", "FastLoader is faster by"]
     head += ["and takes less CPU by", "target"]
-    return _table(head, lines)
+    return table(head, lines)
 
 
 def _peers(scenarios: Json) -> str:
@@ -87,8 +92,8 @@ def _further(rows: list[Json]) -> str:
     for row in rows:
         bound = "at least" if row["at_least"] is not None else "at most"
         limit = row["at_least"] if row["at_least"] is not None else row["at_most"]
-        lines.append([row["what"], _times(row["value"]), _promise(bound, limit, row["met"])])
-    return _table(["what", "measured", "target"], lines) if lines else ""
+        lines.append([row["what"], times(row["value"]), promise(bound, limit, row["met"])])
+    return table(["what", "measured", "target"], lines) if lines else ""
 
 
 def _made_of(made: Json | None) -> str:
@@ -105,7 +110,7 @@ def _made_of(made: Json | None) -> str:
         "one at a time from memory; in the loader each row is resized while it is in cache, so the "
         "rest, which holds also the thread that consumes, may be negative."
     )
-    return note + "\n\n" + _table(["stage", "ms", "share"], lines)
+    return note + "\n\n" + table(["stage", "ms", "share"], lines)
 
 
 def _memory(scenarios: Json) -> str:
@@ -118,7 +123,7 @@ def _memory(scenarios: Json) -> str:
             ]
             lines.append([name, *shown])
     head = ["memory of its own with workers, MB", "epoch 1", "epoch 2", "epoch 5"]
-    return _table(head, lines) if lines else ""
+    return table(head, lines) if lines else ""
 
 
 def _scaling(results: Json) -> str:
@@ -128,23 +133,23 @@ def _scaling(results: Json) -> str:
         [name, *(f"{each[str(n)]['median']:.0f}" if str(n) in each else "" for n in counts)]
         for name, each in speeds.items()
     ]
-    return _table(["pictures/s with threads", *map(str, counts)], lines) if lines else ""
+    return table(["pictures/s with threads", *map(str, counts)], lines) if lines else ""
 
 
-def _missing(head: str, reasons: dict[str, str]) -> str:
+def missing(head: str, reasons: dict[str, str]) -> str:
     # Of a traceback, its last line says most.
     lines = [f"- {name}: {reason.strip().splitlines()[-1]}" for name, reason in reasons.items()]
     return f"{head}:\n\n" + "\n".join(lines) if lines else ""
 
 
-def _times(value: Json) -> str:
+def times(value: Json) -> str:
     return f"{value['median']:.2f} x ({value['min']:.2f} to {value['max']:.2f})"
 
 
-def _promise(bound: str, limit: float | None, met: bool | None) -> str:
+def promise(bound: str, limit: float | None, met: bool | None) -> str:
     return "" if limit is None else f"{bound} {limit} x: {'met' if met else 'NOT MET'}"
 
 
-def _table(head: list[str], lines: list[list[str]]) -> str:
+def table(head: list[str], lines: list[list[str]]) -> str:
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

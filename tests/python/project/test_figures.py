@@ -38,6 +38,9 @@ def project(tmp_path):
         "scenarios": {"dali": {"pictures_per_s": {"median": 871.4}}},
     }
     (tmp_path / "benchmarks" / "results" / "peers.json").write_text(json.dumps(peers))
+    ratios = {"workers": {"ratio": {"median": 3.14}}, "native=False": {"ratio": {"median": 0.98}}}
+    recipes = {"machine": what, "recipes": {"crop": {"ratios": ratios}}}
+    (tmp_path / "benchmarks" / "results" / "recipes.json").write_text(json.dumps(recipes))
 
     def write(text):
         (tmp_path / "README.md").write_text(text)
@@ -64,6 +67,13 @@ def test_fills_in_and_is_content_then(project, capsys):
         + mark("peers.machine", machine)
     )
     assert figures.main(["--check"], root) == 0
+
+
+def test_ratios_of_recipes(project):
+    marks = ("recipes.ratio.crop", "3.1"), ("recipes.in-python.crop", "0.98")
+    root = project("".join(mark(name, "") for name, _ in marks))
+    assert figures.main([], root) == 0
+    assert (root / "README.md").read_text() == "".join(mark(*each) for each in marks)
 
 
 def test_results_of_a_gpu_are_said_to_be_missing_until_there_are_some(project):
@@ -100,6 +110,8 @@ def test_results_of_a_gpu_are_said_to_be_missing_until_there_are_some(project):
     ("text", "said"),
     [
         (mark("peers.ratio.tf", "1"), "no figure 'peers.ratio.tf'"),
+        (mark("recipes.without-workers.crop", "1"), "no figure 'recipes.without-workers.crop'"),
+        (mark("recipes.machine.crop", "1"), "no figure 'recipes.machine.crop'"),
         (mark("arrays.ratio", "1"), "arrays.json does not exist"),
         ("is <!-- figure: peers.machine -->", "has no partner"),
         ("1<!-- /figure -->", "has no partner"),

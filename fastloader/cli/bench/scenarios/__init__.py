@@ -39,6 +39,7 @@ class Settings:
     threads: int  # or worker processes
     batch_size: int
     device: str | None = None  # None: batches stay where the loader makes them
+    recipe: str = ""  # which, of those in bench/recipes
 
     def samples(self) -> list[tuple[str, int]]:
         """(path, class) in torchvision's order."""
