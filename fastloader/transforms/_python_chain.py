@@ -7,6 +7,7 @@ from typing import Any
 
 from fastloader import transforms
 from fastloader.errors import NotNative
+from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._reader.chain import normalization_of, steps_of
 from fastloader.transforms._reader.counterpart import is_ours
 
@@ -31,9 +32,16 @@ def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     except NotNative:
         return transform
 
-    def floats(image: Any) -> Any:
-        pixels = transforms.PILToTensor()(image)[None]
-        out = normalization.output(pixels.shape, pixels.device)
-        return normalization.apply(pixels, out)[0]
+    return transforms.Compose([*geometric, _NormalizedFloats(normalization)])
 
-    return transforms.Compose([*geometric, floats])
+
+class _NormalizedFloats:
+    """ToTensor and Normalize in one step, which rounds as the loader does."""
+
+    def __init__(self, normalization: Normalization) -> None:
+        self._normalization = normalization
+
+    def __call__(self, image: Any) -> Any:
+        pixels = transforms.PILToTensor()(image)[None]
+        out = self._normalization.output(pixels.shape, pixels.device)
+        return self._normalization.apply(pixels, out)[0]

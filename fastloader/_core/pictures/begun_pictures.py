@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
@@ -20,8 +21,17 @@ class BegunPictures(Dataset[Any]):
     transform is done to the Pillow picture that comes out.
 
     What the native path cannot decode, such as a damaged file, is the dataset's own sample, with the
-    dataset's own errors. Random steps draw as they do in Python: torch's default generator gives one
-    number a picture.
+    dataset's own errors. So is everything, once somebody has put another transform or other samples
+    into the dataset. Random steps draw as they do in Python: torch's default generator gives one number
+    a picture.
+
+    Args:
+        dataset: the loader's.
+        images: its pictures, with the beginning of their transform.
+        rest: the steps behind that, one after the other.
+        target_transform: what is done to a target.
+        shows_header: whether a step may look at what stands in a file beside its pixels, as
+            ``Image.info``: the orientation, a colour profile.
     """
 
     def __init__(
@@ -30,35 +40,38 @@ class BegunPictures(Dataset[Any]):
         images: NativeImages,
         rest: list[Callable[[Any], Any]],
         target_transform: Callable[[Any], Any] | None,
+        shows_header: bool,
     ) -> None:
         self._dataset = dataset
         self._images = images
         self._rest = rest
         self._target_transform = target_transform
+        self._shows_header = shows_header
+        self._read = _attributes(dataset)
         self._home: HomeProcess | None = None
+        self._store: Any = None
         self._job: Any = None
 
-    def __getattr__(self, name: str) -> Any:
-        # Workers show the dataset to the user's code, which may ask it for anything. What decides how
-        # samples are fetched, such as __getitems__, is this class's.
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._dataset, name)
+    @property
+    def own(self) -> Any:
+        """The dataset, as workers are to show it."""
+        return self._dataset
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_home": None, "_job": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        return {**self.__dict__, "_home": None, "_store": None, "_job": None}
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getitem__(self, index: Any) -> Any:
-        if not isinstance(index, int) or not 0 <= index < len(self._images):
-            return self._dataset[index]
         images = self._images
-        file = index if images.indices is None else int(images.indices[index])
+        try:
+            number = operator.index(index)
+        except TypeError:
+            return self._dataset[index]
+        if not 0 <= number < len(images) or not _same(self._read, _attributes(self._dataset)):
+            return self._dataset[index]
+        file = number if images.indices is None else int(images.indices[number])
         picture = self._picture(file)
         if picture is None:
             return self._dataset[index]
@@ -71,6 +84,7 @@ class BegunPictures(Dataset[Any]):
     def _picture(self, file: int) -> Any | None:
         """The picture that the native path makes; None if it does not."""
         if self._home is None or not self._home.here:
+            self._store = self._images.store.opened(extension.load())
             self._job, self._home = self._made_job(), HomeProcess()
         chain = self._images.chain
         # As a chain in Python does it: a chain without draws leaves the generator alone.
@@ -79,7 +93,11 @@ class BegunPictures(Dataset[Any]):
             pixels, (height, width) = self._job.picture(file, seed)
         except Exception:  # the dataset's own code says what is wrong, or knows how
             return None
-        return image_module().frombytes("RGB", (width, height), pixels)
+        picture = image_module().frombytes("RGB", (width, height), pixels)
+        if self._shows_header:
+            with image_module().open(self._store.name(file)) as opened:
+                picture.info = opened.info
+        return picture
 
     def _made_job(self) -> Any:
         native = extension.load()
@@ -88,7 +106,7 @@ class BegunPictures(Dataset[Any]):
         # A larger picture is left to Pillow, which warns of it.
         large, _most = pixel_limits()
         return native.ImageJob(
-            source=images.store.opened(native).source,
+            source=self._store.source,
             transform=images.chain.native(native),
             planar=False,
             recipe=images.chain.native_recipe(native),
@@ -96,3 +114,15 @@ class BegunPictures(Dataset[Any]):
             pixel_limit=large,
             large_pixels=large,
         )
+
+
+def _attributes(dataset: Any) -> dict[str, Any]:
+    """The dataset's own attributes, below the selections of its samples."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return dict(vars(dataset))
+
+
+def _same(some: dict[str, Any], others: dict[str, Any]) -> bool:
+    """Whether the attributes are the same objects."""
+    return len(some) == len(others) and all(others.get(name, some) is some[name] for name in some)

@@ -16,8 +16,9 @@ class NativeImages:
 
     ``indices`` maps the dataset's indices to files; None is one to one. ``attempts``: how many files
     are tried for one sample, the bad one and those after it, which is timm's rule. ``starts``: the
-    first file of each dataset that was concatenated; "after it" stays within a dataset. ``container``:
-    the type that holds images and labels in a batch, list or tuple.
+    first file of each dataset that was concatenated; "after it" stays within a dataset. ``repeats``:
+    whether two indices are of one file. ``container``: the type that holds images and labels in a batch,
+    list or tuple.
     """
 
     store: ImageStore
@@ -27,6 +28,7 @@ class NativeImages:
     name: str
     attempts: int = 1
     starts: tuple[int, ...] = (0,)
+    repeats: bool = False
     container: type = list
 
     def next_file(self, file: int) -> int:

@@ -17,15 +17,19 @@ from fastloader.transforms.steps.structure import Compose
 @dataclasses.dataclass
 class Beginning:
     """``chain`` is done natively and gives a picture; ``rest`` are the steps behind it, which Python
-    does one after the other. ``said`` is that in words."""
+    does one after the other. ``unknown``: whether a step may be anything. ``said`` is all that in words.
+    """
 
     chain: Chain
     rest: list[Callable[[Any], Any]]
+    unknown: bool
     said: str
 
 
-def read_beginning(transform: Any) -> Beginning:
+def read_beginning(transform: Any, ours_ends_in_tensor: bool) -> Beginning:
     """Reads as many steps of a transform as are known and give a Pillow picture.
+
+    ``ours_ends_in_tensor``: whether the dataset gives a chain of ours the end that it has in a batch.
 
     Raises:
         NotNative: if the first step is not known.
@@ -47,12 +51,12 @@ def read_beginning(transform: Any) -> Beginning:
     if chain == Chain():
         raise NotNative(reason or "the transform begins with the conversion to a tensor")
     rest = steps[known:]
-    if all(is_ours(step) for step in steps):
+    if ours_ends_in_tensor and all(is_ours(step) for step in steps):
         rest = [as_tensor_chain(Compose(rest))]  # its end is the one that it has in a batch
     last = type(steps[known - 1]).__name__
     then = ", ".join(_name(step) for step in steps[known:] if not is_conversion(step))
     said = f"native up to {last}" + (f", then Python: {then}" if then else "")
-    return Beginning(chain, rest, said)
+    return Beginning(chain, rest, bool(then), said)
 
 
 def _name(step: Any) -> str:

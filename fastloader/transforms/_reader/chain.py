@@ -13,8 +13,15 @@ import torch
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._reader.counterpart import KNOWN, check_hooks, counterpart, is_ours
+from fastloader.transforms._reader.counterpart import (
+    KNOWN,
+    check_hooks,
+    counterpart,
+    has_more,
+    is_ours,
+)
 from fastloader.transforms._reader.head import put_into_head
+from fastloader.transforms._recipe.recipe import MOST_STEPS
 from fastloader.transforms.steps.transform import shown, step_of
 
 # The modules of steps that convert to tensors, and of Compose, with the prefix that their names get
@@ -56,8 +63,9 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
 
 
 def steps_of(transform: Any) -> Iterable[Any]:
-    """The steps of a transform, with those of chains within chains."""
-    if _kind(transform) != "Compose":
+    """The steps of a transform, with those of chains within chains. A chain that does more than that, by
+    hooks or a method of its own, is one step."""
+    if _kind(transform) != "Compose" or has_more(transform):
         return [transform]
     return [step for each in transform.transforms for step in steps_of(each)]
 
@@ -110,7 +118,7 @@ def read_on_pixels(chain: Chain, step: Any) -> None:
     Raises:
         NotNative: if the step is not known.
     """
-    if _kind(step) == "RGB":
+    if _kind(step) == "RGB" and not has_more(step):
         return  # every picture is RGB from the start
     ours = counterpart(step)
     if put_into_head(chain, ours):
@@ -118,6 +126,10 @@ def read_on_pixels(chain: Chain, step: Any) -> None:
     before = chain.size
     tree = step_of(ours, before)
     chain.recipe_size = ours.size_after(before)
+    if chain.recipe_size is not None and min(chain.recipe_size) < 1:
+        raise NotNative(f"{shown(step)} leaves nothing of the pictures")
+    if sum(each.size for each in chain.recipe) + tree.size > MOST_STEPS:
+        raise NotNative(f"{shown(step)}: a recipe of more than {MOST_STEPS} steps")
     chain.recipe += (tree,)
     chain.recipe_names += (type(ours).__name__,)
 

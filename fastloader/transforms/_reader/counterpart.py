@@ -95,6 +95,15 @@ def _check_unchanged(step: Any) -> None:
             raise NotNative(f"{shown(step)} has a {name} of its own")
 
 
+def has_more(step: Any) -> bool:
+    """Whether an object does something else than its class: by hooks, or a method of its own."""
+    try:
+        _check_unchanged(step)
+    except NotNative:
+        return True
+    return False
+
+
 def check_hooks(step: Any) -> None:
     """Raises NotNative for a module of torch that runs functions of the user's as well."""
     if isinstance(step, torch.nn.Module) and (step._forward_hooks or step._forward_pre_hooks):

@@ -9,7 +9,7 @@ import torch
 from fastloader.transforms._pillow import image_module
 from fastloader.transforms._pillow.operations import apply_operation
 from fastloader.transforms._recipe import geometry
-from fastloader.transforms._recipe.draws import INTERPOLATION, PICTURE, Draws
+from fastloader.transforms._recipe.draws import INTERPOLATION, OCCURRENCE, PICTURE, Draws
 from fastloader.transforms._recipe.recipe import Recipe, Step
 
 
@@ -38,8 +38,12 @@ class Draw:
         return self._seed
 
     def __call__(self, number: int) -> Draws:
-        """The random numbers of the head of a chain: CROP, HORIZONTAL_FLIP and so on."""
-        return Draws(self.seed, self._index, number | self._picture << PICTURE)
+        """The random numbers of a step of the head of a chain: CROP, HORIZONTAL_FLIP and so on. A second
+        step of a kind has others than the first."""
+        before = self._before.get(number, 0)
+        self._before[number] = before + 1
+        stream = number | before << OCCURRENCE | self._picture << PICTURE
+        return Draws(self.seed, self._index, stream)
 
     def resampling(self, interpolation: str) -> Any:
         """Pillow's constant for "bilinear", "bicubic" or a drawn "random"."""

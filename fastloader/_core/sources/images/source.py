@@ -71,7 +71,7 @@ class ImageSource:
             return None
         beginning = reading.beginning
         assert beginning is not None
-        begun = BegunPictures(dataset, images, beginning.rest, reading.of_target)
+        begun = BegunPictures(dataset, images, beginning.rest, reading.of_target, beginning.unknown)
         return begun, beginning.said
 
     def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:
@@ -99,7 +99,8 @@ class ImageSource:
         self._locates = "the pump" if handoff.pumped else LOOP
         # Draws come in the order of torch's iterators: the sampler, then the seed, then the first index.
         index_batches = order.index_batches()
-        seeds = CropSeeds(order.epoch_seed(), order.may_repeat, order.first_sample)
+        repeats = order.may_repeat or images.repeats
+        seeds = CropSeeds(order.epoch_seed(), repeats, order.first_sample)
         self.last = ImageIterator(
             self.decoder,
             index_batches,

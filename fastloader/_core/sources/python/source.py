@@ -16,6 +16,7 @@ from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader._core.sources.python.polling import abandon
 from fastloader._core.sources.python.shared_slots.loader_slots import LoaderSlots
+from fastloader._core.sources.python.showing_own import ShowingOwn
 from fastloader._core.sources.python.threads.iterator import ThreadIterator
 from fastloader._core.sources.python.torch_iterators import (
     CountingIterator,
@@ -63,7 +64,8 @@ class PythonSource:
         made: CountingIterator
         seen: Any = loader
         if self._in_place is not None:
-            seen = LoaderView(loader, dataset=self._in_place)
+            showing = ShowingOwn(self._in_place, loader.worker_init_fn)
+            seen = LoaderView(loader, dataset=self._in_place, worker_init_fn=showing)
         if loader.num_workers == 0:
             made = SingleProcessIterator(seen)
         elif loader.worker_backend == "thread":

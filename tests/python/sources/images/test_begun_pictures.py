@@ -161,17 +161,72 @@ def test_random_beginnings_follow_torchs_generator(root):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_users_code_sees_the_dataset(root):
-    dataset = folder(root)
+class Asking:
+    """A step that asks its worker for the dataset."""
+
+    def __call__(self, pixels):
+        info = torch.utils.data.get_worker_info()
+        return pixels * 0 + int(type(info.dataset) is ImageFolder and info.dataset.answer)
+
+
+@pytest.mark.parametrize("way", WAYS[1:], ids=str)
+def test_the_users_code_sees_the_dataset(root, way):
+    dataset = folder(root, [T.Resize((12, 10)), T.PILToTensor(), Asking()])
     dataset.answer = 42
+    loader = FastLoader(dataset, 4, **way)
+    assert "native up to" in loader.plan()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert all((images == 42).all() for images, _ in loader)
+
+
+@pytest.mark.parametrize("index", [99, -1, np.int64(3), torch.tensor(2), "1"], ids=str)
+def test_indices_of_any_kind(root, index):
+    dataset = folder(root)
     begun = begun_of(dataset)
-    assert begun.answer == 42 and begun.classes == dataset.classes and len(begun) == len(dataset)
-    assert not hasattr(begun, "__getitems__")
-    with pytest.raises(AttributeError):
-        _ = begun.nothing
-    with pytest.raises(IndexError):
-        begun[99]
-    assert np.array_equal(begun[-1][0], dataset[-1][0])
+    try:
+        wanted = dataset[index]
+    except Exception as error:
+        with pytest.raises(type(error)):
+            begun[index]
+        return
+    assert torch.equal(begun[index][0], wanted[0])
+
+
+def test_what_is_put_into_the_dataset_counts_at_once(root):
+    dataset = folder(root)
+    begun = begun_of(Subset(dataset, [1, 2]))
+    assert begun[0][0].shape == (3, 12, 10)
+    dataset.transform = T.Compose([T.Resize((3, 3)), T.PILToTensor()])
+    assert begun[0][0].shape == (3, 3, 3)
+    begun = begun_of(folder(root))
+    begun.own.target_transform = str
+    assert begun[0][1] == str(begun.own.targets[0])
+
+
+class Upright:
+    """A step that looks at what stands beside the pixels."""
+
+    def __call__(self, image):
+        from PIL import ImageOps
+
+        return ImageOps.exif_transpose(image)
+
+
+def test_steps_see_the_files_header(tmp_path):
+    from PIL import Image
+
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "a").mkdir()
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (30, 40, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "a" / f"{number}.jpg", exif=exif)
+    dataset = folder(str(tmp_path), [T.Resize(20), Upright(), T.PILToTensor()])
+    begun = begun_of(dataset)
+    for index in range(3):
+        assert torch.equal(begun[index][0], dataset[index][0])
+        assert begun[index][0].shape == (3, 26, 20)
 
 
 def changes_the_dataset(_worker):

@@ -43,7 +43,7 @@ class KnownBeginning:
     def chain(self, transform: Any, ours_ends_in_tensor: bool) -> Chain:
         if transform is None:
             raise NotNative("the dataset has no transform: its samples are Pillow images")
-        self.beginning = read_beginning(transform)
+        self.beginning = read_beginning(transform, ours_ends_in_tensor)
         return self.beginning.chain
 
     def target_transform(self, transform: Any) -> None:

@@ -20,10 +20,13 @@ def subset(dataset: Any, inner: NativeImages) -> NativeImages:
         raise NotNative("a Subset holds indices that its dataset has not")
     indices = picked if inner.indices is None else inner.indices[picked]
     kept = last_time.get(dataset)
-    if kept is not None and np.array_equal(kept, indices):
-        indices = kept
-    last_time[dataset] = indices
-    return dataclasses.replace(inner, indices=indices, name=f"Subset of {inner.name}")
+    if kept is not None and np.array_equal(kept[0], indices):
+        indices, repeats = kept
+    else:
+        repeats = len(np.unique(indices)) < len(indices)
+    last_time[dataset] = indices, repeats
+    name = f"Subset of {inner.name}"
+    return dataclasses.replace(inner, indices=indices, name=name, repeats=repeats)
 
 
 def _whole_numbers(indices: Any) -> Any:
@@ -77,6 +80,7 @@ def _join(parts: list[NativeImages]) -> NativeImages:
         "ConcatDataset of " + ", ".join(part.name for part in parts),
         first.attempts,
         tuple(int(before) + start for part, before in zip(parts, counts) for start in part.starts),
+        any(part.repeats for part in parts),
     )
 
 
