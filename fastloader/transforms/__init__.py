@@ -29,6 +29,7 @@ from fastloader.transforms.steps.pixels.tones import (
 from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoAugmentPolicy
 from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
 from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
+from fastloader.transforms.steps.tensors.erasing import RandomErasing
 
 __all__ = [
     "AutoAugment",
@@ -49,6 +50,7 @@ __all__ = [
     "RandomChoice",
     "RandomCrop",
     "RandomEqualize",
+    "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",

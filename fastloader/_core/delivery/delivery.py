@@ -112,7 +112,7 @@ class Delivery:
             self.end_iterators()
         # Drawn before the source begins. The source may draw from the same generator, sooner on one
         # path and later on another.
-        draws = None
+        draws = plan.draws
         if self.augmentation is not None:
             begin = Augmentation.begin if order is None else order.begin_draws
             draws = begin(self.augmentation)

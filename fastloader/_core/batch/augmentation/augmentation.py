@@ -19,6 +19,7 @@ from fastloader._core.batch.augmentation.erasing import RandomErasing, draw_boxe
 from fastloader._core.batch.augmentation.mixing import Mixing, draw_mixing
 from fastloader._core.batch.images import Image
 from fastloader._core.batch.tree import BatchTree
+from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization, make_spec
 
 Key = int | str
@@ -84,11 +85,15 @@ class Records:
 class Augmentation:
     """What is erased and mixed in the batches of a loader, for `Delivery.augment`.
 
-    With ``mixing``, the leaf under ``target_key`` (an outermost index or key) becomes float targets.
+    An `Erasing` is of single pictures, whose boxes the source draws. With ``mixing``, the leaf under
+    ``target_key`` (an outermost index or key) becomes float targets.
     """
 
     def __init__(
-        self, erasing: RandomErasing | None, mixing: Mixing | None, target_key: Key = 1
+        self,
+        erasing: RandomErasing | Erasing | None,
+        mixing: Mixing | None,
+        target_key: Key = 1,
     ) -> None:
         if erasing is None and mixing is None:
             raise ValueError("an augmentation erases or mixes; both are None")
@@ -104,6 +109,12 @@ class Augmentation:
     @property
     def fill(self) -> str:
         return "const" if self.erasing is None else self.erasing.fill
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """What is in the place of the zeros with which "const" fills: a number for each channel. The
+        kernel knows zeros only, so the boxes are filled once more when the batch is there."""
+        return self.erasing.values if isinstance(self.erasing, Erasing) else None
 
     @property
     def blends_bytes(self) -> bool:
@@ -148,9 +159,11 @@ class Augmentation:
         return _HEADER + self.out_batch(in_batch) * (_MIX.itemsize + self.max_boxes * 16)
 
     def extra_leaves(self, in_batch: int) -> list[int]:
-        """The bytes of the leaves that travel with a batch: the targets' weights, then the records."""
+        """The bytes of the leaves that travel with a batch: the targets' weights, the boxes that are
+        filled with values, the records."""
         weights = [] if self.mixing is None else [self.out_batch(in_batch) * 8]
-        return [*weights, self.record_bytes(in_batch)]
+        boxes = [] if self.values is None else [self.out_batch(in_batch) * self.max_boxes * 16]
+        return [*weights, *boxes, self.record_bytes(in_batch)]
 
     def begin(self, saved: Mapping[str, Any] | None = None) -> EpochDraws:
         """Begins the draws of one epoch, or of the rest of the epoch from which ``saved`` is.
@@ -219,18 +232,24 @@ class EpochDraws:
         self.batch += 1
         n = augmentation.out_batch(batch)
         key = int(random.integers(0, 2**64, dtype=np.uint64))
-        mix = np.zeros(n, dtype=_MIX)
-        mix["own"] = np.arange(n)
+        mix, weights = unchanged(n)
         mix["partner"] = batch - 1 - np.arange(n)
-        mix["own_weight"] = 1.0
-        weights = np.zeros((n, 2), dtype=np.float32)
-        weights[:, 0] = 1.0
         if mixing is not None and mixing.enabled:
             draw_mixing(mixing, random, mix, weights, height, width)
         boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
-        if erasing is not None:
+        if isinstance(erasing, RandomErasing):
             mix["boxes"] = draw_boxes(erasing, random, boxes, height, width)
         return Records(augmentation, key, mix, boxes, weights, batch)
+
+
+def unchanged(n: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    """The records and the targets' weights of ``n`` images that stay as they are."""
+    mix = np.zeros(n, dtype=_MIX)
+    mix["own"] = mix["partner"] = np.arange(n)
+    mix["own_weight"] = 1.0
+    weights = np.zeros((n, 2), dtype=np.float32)
+    weights[:, 0] = 1.0
+    return mix, weights
 
 
 # Gives the draws with which an epoch's erasing and mixing begins.
