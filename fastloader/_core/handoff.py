@@ -122,8 +122,8 @@ class Plan(Protocol):
 
     # The normalisation that the dataset's own transform asks for; None leaves it to the delivery.
     normalization: Normalization | None
-    # The draws of what that transform erases in floats, for a delivery that normalises. If the delivery
-    # does not say in its handoff that it draws them, the source does all that.
+    # The draws of what that transform erases in floats and the collate_fn mixes, for a delivery that
+    # normalises. If the delivery does not say in its handoff that it has them, the source does all that.
     draws: EpochDraws | None
     # Whether the source can normalise a picture while it is in cache, and can make a batch inside
     # memory that the delivery owns.

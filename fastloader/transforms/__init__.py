@@ -30,6 +30,7 @@ from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoA
 from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
 from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
 from fastloader.transforms.steps.tensors.erasing import RandomErasing
+from fastloader.transforms.steps.tensors.mixing import CutMix, MixUp
 
 __all__ = [
     "AutoAugment",
@@ -37,8 +38,10 @@ __all__ = [
     "CenterCrop",
     "ColorJitter",
     "Compose",
+    "CutMix",
     "GaussianBlur",
     "Grayscale",
+    "MixUp",
     "Normalize",
     "PILToTensor",
     "Pad",

@@ -6,8 +6,10 @@ import bisect
 import dataclasses
 from typing import Any
 
+from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.pictures.store import ImageStore
 from fastloader.transforms._chain import Chain
+from fastloader.transforms.steps.tensors.rolled import Rolled
 
 
 @dataclasses.dataclass
@@ -17,7 +19,8 @@ class NativeImages:
     ``indices`` maps the dataset's indices to files; None is one to one. ``attempts``: how many files
     are tried for one sample, the bad one and those after it, which is timm's rule. ``starts``: the
     first file of each dataset that was concatenated; "after it" stays within a dataset. ``container``:
-    the type that holds images and labels in a batch, list or tuple.
+    the type that holds images and labels in a batch, list or tuple. ``mixing``: what is mixed in
+    the batches.
     """
 
     store: ImageStore
@@ -28,6 +31,7 @@ class NativeImages:
     attempts: int = 1
     starts: tuple[int, ...] = (0,)
     container: type = list
+    mixing: Mixing | Rolled | None = None
 
     def next_file(self, file: int) -> int:
         """The file after ``file`` in its dataset; after the last, the first."""

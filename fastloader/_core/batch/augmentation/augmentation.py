@@ -16,11 +16,12 @@ import numpy.typing as npt
 import torch
 
 from fastloader._core.batch.augmentation.erasing import RandomErasing, draw_boxes
-from fastloader._core.batch.augmentation.mixing import Mixing, draw_mixing
+from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.batch.images import Image
 from fastloader._core.batch.tree import BatchTree
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization, make_spec
+from fastloader.transforms.steps.tensors.rolled import Rolled
 
 Key = int | str
 
@@ -92,7 +93,7 @@ class Augmentation:
     def __init__(
         self,
         erasing: RandomErasing | Erasing | None,
-        mixing: Mixing | None,
+        mixing: Mixing | Rolled | None,
         target_key: Key = 1,
     ) -> None:
         if erasing is None and mixing is None:
@@ -222,20 +223,17 @@ class EpochDraws:
         """Draws the records of the next batch, for ``batch`` images of that size."""
         augmentation = self.augmentation
         mixing, erasing = augmentation.mixing, augmentation.erasing
-        if mixing is not None and batch % 2 != 0:
-            raise ValueError(
-                f"a batch of {batch} images cannot be mixed: image i is mixed with image -1-i, so "
-                "the number must be even; use drop_last=True"
-            )
+        if mixing is not None:
+            mixing.check(batch)
         counter = np.array([0, 0, self.batch, 0], dtype=np.uint64)
         random = np.random.Generator(np.random.Philox(key=self._key, counter=counter))
         self.batch += 1
         n = augmentation.out_batch(batch)
         key = int(random.integers(0, 2**64, dtype=np.uint64))
         mix, weights = unchanged(n)
-        mix["partner"] = batch - 1 - np.arange(n)
         if mixing is not None and mixing.enabled:
-            draw_mixing(mixing, random, mix, weights, height, width)
+            mix["partner"] = mixing.partners(batch)[:n]
+            mixing.draw(random, mix, weights, height, width)
         boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
         if isinstance(erasing, RandomErasing):
             mix["boxes"] = draw_boxes(erasing, random, boxes, height, width)

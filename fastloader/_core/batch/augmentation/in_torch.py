@@ -43,7 +43,7 @@ def augment_bytes(pixels: torch.Tensor, records: Records) -> torch.Tensor:
     """Blends a uint8 batch (B, C, H, W) on its device, and returns a new tensor of len(records) images.
     An image that is not mixed does not change."""
     n = len(records)
-    own, partner = pixels[:n], pixels.flip(0)[:n]
+    own, partner = pixels[:n], pixels.index_select(0, _partners(records, pixels.device))
     own_weight, partner_weight = _weights(records, pixels.device)
     blended = torch.round(own.float() * own_weight + partner.float() * partner_weight).byte()
     whole = torch.where(own_weight == 1, own, blended)
@@ -56,7 +56,7 @@ def augment_floats(x: torch.Tensor, records: Records) -> torch.Tensor:
     x = erase(x, records)
     if not records.augmentation.blends_bytes:
         own_weight, partner_weight = (each.to(x.dtype) for each in _weights(records, x.device))
-        partner = x.flip(0)
+        partner = x.index_select(0, _partners(records, x.device))
         blended = x * own_weight + partner * partner_weight
         x = torch.where(own_weight == 1, x, blended)
         x = torch.where(_inside(records.mix["cut"], x), partner, x)
@@ -95,6 +95,10 @@ def fill_boxes(
         for channel, value in enumerate(values):
             images[:, channel : channel + 1].masked_fill_(inside, value)
     return images
+
+
+def _partners(records: Records, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(records.mix["partner"].astype(np.int64)).to(device)
 
 
 def _weights(records: Records, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,5 @@
-"""What is erased in batches whose source draws it, for each sample by the sample's own seed."""
+"""What is erased and mixed in batches whose source knows it: boxes are drawn by the samples' own seeds,
+and what is mixed by that of a batch's first sample."""
 
 from __future__ import annotations
 
@@ -29,13 +30,23 @@ class SampleDraws(EpochDraws):
         self._samples, self._seeds = samples, seeds
 
     def records(self, batch: int, height: int, width: int) -> Records:
-        augmentation = self.augmentation
+        augmentation, mixing = self.augmentation, self.augmentation.mixing
+        if mixing is not None:
+            mixing.check(batch)
         self.batch += 1
-        mix, weights = unchanged(batch)
-        boxes = np.zeros((batch, augmentation.max_boxes, 4), dtype=np.int32)
+        n = augmentation.out_batch(batch)
+        mix, weights = unchanged(n)
+        if mixing is not None and mixing.enabled:
+            mix["partner"] = mixing.partners(batch)[:n]
+            mixing.draw(self._random(), mix, weights, height, width)
+        boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
         key = 0
         if isinstance(augmentation.erasing, Erasing):
             drawn, key = augmentation.erasing.draw(self._seeds, self._samples, height, width)
             boxes[:, 0] = drawn
             mix["boxes"] = drawn[:, 1] > drawn[:, 0]
         return Records(augmentation, key, mix, boxes, weights, batch)
+
+    def _random(self) -> np.random.Generator:
+        first = np.array([self._seeds[0] % 2**64, self._samples[0]], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=first))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fastloader._core.batch.augmentation.augmentation import make_augment_spec
+from fastloader._core.batch.augmentation.in_torch import augment_bytes
 from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.batch.images import Image
 from fastloader._core.handoff import Handoff
@@ -20,11 +21,11 @@ from fastloader.transforms._erasing import Erasing
 
 class Finish:
     """Makes what is delivered of a batch that the pool is done with, with its labels. It erases as the
-    dataset's transform asks: bytes here, floats by the delivery that normalises, and here where the
-    source normalises.
+    dataset's transform asks, and mixes as the collate_fn asks. A delivery that normalises and has the
+    plan's draws mixes in its place, and erases floats.
 
     Args:
-        draws: the plan's, of what is erased in floats.
+        draws: the plan's, of what is erased in floats, and of what is mixed.
         pin: whether batches are put into torch's pinned memory, as DataLoader's pin_memory does.
     """
 
@@ -37,10 +38,14 @@ class Finish:
         self._draws = draws
         self._pin = pin
         self._normalization = handoff.normalization
-        delivery_erases = draws is not None and handoff.draws is draws
-        erasing = None if delivery_erases else pictures.chain.erasing
-        # Whether the batches come as bytes and leave normalised: normal deviates are the kernel's.
-        self.normalizes = erasing is not None and erasing.value is None
+        delivered = draws is not None and handoff.draws is draws
+        chain, mixing = pictures.chain, pictures.mixing
+        # What is left to do here.
+        erasing = None if delivered and chain.floating else chain.erasing
+        self._mixes = mixing is not None and not delivered
+        # Whether the batches come as bytes and leave normalised, which the kernel does with them.
+        deviates = erasing is not None and erasing.value is None
+        self.normalizes = deviates or (self._mixes and chain.floating)
         self._erasing: Erasing | None = None if self.normalizes else erasing
         self._values = torch.empty(0)
         if self._erasing is not None:
@@ -66,8 +71,13 @@ class Finish:
         labels = torch.from_numpy(self._pictures.targets[pending.files].astype(np.int64))
         if kept is not None:
             images, labels = images[kept], labels[kept]
-        if self._pictures.chain.erasing is not None:
-            images = self._erased(images, *self._drawn_by(pending, kept))
+        samples, seeds = self._drawn_by(pending, kept)
+        if self._erasing is not None:
+            self._erase(self._erasing, images, samples, seeds)
+        if self._draws is not None:
+            self._draws.give(samples, seeds)
+            if self.normalizes or self._mixes:
+                images, labels = self._augmented(self._draws, images, labels)
         if self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()
         return self._pictures.container((images, labels))
@@ -85,24 +95,33 @@ class Finish:
             seeds = seeds if len(seeds) == 1 else [seeds[each] for each in kept]
         return samples, seeds
 
-    def _erased(self, images: torch.Tensor, samples: list[int], seeds: list[int]) -> torch.Tensor:
-        if self._draws is not None:
-            self._draws.give(samples, seeds)
-        if self.normalizes:
-            return self._normalized(images)
-        if self._erasing is not None:
-            boxes, _ = self._erasing.draw(seeds, samples, *self._size)
-            for image, (top, bottom, left, right) in zip(images, boxes.tolist(), strict=True):
-                if bottom > top:
-                    image[:, top:bottom, left:right] = self._values
-        return images
+    def _erase(
+        self, erasing: Erasing, images: torch.Tensor, samples: list[int], seeds: list[int]
+    ) -> None:
+        boxes, _ = erasing.draw(seeds, samples, *self._size)
+        for image, (top, bottom, left, right) in zip(images, boxes.tolist(), strict=True):
+            if bottom > top:
+                image[:, top:bottom, left:right] = self._values
 
-    def _normalized(self, images: torch.Tensor) -> torch.Tensor:
-        assert self._normalization is not None and self._draws is not None
-        images = images.contiguous(memory_format=torch.channels_last)  # unless some were left out
+    def _augmented(
+        self, draws: SampleDraws, images: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        images = images.contiguous(memory_format=torch.channels_last) if self.normalizes else images
         image = Image((len(images), 3, *self._size), True, images)
-        records = self._draws.next(image)
+        records = draws.next(image)
+        if self._mixes:
+            labels = records.mixed_target(labels)
+        if not self.normalizes:
+            return augment_bytes(images, records), labels
+        assert self._normalization is not None
         spec = make_augment_spec(self._native, image, self._normalization, records)
         packed = records.packed()
         capsule = self._pool.augmented(spec, source=images.data_ptr(), records=packed.data_ptr())
-        return torch.from_dlpack(capsule)
+        return torch.from_dlpack(capsule), labels
+
+    def leaf_bytes(self, leaves: list[int], samples: int) -> list[int]:
+        """The bytes of a batch's tensors, if ``leaves`` are those of its pixels and labels."""
+        mixing = self._pictures.mixing
+        if mixing is None or not self._mixes:
+            return leaves
+        return [leaves[0], samples * (mixing.num_classes or 0) * 4]

@@ -134,7 +134,7 @@ class ImageIterator(LoopIterator):
                 raise indices
             keys = self._checked([operator.index(key) for key in indices])
             if self._slots is not None:
-                leaves = self._decoder.leaf_bytes(len(keys))
+                leaves = self._finish.leaf_bytes(self._decoder.leaf_bytes(len(keys)), len(keys))
                 reservation = _still(self._slots.reserve_for(leaves, len(keys)))
             return self._submit(drawn, keys, reservation)
         except (StopIteration, _EpochIsOver):

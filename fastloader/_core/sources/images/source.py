@@ -188,8 +188,9 @@ class ImagePlan:
         chain = images.chain
         self.normalization = chain.normalization if chain.floating else None
         self._draws: SampleDraws | None = None
-        if chain.erasing is not None and chain.floating:
-            self._draws = SampleDraws(Augmentation(chain.erasing, None))
+        erasing = chain.erasing if chain.floating else None
+        if erasing is not None or images.mixing is not None:
+            self._draws = SampleDraws(Augmentation(erasing, images.mixing))
         self.draws: EpochDraws | None = self._draws
         # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()
@@ -197,10 +198,11 @@ class ImagePlan:
     def __str__(self) -> str:
         images, workers = self._images, self._loader.num_workers
         tuner = self._source.tuner(auto_workers(self._loader))
+        mixed = "" if images.mixing is None else ", mixed"
         decoding = f"{workers or own_threads()} decode threads"
         if tuner is not None:
             decoding = f"{tuner.rule.threads} decode threads (auto)"
-        return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}"
+        return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}{mixed}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None
