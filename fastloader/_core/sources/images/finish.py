@@ -99,9 +99,13 @@ class Finish:
         self, erasing: Erasing, images: torch.Tensor, samples: list[int], seeds: list[int]
     ) -> None:
         boxes, _ = erasing.draw(seeds, samples, *self._size)
-        for image, (top, bottom, left, right) in zip(images, boxes.tolist(), strict=True):
+        # By numpy, because torch would share a box out to threads, which wait for the decode threads. It
+        # has no bfloat16.
+        kind = torch.int16 if images.dtype is torch.bfloat16 else images.dtype
+        pixels, values = images.view(kind).numpy(), self._values.view(kind).numpy()
+        for image, (top, bottom, left, right) in zip(pixels, boxes.tolist(), strict=True):
             if bottom > top:
-                image[:, top:bottom, left:right] = self._values
+                image[:, top:bottom, left:right] = values
 
     def _augmented(
         self, draws: SampleDraws, images: torch.Tensor, labels: torch.Tensor
