@@ -90,7 +90,7 @@ class SlotBatches(Iterator[Any]):
 class SlotPlan:
     """One epoch of ``count`` batches. ``batches``: its iterator, once it has begun."""
 
-    normalization = None
+    normalization = draws = None
     normalizes = exclusive = pins = False
     fills_slots = ahead = True
 

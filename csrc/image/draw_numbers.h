@@ -23,7 +23,8 @@ constexpr uint32_t kMostOccurrences = uint32_t{1} << (kPictureShift - kOccurrenc
 constexpr uint32_t kMostPictures = uint32_t{1} << (32 - kPictureShift);
 
 /// The steps of the head of a chain, which it has at most once. Python takes 3, for the replacement
-/// of a bad sample. 16 and 17 are of random erasing (normalize/deviates.h).
+/// of a bad sample, and 5, for the box that is erased. 16 and 17 are of what fills the boxes
+/// (normalize/deviates.h).
 enum DrawKind : uint32_t {
   kDrawCrop = 0,
   kDrawHorizontalFlip = 1,

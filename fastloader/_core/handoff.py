@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.observation.figures import Figures
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import DepthRule
@@ -95,6 +96,7 @@ class Handoff:
         held_by_loop: whether the training loop holds the source's own iterator, which then counts what
             it gives. Otherwise an iterator of the delivery takes the batches further and counts them.
         normalization: what the source applies to images; None leaves their bytes.
+        draws: what the delivery erases and mixes while it normalises.
         channels_last: whether the bytes of pictures are to lie NHWC.
         pin: whether the source pins batches, if the loader was asked for it.
         reads_ahead: whether the delivery calls ``next()`` before the loop wants a batch.
@@ -106,6 +108,7 @@ class Handoff:
     statistics: Statistics
     held_by_loop: bool
     normalization: Normalization | None = None
+    draws: EpochDraws | None = None
     channels_last: bool = False
     pin: bool = False
     reads_ahead: bool = False
@@ -119,6 +122,9 @@ class Plan(Protocol):
 
     # The normalisation that the dataset's own transform asks for; None leaves it to the delivery.
     normalization: Normalization | None
+    # The draws of what that transform erases in floats and the collate_fn mixes, for a delivery that
+    # normalises. If the delivery does not say in its handoff that it has them, the source does all that.
+    draws: EpochDraws | None
     # Whether the source can normalise a picture while it is in cache, and can make a batch inside
     # memory that the delivery owns.
     normalizes: bool

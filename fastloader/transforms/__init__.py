@@ -29,6 +29,8 @@ from fastloader.transforms.steps.pixels.tones import (
 from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoAugmentPolicy
 from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
 from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
+from fastloader.transforms.steps.tensors.erasing import RandomErasing
+from fastloader.transforms.steps.tensors.mixing import CutMix, MixUp
 
 __all__ = [
     "AutoAugment",
@@ -36,8 +38,10 @@ __all__ = [
     "CenterCrop",
     "ColorJitter",
     "Compose",
+    "CutMix",
     "GaussianBlur",
     "Grayscale",
+    "MixUp",
     "Normalize",
     "PILToTensor",
     "Pad",
@@ -49,6 +53,7 @@ __all__ = [
     "RandomChoice",
     "RandomCrop",
     "RandomEqualize",
+    "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",

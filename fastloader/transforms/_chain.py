@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._pillow import pass_order
 from fastloader.transforms._recipe import geometry
@@ -39,6 +40,10 @@ class Chain:
     floating: bool = False  # whether that is of floats in 0..1, normalised if mean is set
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    erasing: Erasing | None = None  # of the tensor; once the chain is read, in the units of its end
+    erased_in: str = (
+        ""  # the units where it stands: "bytes", "floats" in 0..1, or those of the "end"
+    )
 
     @property
     def scaled(self) -> bool:
@@ -98,6 +103,15 @@ class Chain:
         found += [(name, []) for name in ("hflip", "vflip") if drawn[name]]
         return [named(operation) for operation in [*found, *drawn["operations"]]]
 
+    def erased(self, seed: int, sample: int) -> list[NamedOperation]:
+        """The last step of a sample, where a box of it is erased."""
+        if self.erasing is None or self.size is None:
+            return []
+        boxes, _ = self.erasing.draw([seed], [sample], *self.size)
+        top, bottom, left, right = boxes[0].tolist()
+        box = {"top": top, "left": left, "height": bottom - top, "width": right - left}
+        return [("erase", {**box, "value": self.erasing.value})] if bottom > top else []
+
     def _center_cropped(self, size: Size, crop: Size) -> list[Operation]:
         found: list[Operation] = []
         height, width = size
@@ -144,4 +158,6 @@ class Chain:
             words.append("normalised float32")
         else:
             words.append("float32 in 0..1" if self.floating else "uint8")
+        if self.erasing is not None:
+            words.append(f"random erasing ({self.erasing.probability:g})")
         return ", ".join(words)

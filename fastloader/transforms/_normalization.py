@@ -70,6 +70,12 @@ class Normalization:
             out[:, c] = table[c].index_select(0, plane.reshape(-1).int()).view(plane.shape)
         return out
 
+    def of_pixel(self, pixel: Sequence[int]) -> tuple[float, ...]:
+        """What becomes of one pixel, given as a byte for each channel."""
+        pixels = torch.tensor(pixel, dtype=torch.uint8, device="cpu").view(1, -1, 1, 1)
+        made = self.apply(pixels, self.output(pixels.shape, pixels.device))
+        return tuple(made.flatten().tolist())
+
 
 @functools.lru_cache(maxsize=32)
 def _table(normalization: Normalization, channels: int, device: torch.device) -> torch.Tensor:

@@ -15,14 +15,17 @@ from fastloader.transforms._reader.counterpart import is_ours
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``transform`` or, if it is a chain of ours, that chain with the end that it has in a batch: an
     image gets PILToTensor, and ToTensor and Normalize become one step that rounds as the loader
-    does."""
+    does. What erases at the end stays there."""
     steps = list(steps_of(transform))
     if any(not is_ours(step) for step in steps):
         return transform
+    erasing: list[Any] = []
+    while len(steps) > 1 and type(steps[-1]) is transforms.RandomErasing:
+        erasing.insert(0, steps.pop())
     tensors = (transforms.ToTensor, transforms.PILToTensor, transforms.Normalize)
     geometric = [step for step in steps if type(step) not in tensors]
     end = steps[len(geometric) :]
-    if not end:
+    if not end and not erasing:
         return transforms.Compose([*steps, transforms.PILToTensor()])
     kinds = [type(step) for step in end]
     if kinds not in ([transforms.ToTensor], [transforms.ToTensor, transforms.Normalize]):
@@ -32,7 +35,7 @@ def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     except NotNative:
         return transform
 
-    return transforms.Compose([*geometric, _NormalizedFloats(normalization)])
+    return transforms.Compose([*geometric, _NormalizedFloats(normalization), *erasing])
 
 
 class _NormalizedFloats:

@@ -44,7 +44,7 @@ class ToyIterator(LoopIterator):
 
 class ToyPlan:
     name = "toys"
-    normalization = None
+    normalization = draws = None
     normalizes = exclusive = pins = False
     fills_slots = ahead = True
     iterator = ToyIterator

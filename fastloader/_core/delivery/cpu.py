@@ -66,7 +66,7 @@ class CpuPath(DeliveryPath):
             return plan.open(order, handoff)
         self._delivers = True
         return CpuIterator(
-            plan.open(order, self._handoff(plan)), self, draws, plan.pins, plan.ahead
+            plan.open(order, self._handoff(plan, draws)), self, draws, plan.pins, plan.ahead
         )
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:

@@ -112,7 +112,8 @@ class Delivery:
             self.end_iterators()
         # Drawn before the source begins. The source may draw from the same generator, sooner on one
         # path and later on another.
-        draws = None
+        normalizes = plan.normalization is not None or self.normalization is not None
+        draws = plan.draws if normalizes else None
         if self.augmentation is not None:
             begin = Augmentation.begin if order is None else order.begin_draws
             draws = begin(self.augmentation)

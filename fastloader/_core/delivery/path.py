@@ -79,6 +79,7 @@ class DeliveryPath(abc.ABC):
     def _handoff(
         self,
         plan: Plan,
+        draws: EpochDraws | None,
         *,
         pin: bool = False,
         pumped: bool = False,
@@ -88,6 +89,7 @@ class DeliveryPath(abc.ABC):
         return Handoff(
             self.statistics,
             held_by_loop=False,
+            draws=draws,
             channels_last=self._normalization(plan) is not None,
             pin=pin,
             reads_ahead=plan.ahead and self.reads_ahead,

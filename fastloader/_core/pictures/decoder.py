@@ -83,7 +83,9 @@ class Decoder:
             # The file is no JPEG, but Pillow knows its size.
             found = self.job.draw(file, seed, self.store.open_rgb(file).size[::-1])
         kept = ("box", "hflip", "vflip", "interpolation")
-        return {**{name: found[name] for name in kept}, "steps": self.images.chain.steps(found)}
+        chain = self.images.chain
+        steps = [*chain.steps(found), *chain.erased(seed, file)]
+        return {**{name: found[name] for name in kept}, "steps": steps}
 
     def leaf_bytes(self, samples: int) -> list[int]:
         """The bytes of a batch's pixels, and of its labels."""

@@ -6,8 +6,10 @@ import bisect
 import dataclasses
 from typing import Any
 
+from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.pictures.store import ImageStore
 from fastloader.transforms._chain import Chain
+from fastloader.transforms.steps.tensors.rolled import Rolled
 
 
 @dataclasses.dataclass
@@ -18,7 +20,7 @@ class NativeImages:
     are tried for one sample, the bad one and those after it, which is timm's rule. ``starts``: the
     first file of each dataset that was concatenated; "after it" stays within a dataset. ``repeats``:
     whether two indices are of one file. ``container``: the type that holds images and labels in a batch,
-    list or tuple.
+    list or tuple. ``mixing``: what is mixed in the batches.
     """
 
     store: ImageStore
@@ -30,6 +32,7 @@ class NativeImages:
     starts: tuple[int, ...] = (0,)
     repeats: bool = False
     container: type = list
+    mixing: Mixing | Rolled | None = None
 
     def next_file(self, file: int) -> int:
         """The file after ``file`` in its dataset; after the last, the first."""

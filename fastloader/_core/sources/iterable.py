@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
@@ -16,6 +17,7 @@ class IterablePlan:
     ``num_workers > 0``, as a DataLoader may."""
 
     normalization: Normalization | None = None
+    draws: EpochDraws | None = None
     normalizes = False
     fills_slots = False
     pins = False

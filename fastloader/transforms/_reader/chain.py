@@ -20,6 +20,7 @@ from fastloader.transforms._reader.counterpart import (
     has_more,
     is_ours,
 )
+from fastloader.transforms._reader.erasing import in_delivered_units, read_erasing
 from fastloader.transforms._reader.head import put_into_head
 from fastloader.transforms._recipe.recipe import MOST_STEPS
 from fastloader.transforms.steps.transform import shown, step_of
@@ -29,7 +30,9 @@ from fastloader.transforms.steps.transform import shown, step_of
 _HOMES = {
     "fastloader.transforms.steps.conversion": "",
     "fastloader.transforms.steps.structure": "",
+    "fastloader.transforms.steps.tensors.erasing": "",
     "torchvision.transforms.transforms": "",
+    "torchvision.transforms.v2._augment": "",
     "torchvision.transforms.v2._container": "",
     "torchvision.transforms.v2._misc": "",
     "torchvision.transforms.v2._color": "",
@@ -59,6 +62,7 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
         raise NotNative("the transform ends in a Pillow image, which is not collated")
     if chain.size is None:
         raise NotNative("the transform gives pictures of different sizes")
+    in_delivered_units(chain)
     return chain
 
 
@@ -143,6 +147,8 @@ def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
         raise NotNative(f"{shown(step)} stands behind uint8: convert to float before")
     elif kind == "Normalize" and chain.mean is None:
         _read_normalize(chain, step)
+    elif kind == "RandomErasing":
+        read_erasing(chain, step)
     elif is_ours(step) or (type(step).__module__, type(step).__qualname__) in KNOWN:
         raise NotNative(
             f"{shown(step)} stands behind the conversion to a tensor: torchvision changes tensors by "

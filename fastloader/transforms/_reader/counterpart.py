@@ -55,7 +55,7 @@ def counterpart(step: Any) -> RecipeTransform:
     make = KNOWN.get((kind.__module__, kind.__qualname__))
     if make is None and not holds:
         raise NotNative(f"{shown(step)} is not a native transform")
-    _check_unchanged(step)
+    check_unchanged(step)
     try:
         if make is None:
             made = _HOLDERS[kind.__qualname__](step, _children(step))
@@ -85,7 +85,8 @@ def _children(step: Any) -> Children:
     return [counterpart(each) for each in held]
 
 
-def _check_unchanged(step: Any) -> None:
+def check_unchanged(step: Any) -> None:
+    """Raises NotNative for an object that does something else than its class."""
     check_hooks(step)
     for name in vars(step):
         # What the class has, such as a method or v2's _AUGMENTATION_SPACE. Torch's modules may set
@@ -98,7 +99,7 @@ def _check_unchanged(step: Any) -> None:
 def has_more(step: Any) -> bool:
     """Whether an object does something else than its class: by hooks, or a method of its own."""
     try:
-        _check_unchanged(step)
+        check_unchanged(step)
     except NotNative:
         return True
     return False

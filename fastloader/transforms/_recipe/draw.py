@@ -26,8 +26,8 @@ class Draw:
 
     def __init__(self, seed: int | None = None, index: int = 0, picture: int = 0) -> None:
         self._seed = seed
-        self._index = index
-        self._picture = picture
+        self.index = index
+        self.picture = picture
         # How many steps of each kind came before.
         self._before: dict[int, int] = {}
 
@@ -42,8 +42,8 @@ class Draw:
         step of a kind has others than the first."""
         before = self._before.get(number, 0)
         self._before[number] = before + 1
-        stream = number | before << OCCURRENCE | self._picture << PICTURE
-        return Draws(self.seed, self._index, stream)
+        stream = number | before << OCCURRENCE | self.picture << PICTURE
+        return Draws(self.seed, self.index, stream)
 
     def resampling(self, interpolation: str) -> Any:
         """Pillow's constant for "bilinear", "bicubic" or a drawn "random"."""
@@ -54,7 +54,7 @@ class Draw:
     def chosen(self, step: Step) -> list[int]:
         """Which children of the step are done, in their order: as `run` draws it, for children that are
         no steps."""
-        return Recipe([step], self._before).chosen(self.seed, self._index, self._picture)
+        return Recipe([step], self._before).chosen(self.seed, self.index, self.picture)
 
     def run(self, step: Step, image: Any) -> Any:
         """What the step makes of a Pillow picture."""
@@ -62,6 +62,6 @@ class Draw:
         seed = self.seed if recipe.random else 0
         # One after the other, because what is drawn next may depend on the size that comes out.
         made = [image]
-        for operation in recipe.draw(seed, self._index, self._picture, lambda: made[0].size[::-1]):
+        for operation in recipe.draw(seed, self.index, self.picture, lambda: made[0].size[::-1]):
             made[0] = apply_operation(made[0], *operation)
         return made[0]

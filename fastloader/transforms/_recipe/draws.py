@@ -10,7 +10,7 @@ from fastloader.transforms._recipe.philox import MASK, philox
 OCCURRENCE, PICTURE = 8, 20
 
 # The kinds. Those of the head of a chain:
-CROP, HORIZONTAL_FLIP, VERTICAL_FLIP, REPLACEMENT, INTERPOLATION = range(5)
+CROP, HORIZONTAL_FLIP, VERTICAL_FLIP, REPLACEMENT, INTERPOLATION, ERASING = range(6)
 # Those of a recipe's steps, each followed by its place in the list of its kind:
 FIRST_STEP, FIRST_SIZED, FIRST_OPERATION = 32, 48, 64
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fastloader.transforms._pillow.operations import apply_operation
 from fastloader.transforms._recipe.parameters import unnamed
+from fastloader.transforms.steps.tensors.erasing import erase
 
 
 def apply(picture: Any, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
@@ -16,14 +17,22 @@ def apply(picture: Any, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
     that the loader delivered, with Pillow 13: so anyone can check a batch. GaussianBlur may differ by 1
     of 255 in less than one value of a thousand, because torchvision's is computed by torch.
 
+    "erase" comes last, and is done to the tensor that the chain makes of the picture: to floats, if the
+    chain ends in floats. Do the steps before it, make the tensor, and do that one then.
+
     Args:
-        picture: A Pillow image.
+        picture: A Pillow image; for "erase" a tensor.
         steps: (name, parameters) of each step, one after the other.
 
     Raises:
-        ValueError: for a name or a parameter that there is not.
+        TypeError: for "erase" on a Pillow image.
+        ValueError: for a name or a parameter that there is not, and for "erase" with normal deviates,
+            which are not listed.
         KeyError: for a parameter that is missing.
     """
     for name, parameters in steps:
-        picture = apply_operation(picture, *unnamed(name, parameters))
+        if name == "erase":
+            picture = erase(picture, **parameters)
+        else:
+            picture = apply_operation(picture, *unnamed(name, parameters))
     return picture

@@ -19,6 +19,7 @@ from fastloader.transforms._recipe.recipe import (
     in_any_order,
     together,
 )
+from fastloader.transforms.steps.tensors.mixing import BatchMixing
 from fastloader.transforms.steps.transform import RecipeTransform, Transform, size_after, step_of
 
 Transforms = Sequence[Callable[[Any], Any]]
@@ -87,7 +88,8 @@ class RandomApply(_Holder):
 
 
 class RandomChoice(_Holder):
-    """Does one of the transforms, which is drawn.
+    """Does one of the transforms, which is drawn. Of MixUp and CutMix, one is drawn for a whole batch,
+    and the choice is a ``collate_fn`` as they are.
 
     Args:
         transforms: A sequence of transforms, or of any functions from picture to picture.
@@ -115,6 +117,12 @@ class RandomChoice(_Holder):
         if not total > 0 or any(each < 0 for each in p):
             raise ValueError(f"p={p}: numbers of 0 or more, and one above 0 at least")
         self.p = [each / total for each in p]
+
+    def __call__(self, *inputs: Any) -> Any:
+        if not all(isinstance(each, BatchMixing) for each in self.transforms):
+            return super().__call__(*inputs)
+        (number,) = Draw().chosen(self._tree([together()] * len(self.transforms)))
+        return self.transforms[number](*inputs)
 
     def step(self, size: Size | None) -> Step:
         return self._tree([step_of(each, size) for each in self.transforms])

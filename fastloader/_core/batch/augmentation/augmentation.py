@@ -16,10 +16,12 @@ import numpy.typing as npt
 import torch
 
 from fastloader._core.batch.augmentation.erasing import RandomErasing, draw_boxes
-from fastloader._core.batch.augmentation.mixing import Mixing, draw_mixing
+from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.batch.images import Image
 from fastloader._core.batch.tree import BatchTree
+from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization, make_spec
+from fastloader.transforms.steps.tensors.rolled import Rolled
 
 Key = int | str
 
@@ -84,11 +86,15 @@ class Records:
 class Augmentation:
     """What is erased and mixed in the batches of a loader, for `Delivery.augment`.
 
-    With ``mixing``, the leaf under ``target_key`` (an outermost index or key) becomes float targets.
+    An `Erasing` is of single pictures, whose boxes the source draws. With ``mixing``, the leaf under
+    ``target_key`` (an outermost index or key) becomes float targets.
     """
 
     def __init__(
-        self, erasing: RandomErasing | None, mixing: Mixing | None, target_key: Key = 1
+        self,
+        erasing: RandomErasing | Erasing | None,
+        mixing: Mixing | Rolled | None,
+        target_key: Key = 1,
     ) -> None:
         if erasing is None and mixing is None:
             raise ValueError("an augmentation erases or mixes; both are None")
@@ -104,6 +110,12 @@ class Augmentation:
     @property
     def fill(self) -> str:
         return "const" if self.erasing is None else self.erasing.fill
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """What is in the place of the zeros with which "const" fills: a number for each channel. The
+        kernel knows zeros only, so the boxes are filled once more when the batch is there."""
+        return self.erasing.values if isinstance(self.erasing, Erasing) else None
 
     @property
     def blends_bytes(self) -> bool:
@@ -148,9 +160,11 @@ class Augmentation:
         return _HEADER + self.out_batch(in_batch) * (_MIX.itemsize + self.max_boxes * 16)
 
     def extra_leaves(self, in_batch: int) -> list[int]:
-        """The bytes of the leaves that travel with a batch: the targets' weights, then the records."""
+        """The bytes of the leaves that travel with a batch: the targets' weights, the boxes that are
+        filled with values, the records."""
         weights = [] if self.mixing is None else [self.out_batch(in_batch) * 8]
-        return [*weights, self.record_bytes(in_batch)]
+        boxes = [] if self.values is None else [self.out_batch(in_batch) * self.max_boxes * 16]
+        return [*weights, *boxes, self.record_bytes(in_batch)]
 
     def begin(self, saved: Mapping[str, Any] | None = None) -> EpochDraws:
         """Begins the draws of one epoch, or of the rest of the epoch from which ``saved`` is.
@@ -209,28 +223,31 @@ class EpochDraws:
         """Draws the records of the next batch, for ``batch`` images of that size."""
         augmentation = self.augmentation
         mixing, erasing = augmentation.mixing, augmentation.erasing
-        if mixing is not None and batch % 2 != 0:
-            raise ValueError(
-                f"a batch of {batch} images cannot be mixed: image i is mixed with image -1-i, so "
-                "the number must be even; use drop_last=True"
-            )
+        if mixing is not None:
+            mixing.check(batch)
         counter = np.array([0, 0, self.batch, 0], dtype=np.uint64)
         random = np.random.Generator(np.random.Philox(key=self._key, counter=counter))
         self.batch += 1
         n = augmentation.out_batch(batch)
         key = int(random.integers(0, 2**64, dtype=np.uint64))
-        mix = np.zeros(n, dtype=_MIX)
-        mix["own"] = np.arange(n)
-        mix["partner"] = batch - 1 - np.arange(n)
-        mix["own_weight"] = 1.0
-        weights = np.zeros((n, 2), dtype=np.float32)
-        weights[:, 0] = 1.0
+        mix, weights = unchanged(n)
         if mixing is not None and mixing.enabled:
-            draw_mixing(mixing, random, mix, weights, height, width)
+            mix["partner"] = mixing.partners(batch)[:n]
+            mixing.draw(random, mix, weights, height, width)
         boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
-        if erasing is not None:
+        if isinstance(erasing, RandomErasing):
             mix["boxes"] = draw_boxes(erasing, random, boxes, height, width)
         return Records(augmentation, key, mix, boxes, weights, batch)
+
+
+def unchanged(n: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    """The records and the targets' weights of ``n`` images that stay as they are."""
+    mix = np.zeros(n, dtype=_MIX)
+    mix["own"] = mix["partner"] = np.arange(n)
+    mix["own_weight"] = 1.0
+    weights = np.zeros((n, 2), dtype=np.float32)
+    weights[:, 0] = 1.0
+    return mix, weights
 
 
 # Gives the draws with which an epoch's erasing and mixing begins.

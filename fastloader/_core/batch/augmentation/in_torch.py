@@ -43,7 +43,7 @@ def augment_bytes(pixels: torch.Tensor, records: Records) -> torch.Tensor:
     """Blends a uint8 batch (B, C, H, W) on its device, and returns a new tensor of len(records) images.
     An image that is not mixed does not change."""
     n = len(records)
-    own, partner = pixels[:n], pixels.flip(0)[:n]
+    own, partner = pixels[:n], pixels.index_select(0, _partners(records, pixels.device))
     own_weight, partner_weight = _weights(records, pixels.device)
     blended = torch.round(own.float() * own_weight + partner.float() * partner_weight).byte()
     whole = torch.where(own_weight == 1, own, blended)
@@ -56,7 +56,7 @@ def augment_floats(x: torch.Tensor, records: Records) -> torch.Tensor:
     x = erase(x, records)
     if not records.augmentation.blends_bytes:
         own_weight, partner_weight = (each.to(x.dtype) for each in _weights(records, x.device))
-        partner = x.flip(0)
+        partner = x.index_select(0, _partners(records, x.device))
         blended = x * own_weight + partner * partner_weight
         x = torch.where(own_weight == 1, x, blended)
         x = torch.where(_inside(records.mix["cut"], x), partner, x)
@@ -66,6 +66,8 @@ def augment_floats(x: torch.Tensor, records: Records) -> torch.Tensor:
 def erase(x: torch.Tensor, records: Records) -> torch.Tensor:
     n, channels, height, width = x.shape
     fill = records.augmentation.fill
+    if records.augmentation.values is not None:
+        return fill_boxes(x.clone(), torch.from_numpy(records.boxes), records.augmentation.values)
     for box in range(records.augmentation.max_boxes):
         inside = _inside(records.boxes[:, box], x)
         if fill == "const":
@@ -83,6 +85,22 @@ def erase(x: torch.Tensor, records: Records) -> torch.Tensor:
     return x
 
 
+def fill_boxes(
+    images: torch.Tensor, boxes: torch.Tensor, values: tuple[float, ...]
+) -> torch.Tensor:
+    """Fills boxes (N, boxes, 4) of images (N, C, H, W), in place and on their device."""
+    edges = boxes.to(images.device)
+    for box in range(edges.shape[1]):
+        inside = _within(edges[:, box], images)
+        for channel, value in enumerate(values):
+            images[:, channel : channel + 1].masked_fill_(inside, value)
+    return images
+
+
+def _partners(records: Records, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(records.mix["partner"].astype(np.int64)).to(device)
+
+
 def _weights(records: Records, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     names = ("own_weight", "partner_weight")
     shape = (-1, 1, 1, 1)
@@ -92,8 +110,11 @@ def _weights(records: Records, device: torch.device) -> tuple[torch.Tensor, torc
 
 def _inside(boxes: npt.NDArray[np.int32], like: torch.Tensor) -> torch.Tensor:
     """Where each image's box is, as bool (N, 1, H, W)."""
-    edges = torch.from_numpy(np.ascontiguousarray(boxes)).to(like.device)
-    top, bottom, left, right = edges.view(-1, 4, 1, 1, 1).unbind(1)
+    return _within(torch.from_numpy(np.ascontiguousarray(boxes)).to(like.device), like)
+
+
+def _within(edges: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    top, bottom, left, right = edges.reshape(-1, 4, 1, 1, 1).unbind(1)
     y = torch.arange(like.shape[2], device=like.device).view(1, 1, -1, 1)
     x = torch.arange(like.shape[3], device=like.device).view(1, 1, 1, -1)
     return (y >= top) & (y < bottom) & (x >= left) & (x < right)

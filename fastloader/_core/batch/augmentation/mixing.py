@@ -60,6 +60,29 @@ class Mixing:
                 "one of mixup_alpha > 0, cutmix_alpha > 0 and cutmix_minmax is needed to mix images"
             )
 
+    def partners(self, batch: int) -> npt.NDArray[np.int64]:
+        """The image with which each image of a batch is mixed."""
+        return batch - 1 - np.arange(batch)
+
+    def check(self, batch: int) -> None:
+        """Raises ValueError for a batch that cannot be mixed."""
+        if batch % 2 != 0:
+            raise ValueError(
+                f"a batch of {batch} images cannot be mixed: image i is mixed with image -1-i, so "
+                "the number must be even; use drop_last=True"
+            )
+
+    def draw(
+        self,
+        random: np.random.Generator,
+        mix: npt.NDArray[Any],
+        weights: npt.NDArray[np.float32],
+        height: int,
+        width: int,
+    ) -> None:
+        """Draws into the records of a batch, and into the weights of its targets."""
+        draw_mixing(self, random, mix, weights, height, width)
+
     def target(self, target: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """timm's mixup_target: float32 (n, num_classes) from the labels (B,) or, with ``multi_label``,
         from dense targets (B, num_classes). ``weights`` is float32 (n, 2), n <= B: the weight of each

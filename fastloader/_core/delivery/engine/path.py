@@ -75,7 +75,9 @@ class EnginePath(DeliveryPath):
         if plan.fills_slots:  # the ring first, because the source makes batches inside it
             epoch = self._begin_epoch(plan, draws)
             try:
-                batches = plan.open(order, self._handoff(plan, pumped=plan.ahead, slots=epoch))
+                batches = plan.open(
+                    order, self._handoff(plan, draws, pumped=plan.ahead, slots=epoch)
+                )
             except BaseException:
                 epoch.end()
                 self._give_back(epoch.engine)
@@ -84,7 +86,7 @@ class EnginePath(DeliveryPath):
             # The source first: if it cannot begin, there is no epoch to end. In a process's first epoch
             # its workers are also forked before there are native threads, but later ones are not: the
             # last engine is kept. So nothing may depend on that.
-            batches = plan.open(order, self._handoff(plan, pumped=plan.ahead))
+            batches = plan.open(order, self._handoff(plan, draws, pumped=plan.ahead))
             epoch = self._begin_epoch(plan, draws)
         return EngineIterator(
             epoch, batches, self.statistics, plan.ahead, plan.follow_loop, self._give_back

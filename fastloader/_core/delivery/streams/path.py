@@ -32,7 +32,7 @@ class StreamPath(DeliveryPath):
     def begin(
         self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
     ) -> Iterator[Any]:
-        batches = plan.open(order, self._handoff(plan, pin=True))
+        batches = plan.open(order, self._handoff(plan, draws, pin=True))
         normalization = self._normalization(plan)
         if self._streams is None or self._streams.normalization != normalization:
             assert self.spec.device is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
 from fastloader._core.observation.figures import PER_PROCESSOR, AutoChoice, Figures, Stage
@@ -60,6 +61,7 @@ class ArrayPlan:
     """One epoch of an `ArraySource`."""
 
     normalization: Normalization | None = None
+    draws: EpochDraws | None = None
     normalizes = False
     fills_slots = False
     exclusive = False

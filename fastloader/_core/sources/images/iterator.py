@@ -11,9 +11,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-import torch
-
 from fastloader._core.handoff import DEFAULT_DEPTH, Handoff
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.loop_iterator import LoopIterator
@@ -24,6 +21,7 @@ from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.pending_batch import PendingBatch, PendingError
 from fastloader._core.pictures.repair import Repair
+from fastloader._core.sources.images.finish import Finish
 from fastloader.errors import StoppedError
 
 _log = logging.getLogger("fastloader")
@@ -38,7 +36,7 @@ class ImageIterator(LoopIterator):
     Args:
         seeds: how crops are drawn.
         length: gives the number of batches.
-        pin: whether batches are put into torch's pinned memory, as DataLoader's pin_memory does.
+        finish: makes what is delivered of a batch that the pool is done with.
         drawn_ahead: how many index batches are asked of the sampler at the beginning. Another one
             follows whenever a batch is taken, as torch does for its workers. None: as the pool needs.
     """
@@ -50,7 +48,7 @@ class ImageIterator(LoopIterator):
         seeds: CropSeeds,
         length: Callable[[], int],
         handoff: Handoff,
-        pin: bool,
+        finish: Finish,
         drawn_ahead: int | None = None,
     ) -> None:
         super().__init__(handoff.statistics if handoff.held_by_loop else None)
@@ -70,7 +68,7 @@ class ImageIterator(LoopIterator):
             decoder.options.tuner.filling(own_threads(), handoff.statistics, decoder)
         self._length = length
         self._seen = handoff.statistics  # the loop's, whichever iterator counts its batches
-        self._pin = pin
+        self._finish = finish
         self._index_batches: Iterator[Any] | None = index_batches
         # Each index batch in a tuple of its own, because a sampler may give one object twice.
         self._drawn: collections.deque[tuple[Any]] = collections.deque()
@@ -136,7 +134,7 @@ class ImageIterator(LoopIterator):
                 raise indices
             keys = self._checked([operator.index(key) for key in indices])
             if self._slots is not None:
-                leaves = self._decoder.leaf_bytes(len(keys))
+                leaves = self._finish.leaf_bytes(self._decoder.leaf_bytes(len(keys)), len(keys))
                 reservation = _still(self._slots.reserve_for(leaves, len(keys)))
             return self._submit(drawn, keys, reservation)
         except (StopIteration, _EpochIsOver):
@@ -235,15 +233,9 @@ class ImageIterator(LoopIterator):
                 del first
         failures = first.batch.failures()
         kept = self._repair.done(first, failures) if failures else None
-        images = torch.from_dlpack(first.batch.take())
-        labels = torch.from_numpy(self._decoder.images.targets[first.files].astype(np.int64))
-        if kept is not None:
-            if not kept:
-                raise LeftOut
-            images, labels = images[kept], labels[kept]
-        if self._pin:
-            images, labels = images.pin_memory(), labels.pin_memory()
-        return self._decoder.images.container((images, labels))
+        if kept is not None and not kept:
+            raise LeftOut
+        return self._finish.batch(first, kept)
 
     def _settle(self, first: PendingBatch | PendingError) -> None:
         """Drops the first batch, or what was raised in its place."""

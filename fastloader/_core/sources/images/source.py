@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
+from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
 from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Stage
@@ -21,6 +23,7 @@ from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
 from fastloader._core.sources.arguments import check_extension, check_native, only_seeds
+from fastloader._core.sources.images.finish import Finish
 from fastloader._core.sources.images.iterator import ImageIterator
 from fastloader._core.sources.images.recognize import (
     holds_images,
@@ -83,13 +86,21 @@ class ImageSource:
         return None if self._tuner is None else self._tuner[1]
 
     def begin(
-        self, images: NativeImages, loader: Loader, order: EpochOrder, handoff: Handoff, pin: bool
+        self,
+        images: NativeImages,
+        loader: Loader,
+        order: EpochOrder,
+        handoff: Handoff,
+        draws: SampleDraws | None,
+        pin: bool,
     ) -> ImageIterator:
-        """Begins one epoch."""
+        """Begins one epoch. ``draws``: the plan's."""
+        finish = Finish(images, handoff, draws, pin)
+        late = finish.normalizes
         options = DecodeOptions(
             loader.num_workers or own_threads(),
-            handoff.normalization,
-            planar=not handoff.channels_last,
+            None if late else handoff.normalization,
+            planar=not (late or handoff.channels_last),
             decode=loader.decode,
             truncated=loader.truncated,
             tuner=self.tuner(auto_workers(loader)),
@@ -107,7 +118,7 @@ class ImageSource:
             seeds,
             length=order.index_sampler.__len__,
             handoff=handoff,
-            pin=pin,
+            finish=finish,
             drawn_ahead=_drawn_ahead(loader, handoff),
         )
         return self.last
@@ -198,22 +209,29 @@ class ImagePlan:
         self._source = source
         self._images = images
         self._loader = loader
-        self.normalization = images.chain.normalization if images.chain.floating else None
+        chain = images.chain
+        self.normalization = chain.normalization if chain.floating else None
+        self._draws: SampleDraws | None = None
+        erasing = chain.erasing if chain.floating else None
+        if erasing is not None or images.mixing is not None:
+            self._draws = SampleDraws(Augmentation(erasing, images.mixing))
+        self.draws: EpochDraws | None = self._draws
         # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
         images, workers = self._images, self._loader.num_workers
         tuner = self._source.tuner(auto_workers(self._loader))
+        mixed = "" if images.mixing is None else ", mixed"
         decoding = f"{workers or own_threads()} decode threads"
         if tuner is not None:
             decoding = f"{tuner.rule.threads} decode threads (auto)"
-        return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}"
+        return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}{mixed}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None
         pin = self.pins and handoff.pin
-        return self._source.begin(self._images, self._loader, order, handoff, pin)
+        return self._source.begin(self._images, self._loader, order, handoff, self._draws, pin)
 
     def follow_loop(self, batches: Iterator[Any]) -> None:
         return None

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices
 from fastloader._core.observation.figures import LOOP, Figures, Stage
@@ -127,6 +128,7 @@ class PythonPlan:
     """One epoch of a `PythonSource`."""
 
     normalization: Normalization | None = None
+    draws: EpochDraws | None = None
     normalizes = False
     fills_slots = False
 

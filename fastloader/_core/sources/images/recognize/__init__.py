@@ -17,6 +17,7 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources import collation
 from fastloader._core.sources.arguments import check_batches
+from fastloader._core.sources.images.recognize.mixing import checked_mixing
 from fastloader._core.sources.images.recognize.ours import recognize_folder, recognize_lmdb
 from fastloader._core.sources.images.recognize.reading import (
     KnownBeginning,
@@ -87,7 +88,11 @@ def recognize_images(loader: Loader) -> NativeImages:
     """
     check_batches(loader)
     container = collation.container(loader.collate_fn)
-    return dataclasses.replace(_recognize(loader.dataset, WholeTransform()), container=container)
+    mixing = collation.mixing_of(loader.collate_fn)
+    found = _recognize(loader.dataset, WholeTransform())
+    if mixing is not None:
+        mixing = checked_mixing(found, mixing)
+    return dataclasses.replace(found, container=container, mixing=mixing)
 
 
 def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:

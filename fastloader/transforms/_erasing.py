@@ -1,0 +1,105 @@
+"""Random erasing of single pictures, with torchvision's distribution: what is erased, and how it is
+drawn, for as many pictures at a time as there are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastloader.transforms._recipe.draws import ERASING, PICTURE
+from fastloader.transforms._recipe.philox import MASK, philox
+
+_ATTEMPTS = 10
+# Pairs of 64-bit numbers for a picture: whether it is erased, area and ratio of each attempt, top and
+# left, and one for the deviates.
+_BLOCKS = _ATTEMPTS + 2
+_KEY = 2 * _BLOCKS - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Erasing:
+    """A picture is erased with ``probability``, in one box. Its share of the area is in ``scale``, and
+    the logarithm of its height / width in ``log_ratio``. A box that does not fit is drawn again, ten
+    times at most. ``value`` is what stands there then, for each channel; None is a normal deviate for
+    each value."""
+
+    probability: float
+    scale: tuple[float, float]
+    log_ratio: tuple[float, float]
+    value: tuple[float, ...] | None
+
+    most = 1  # box of a picture
+
+    @property
+    def fill(self) -> str:
+        return "pixel" if self.value is None else "const"
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """What constant stands in a box, if that is not 0."""
+        return self.value if self.value is not None and any(self.value) else None
+
+    def draw(
+        self,
+        seeds: Sequence[int],
+        samples: Sequence[int],
+        height: int,
+        width: int,
+        picture: int = 0,
+    ) -> tuple[npt.NDArray[np.int32], int]:
+        """Draws for pictures of one size. ``seeds``: one for each, or one for all. ``picture``: which of
+        its sample's each is.
+
+        Returns:
+            (top, bottom, left, right) of each box, four equal numbers where nothing is erased; and the
+            key of the deviates of a batch of these pictures.
+        """
+        numbers = _numbers(seeds, samples, ERASING | picture << PICTURE)
+        uniform = (numbers >> np.uint64(11)) * 2.0**-53
+        area = _between(self.scale, uniform[:, 1 : 2 * _ATTEMPTS : 2]) * (height * width)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            ratio = np.exp(_between(self.log_ratio, uniform[:, 2 : 2 * _ATTEMPTS + 1 : 2]))
+            high, wide = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
+            fits = (high < height) & (wide < width)
+        first = fits.argmax(axis=1)[:, None]
+        erased = (uniform[:, :1] < self.probability) & np.take_along_axis(fits, first, axis=1)
+        high, wide = (
+            np.where(erased, np.take_along_axis(edges, first, axis=1), 0).astype(np.int64)
+            for edges in (high, wide)
+        )
+        top = _below(np.take_along_axis(numbers, 2 * first + 3, axis=1), height - high + 1)
+        left = _below(np.take_along_axis(numbers, 2 * first + 4, axis=1), width - wide + 1)
+        boxes = np.concatenate((top, top + high, left, left + wide), axis=1)
+        empty = (high == 0) | (wide == 0)
+        return np.where(empty, 0, boxes).astype(np.int32), int(numbers[0, _KEY])
+
+
+def _numbers(seeds: Sequence[int], samples: Sequence[int], stream: int) -> npt.NDArray[np.uint64]:
+    """The first numbers of `Draws(seed, sample, stream)`, a row for each sample."""
+    low, high = (
+        np.array([seed >> shift & MASK for seed in seeds], dtype=np.uint64)[:, None]
+        for shift in (0, 32)
+    )
+    index = np.array(samples, dtype=np.uint64)[:, None]
+    blocks = np.arange(_BLOCKS, dtype=np.uint64) + np.zeros_like(index)
+    mask, half = np.uint64(MASK), np.uint64(32)
+    key: Any = (low, high)
+    a, b, c, d = philox((blocks, np.full_like(blocks, stream), index & mask, index >> half), key)
+    pairs = np.stack((a | b << half, c | d << half), axis=2)
+    return pairs.reshape(len(index), 2 * _BLOCKS)
+
+
+def _between(ends: tuple[float, float], share: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    low, high = ends
+    return low + (high - low) * share
+
+
+def _below(numbers: npt.NDArray[np.uint64], count: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """`Draws.below`: the upper 64 of the 128 bits of the product. ``count`` is below 2^31."""
+    counts, half = count.astype(np.uint64), np.uint64(32)
+    low = (numbers & np.uint64(MASK)) * counts >> half
+    return ((numbers >> half) * counts + low >> half).astype(np.int64)
