@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastloader.transforms._pillow.operations import apply_operation
+from fastloader.transforms._pillow.canvas import Canvas
 from fastloader.transforms._recipe.parameters import unnamed
 
 
@@ -21,9 +21,11 @@ def apply(picture: Any, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
         steps: (name, parameters) of each step, one after the other.
 
     Raises:
-        ValueError: for a name or a parameter that there is not.
+        ValueError: for a name or a parameter that there is not, and for a step of a mix that has not
+            begun.
         KeyError: for a parameter that is missing.
     """
+    canvas = Canvas(picture)
     for name, parameters in steps:
-        picture = apply_operation(picture, *unnamed(name, parameters))
-    return picture
+        canvas.apply(*unnamed(name, parameters))
+    return canvas.picture
