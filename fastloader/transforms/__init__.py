@@ -26,11 +26,13 @@ from fastloader.transforms.steps.pixels.tones import (
     RandomPosterize,
     RandomSolarize,
 )
+from fastloader.transforms.steps.policies.aug_mix import AugMix
 from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoAugmentPolicy
 from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
 from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
 
 __all__ = [
+    "AugMix",
     "AutoAugment",
     "AutoAugmentPolicy",
     "CenterCrop",
