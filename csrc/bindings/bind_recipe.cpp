@@ -18,8 +18,11 @@ namespace {
 constexpr const char* kOrigins[] = {"constant", "uniform", "table", "normal"};
 constexpr const char* kUnits[] = {"one", "width", "height"};
 constexpr const char* kRoundings[] = {"none", "truncate", "nearest"};
-constexpr const char* kKinds[] = {"operation", "sized", "all", "apply", "choice", "order", "some"};
+constexpr const char* kKinds[] = {"operation", "sized", "all",   "apply", "choice",
+                                  "order",     "some",  "first", "mix"};
+constexpr const char* kMixings[] = {"sum", "blend", "blends"};
 static_assert(std::size(kKinds) == static_cast<size_t>(Step::Kind::kCount));
+static_assert(std::size(kMixings) == static_cast<size_t>(Mixing::kBlends) + 1);
 static_assert(std::size(kOrigins) == static_cast<size_t>(Number::From::kNormal) + 1);
 static_assert(std::size(kUnits) == static_cast<size_t>(Number::Unit::kHeight) + 1);
 static_assert(std::size(kRoundings) == static_cast<size_t>(Number::Round::kNearest) + 1);
@@ -69,6 +72,8 @@ Step to_step(const py::handle& object, size_t depth, size_t& steps) {
   const auto name = member<std::string>(object, "operation");
   if (step.kind == Step::Kind::kOperation) step.operation = operation_kind(name);
   if (step.kind == Step::Kind::kSized) step.sized = sized_kind(name);
+  if (step.kind == Step::Kind::kMix) step.mixing = named<Mixing>(kMixings, py::str(name));
+  step.alpha = member<double>(object, "alpha");
   for (const py::handle number : object.attr("numbers")) step.numbers.push_back(to_number(number));
   step.probability = member<double>(object, "probability");
   step.weights = member<std::vector<double>>(object, "weights");

@@ -26,6 +26,7 @@ from fastloader.transforms.steps.pixels.tones import (
     RandomPosterize,
     RandomSolarize,
 )
+from fastloader.transforms.steps.policies.aug_mix import AugMix
 from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoAugmentPolicy
 from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
 from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
@@ -33,6 +34,7 @@ from fastloader.transforms.steps.tensors.erasing import RandomErasing
 from fastloader.transforms.steps.tensors.mixing import CutMix, MixUp
 
 __all__ = [
+    "AugMix",
     "AutoAugment",
     "AutoAugmentPolicy",
     "CenterCrop",

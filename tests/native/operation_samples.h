@@ -41,8 +41,26 @@ class OperationSamples {
     return {kind, numbers(kind)};
   }
 
+  /// Of any kind that works without others, which those of a mix don't.
   Operation make(const ImageSize& size) {
-    return make(static_cast<Operation::Kind>(random_.below(kOperationKinds)), size);
+    for (;;) {
+      const auto kind = static_cast<Operation::Kind>(random_.below(kOperationKinds));
+      if (!is_of_mix(kind)) return make(kind, size);
+    }
+  }
+
+  /// A whole mix of pictures of this size.
+  std::vector<Operation> make_mix(const ImageSize& size) {
+    using Kind = Operation::Kind;
+    std::vector<Operation> made{make(Kind::kMixBegin, size)};
+    for (size_t chains = random_.below(4); chains > 0; --chains) {
+      for (size_t left = random_.below(3); left > 0; --left) {
+        made.push_back(make(random_.one_in(2) ? Kind::kSolarize : Kind::kHflip, size));
+      }
+      made.push_back(make(random_.one_in(2) ? Kind::kMixAdd : Kind::kMixBlend, size));
+    }
+    made.push_back(make(Kind::kMixEnd, size));
+    return made;
   }
 
  private:
@@ -108,6 +126,12 @@ class OperationSamples {
       case Kind::kContrast:
       case Kind::kSaturation:
       case Kind::kSharpness:
+        return {factor()};
+      case Kind::kMixBegin:
+      case Kind::kMixAdd:
+        return {random_.one_in(3) ? whole(0, 1) : uniform(0, 1)};
+      case Kind::kMixBlend:
+      case Kind::kMixEnd:
         return {factor()};
       case Kind::kHue:
         return {uniform(-0.5, 0.5)};

@@ -94,7 +94,9 @@ TEST(a_chain_on_one_canvas_equals_single_operations_on_canvases_of_their_own) {
       if (canvas.size().height > kMostEdge || canvas.size().width > kMostEdge) break;
     }
   }
-  for (const size_t times : applied) EXPECT(times > 200);
+  for (size_t kind = 0; kind < kOperationKinds; ++kind) {
+    EXPECT(applied[kind] > 200 || is_of_mix(static_cast<Kind>(kind)));
+  }
 }
 
 TEST(every_operation_takes_every_small_size) {
@@ -105,6 +107,7 @@ TEST(every_operation_takes_every_small_size) {
     for (size_t width = 1; width <= 7; ++width) {
       const ImageSize size{height, width};
       for (size_t kind = 0; kind < kOperationKinds; ++kind) {
+        if (is_of_mix(static_cast<Kind>(kind))) continue;
         put(size, random_picture(size, random), canvas);
         apply_and_compare(samples.make(static_cast<Kind>(kind), size), canvas);
       }
@@ -167,6 +170,122 @@ TEST(nothing_is_allocated_for_pictures_that_the_canvas_has_room_for) {
   EXPECT_EQ(allocations.load(), before);
   EXPECT_EQ(canvas.scratch_bytes(), kept);
   EXPECT(kept > 2 * picture.size());
+}
+
+// ---- Mixes --------------------------------------------------------------------------------------
+
+/// What mix.h says, one byte after the other.
+class MixByBytes {
+ public:
+  void apply(const Operation& operation, Canvas& canvas) {
+    const float number = operation.numbers.empty() ? 0 : static_cast<float>(operation.numbers[0]);
+    if (!is_of_mix(operation.kind)) return fastloader::apply(operation, canvas);
+    if (operation.kind == Kind::kMixBegin) {
+      kept_ = picture_on(canvas);
+      sum_.clear();
+      for (const uint8_t byte : kept_) sum_.push_back(number * static_cast<float>(byte));
+      return;
+    }
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      const auto byte = static_cast<float>(canvas.pixels()[i]);
+      if (operation.kind == Kind::kMixAdd) {
+        const float part = number * byte;
+        sum_[i] = sum_[i] + part;
+        canvas.pixels()[i] = kept_[i];
+      } else if (operation.kind == Kind::kMixBlend) {
+        sum_[i] = static_cast<float>(blended(sum_[i], byte, number));
+        canvas.pixels()[i] = kept_[i];
+      } else {
+        const auto mixed = static_cast<float>(clipped(sum_[i]));
+        canvas.pixels()[i] = blended(static_cast<float>(kept_[i]), mixed, number);
+      }
+    }
+  }
+
+ private:
+  static uint8_t clipped(float number) {
+    return static_cast<uint8_t>(number < 0 ? 0 : number > 255 ? 255 : number);
+  }
+  static uint8_t blended(float first, float second, float factor) {
+    const float part = factor * (second - first);
+    return clipped(first + part);
+  }
+
+  Bytes kept_;
+  std::vector<float> sum_;
+};
+
+TEST(a_mix_is_what_its_comments_say) {
+  Random random(7);
+  OperationSamples samples(random);
+  Canvas canvas;
+  Canvas other;
+  for (int round = 0; round < 3000; ++round) {
+    const ImageSize size{random_edge(random), random_edge(random)};
+    const Bytes picture = random_picture(size, random);
+    put(size, picture, canvas);
+    put(size, picture, other);
+    MixByBytes by_bytes;
+    for (const Operation& operation : samples.make_mix(size)) {
+      validate(operation);
+      EXPECT(size_after(operation, size) == size);
+      apply(operation, canvas);
+      by_bytes.apply(operation, other);
+      if (picture_on(canvas) != picture_on(other)) throw Failure{describe(operation, size)};
+    }
+  }
+}
+
+TEST(a_mix_that_is_not_under_way_is_refused_and_leaves_the_picture) {
+  const Operation begin{Kind::kMixBegin, {1}};
+  const std::vector<Operation> others{
+      {Kind::kMixAdd, {1}}, {Kind::kMixBlend, {1}}, {Kind::kMixEnd, {1}}};
+  const ImageSize size{3, 4};
+  Random random(8);
+  const Bytes picture = random_picture(size, random);
+  Canvas canvas;
+  for (const Operation& operation : others) {
+    const std::string name = name_of(operation.kind);
+    put(size, picture, canvas);
+    EXPECT_THROW(apply(operation, canvas), InvalidArgument, name + " without mix_begin");
+    apply(begin, canvas);
+    EXPECT_THROW(apply(begin, canvas), InvalidArgument, "mix_begin within a mix");
+    put(size, picture, canvas);  // which ends the mix
+    EXPECT_THROW(apply(operation, canvas), InvalidArgument, name + " without mix_begin");
+    apply(begin, canvas);
+    apply({Kind::kCrop, {0, 0, 3, 2}}, canvas);
+    const Bytes cropped = picture_on(canvas);
+    EXPECT_THROW(apply(operation, canvas), InvalidArgument, name + ": a picture of 3x2 pixels");
+    EXPECT(picture_on(canvas) == cropped);
+    // Of the mix's size again, it may go on.
+    apply({Kind::kResize, {3, 4, 0}}, canvas);
+    apply(operation, canvas);
+  }
+}
+
+TEST(a_mix_keeps_its_memory_for_the_next_one_and_counts_it) {
+  Random random(9);
+  OperationSamples samples(random);
+  const ImageSize size{41, 53};
+  const Bytes picture = random_picture(size, random);
+  Canvas canvas;
+  put(size, picture, canvas);
+  const size_t without = canvas.scratch_bytes();
+  apply({Kind::kMixBegin, {1}}, canvas);
+  const size_t kept = canvas.scratch_bytes();
+  EXPECT(kept >= without + picture.size() * (1 + sizeof(float)));
+  EXPECT(kept <= without + picture.size() * (1 + sizeof(float)) + 1024);
+  std::vector<std::vector<Operation>> mixes;
+  for (int i = 0; i < 50; ++i) mixes.push_back(samples.make_mix(size));
+  size_t before = 0;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    before = allocations;
+    for (const std::vector<Operation>& mix : mixes) {
+      put(size, picture, canvas);
+      for (const Operation& operation : mix) apply(operation, canvas);
+    }
+  }
+  EXPECT_EQ(allocations.load(), before);
 }
 
 // ---- What is refused ----------------------------------------------------------------------------
@@ -244,6 +363,11 @@ TEST(numbers_that_the_comments_rule_out_are_refused) {
       {Kind::kResize, {1e7, 1e7, 2}},
       {Kind::kResize, {1, 1, 6}},
       {Kind::kResize, {1, 1, -1}},
+      {Kind::kMixBegin, {-0.1}},
+      {Kind::kMixBegin, {1.1}},
+      {Kind::kMixAdd, {2}},
+      {Kind::kMixBlend, {1e39}},
+      {Kind::kMixEnd, {-1e39}},
   };
   for (const Operation& operation : wrong) {
     EXPECT_THROW(validate(operation), InvalidArgument, name_of(operation.kind));

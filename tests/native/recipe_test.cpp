@@ -89,17 +89,36 @@ Step random_sized(Random& random) {
   throw Failure{"a sized step without a sample"};
 }
 
+/// Chains that keep the size of what they get, but for one in ten.
+Step random_mix(Random& random) {
+  std::vector<Step> chains;
+  for (size_t i = random.between(1, 3); i > 0; --i) {
+    std::vector<Step> chain;
+    for (size_t j = random.between(1, 3); j > 0; --j) {
+      chain.push_back(operation({Operation::Kind::kSolarize, {edge(random)}}));
+    }
+    if (random.one_in(30)) chain.push_back(random_sized(random));
+    chains.push_back(holder(random.one_in(2) ? Kind::kFirst : Kind::kAll, std::move(chain)));
+  }
+  Step step = holder(Kind::kMix, std::move(chains));
+  step.mixing = static_cast<Mixing>(random.below(3));
+  step.alpha = random.one_in(2) ? 1 : 0.01 * edge(random);
+  return step;
+}
+
 Step random_step(Random& random, size_t depth) {
   if (depth == 0) {
     if (random.one_in(3)) return random_sized(random);
     return operation(OperationSamples(random).make({random_edge(random), random_edge(random)}));
   }
+  if (random.one_in(5)) return random_mix(random);
   std::vector<Step> children;
   for (size_t i = random.between(1, 4); i > 0; --i) {
     children.push_back(random_step(random, random.below(depth)));
   }
-  const Kind kinds[] = {Kind::kAll, Kind::kApply, Kind::kChoice, Kind::kOrder, Kind::kSome};
-  Step step = holder(kinds[random.below(5)], std::move(children));
+  const Kind kinds[] = {Kind::kAll,   Kind::kApply, Kind::kChoice,
+                        Kind::kOrder, Kind::kSome,  Kind::kFirst};
+  Step step = holder(kinds[random.below(6)], std::move(children));
   step.probability = 0.5;
   if (step.kind == Kind::kChoice || step.kind == Kind::kSome) {
     step.weights.assign(step.children.size(), 1.5);
@@ -184,6 +203,16 @@ TEST(a_recipe_says_what_cannot_be_drawn_from_it) {
   step.weights = {1, 0};
   step.count = 2;
   refused(step, "2 among 1");
+  refused(holder(Kind::kFirst, {}), "has none");
+  refused(holder(Kind::kMix, {}), "has none");
+  step = holder(Kind::kMix, {leaf});
+  for (const double alpha : {0.0, -1.0, 1e-10, 1e10, std::nan("")}) {
+    step.alpha = alpha;
+    refused(step, "alpha");
+  }
+  step.alpha = 1;
+  refused(holder(Kind::kMix, {holder(Kind::kAll, {step})}), "a mix within a mix");
+  refused(operation({Operation::Kind::kMixAdd, {0.5}}), "mix_add outside a mix");
   refused(operation({Operation::Kind::kPosterize, {}}), "numbers");
   refused(operation({Operation::Kind::kPosterize, {9}}), "posterize");
   refused(operation({Operation::Kind::kCount, {}}), "");
@@ -196,6 +225,34 @@ TEST(a_recipe_says_what_cannot_be_drawn_from_it) {
   Step deep = leaf;
   for (size_t i = 0; i < kMostStepDepth; ++i) deep = holder(Kind::kAll, {std::move(deep)});
   refused(std::move(deep), "64 deep");
+}
+
+TEST(the_numbers_of_a_mix_are_those_of_its_form) {
+  const Step leaf = operation({Operation::Kind::kInvert, {}});
+  for (const double alpha : {kLeastAlpha, 1e-3, 0.3, 1.0, 7.0, kMostAlpha}) {
+    for (const Mixing mixing : {Mixing::kSum, Mixing::kBlend, Mixing::kBlends}) {
+      Step step = holder(Kind::kMix, {leaf, leaf, leaf});
+      step.mixing = mixing;
+      step.alpha = alpha;
+      const Recipe recipe({step});
+      for (uint64_t index = 0; index < 300; ++index) {
+        const std::vector<Operation> drawn = recipe.draw(3, index, 0, {2, 2});
+        EXPECT_EQ(drawn.size(), size_t{8});
+        const double begin = drawn.front().numbers[0];
+        const double end = drawn.back().numbers[0];
+        double sum = 0;
+        for (size_t i = 2; i < 8; i += 2) {
+          sum += drawn[i].numbers[0];
+          EXPECT(std::isfinite(drawn[i].numbers[0]));
+          EXPECT(drawn[i].kind == (mixing == Mixing::kBlends ? Operation::Kind::kMixBlend
+                                                             : Operation::Kind::kMixAdd));
+        }
+        if (mixing == Mixing::kSum) EXPECT(end == 1 && std::abs(begin + sum - 1) < 1e-6);
+        if (mixing == Mixing::kBlend) EXPECT(begin == 0 && std::abs(sum - 1) < 1e-6);
+        if (mixing == Mixing::kBlends) EXPECT(begin == 1 && end == 1);
+      }
+    }
+  }
 }
 
 TEST(numbers_that_come_out_wrong_are_refused_when_they_are_drawn) {

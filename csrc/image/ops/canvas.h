@@ -23,6 +23,7 @@ class Canvas {
   uint8_t* begin(const ImageSize& size) {
     uint8_t* pixels = at_least(front_, bytes_of(size));
     size_ = size;
+    mix_.begun = false;
     return pixels;
   }
 
@@ -51,12 +52,22 @@ class Canvas {
   ResizeOrder resize_order() const { return resize_order_; }
   void set_resize_order(ResizeOrder order) { resize_order_ = order; }
 
+  /// What a mix keeps from one operation to the next one (mix.h). A new picture ends it.
+  struct Mix {
+    bool begun = false;
+    ImageSize size;
+    std::vector<uint8_t> original;
+    std::vector<float> sum;
+  };
+  Mix& mix() { return mix_; }
+
   /// Keeps the coefficients of the last resize for the next one.
   Resizer& resizer() { return resizer_; }
 
   /// All memory that is kept for the next picture.
   size_t scratch_bytes() const {
-    return front_.capacity() + back_.capacity() + scratch_.capacity() + resizer_.scratch_bytes();
+    return front_.capacity() + back_.capacity() + scratch_.capacity() + mix_.original.capacity() +
+           mix_.sum.capacity() * sizeof(float) + resizer_.scratch_bytes();
   }
 
  private:
@@ -78,6 +89,7 @@ class Canvas {
   ImageSize other_size_;
   ResizeOrder resize_order_ = ResizeOrder::kPillow13;
   Resizer resizer_;
+  Mix mix_;
 };
 
 }  // namespace fastloader

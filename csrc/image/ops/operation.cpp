@@ -10,6 +10,7 @@
 #include "image/ops/gaussian_blur.h"
 #include "image/ops/hue.h"
 #include "image/ops/lookup.h"
+#include "image/ops/mix.h"
 #include "image/ops/pillow_blur.h"
 #include "image/ops/resize.h"
 #include "image/ops/rotate.h"
@@ -32,9 +33,9 @@ struct Kind {
   ImageSize (*size_after)(const Numbers& numbers, const ImageSize& size) = nullptr;
 };
 
-template <void (*kEnhance)(float factor, Canvas& canvas)>
-void enhance(const Numbers& numbers, Canvas& canvas) {
-  kEnhance(static_cast<float>(numbers[0]), canvas);
+template <void (*kApply)(float factor, Canvas& canvas)>
+void by_factor(const Numbers& numbers, Canvas& canvas) {
+  kApply(static_cast<float>(numbers[0]), canvas);
 }
 
 /// Pillow blends in float, in which a number may be too large to be finite.
@@ -97,6 +98,16 @@ constexpr char kBrightness[] = "brightness";
 constexpr char kContrast[] = "contrast";
 constexpr char kSaturation[] = "saturation";
 constexpr char kSharpness[] = "sharpness";
+constexpr char kMixBegin[] = "mix_begin";
+constexpr char kMixAdd[] = "mix_add";
+constexpr char kMixBlend[] = "mix_blend";
+constexpr char kMixEnd[] = "mix_end";
+
+/// Within what keeps the sum of a mix finite.
+template <const char* kName>
+void check_weight(const Numbers& numbers) {
+  check_number(kName, "weight", numbers[0], 0, 1);
+}
 
 // In the order of Operation::Kind.
 const Kind kKinds[] = {
@@ -113,13 +124,13 @@ const Kind kKinds[] = {
      }},
     {"autocontrast", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { autocontrast(canvas); }},
     {"equalize", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { equalize(canvas); }},
-    {kBrightness, 1, 1, check_factor<kBrightness>, enhance<brightness>},
-    {kContrast, 1, 1, check_factor<kContrast>, enhance<contrast>},
-    {kSaturation, 1, 1, check_factor<kSaturation>, enhance<saturation>},
+    {kBrightness, 1, 1, check_factor<kBrightness>, by_factor<brightness>},
+    {kContrast, 1, 1, check_factor<kContrast>, by_factor<contrast>},
+    {kSaturation, 1, 1, check_factor<kSaturation>, by_factor<saturation>},
     {"grayscale", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { grayscale(canvas); }},
     {"hue", 1, 1, check_hue,
      [](const Numbers& numbers, Canvas& canvas) { hue(numbers[0], canvas); }},
-    {kSharpness, 1, 1, check_factor<kSharpness>, enhance<sharpness>},
+    {kSharpness, 1, 1, check_factor<kSharpness>, by_factor<sharpness>},
     {"pillow_blur", 2, 2, check_pillow_blur,
      [](const Numbers& numbers, Canvas& canvas) { pillow_blur(numbers[0], numbers[1], canvas); }},
     {"gaussian_blur", 3, 4, check_gaussian_blur,
@@ -138,6 +149,10 @@ const Kind kKinds[] = {
     {"vflip", 0, 0, nullptr, [](const Numbers&, Canvas& canvas) { vflip(canvas); }},
     {"resize", 3, 3, check_resize, resize,
      [](const Numbers& numbers, const ImageSize&) { return resized_size(numbers); }},
+    {kMixBegin, 1, 1, check_weight<kMixBegin>, by_factor<mix_begin>},
+    {kMixAdd, 1, 1, check_weight<kMixAdd>, by_factor<mix_add>},
+    {kMixBlend, 1, 1, check_factor<kMixBlend>, by_factor<mix_blend>},
+    {kMixEnd, 1, 1, check_factor<kMixEnd>, by_factor<mix_end>},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Operation::Kind::kCount));
 
@@ -165,6 +180,10 @@ Operation::Kind operation_kind(const std::string& name) {
     ++number;
   }
   throw InvalidArgument("there is no operation " + name);
+}
+
+bool is_of_mix(Operation::Kind kind) {
+  return kind >= Operation::Kind::kMixBegin && kind <= Operation::Kind::kMixEnd;
 }
 
 void check_count(Operation::Kind kind, size_t numbers) {

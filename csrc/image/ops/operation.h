@@ -43,6 +43,13 @@ struct Operation {
     kHflip,   ///< none
     kVflip,   ///< none
     kResize,  ///< height, width, resampling, which may also be 1 lanczos, 4 box, 5 hamming
+    // A mix, mix.h: begin, add and blend pictures that are made of the same one, end. They depend
+    // on
+    // the pictures of the mix, not on the last one only.
+    kMixBegin,  ///< weight of the picture as it is, 0 to 1
+    kMixAdd,    ///< weight, 0 to 1
+    kMixBlend,  ///< factor
+    kMixEnd,    ///< factor
     kCount,
   };
 
@@ -55,6 +62,9 @@ struct Operation {
 const char* name_of(Operation::Kind kind);
 Operation::Kind operation_kind(const std::string& name);
 
+/// Whether the kind is one of a mix, which is no use without the others.
+bool is_of_mix(Operation::Kind kind);
+
 /// Throws InvalidArgument unless the kind takes that many numbers.
 void check_count(Operation::Kind kind, size_t numbers);
 
@@ -66,7 +76,8 @@ void validate(const Operation& operation);
 ImageSize size_after(const Operation& operation, const ImageSize& size);
 
 /// Expects an operation that passed validate(), and a picture that has pixels. Throws
-/// InvalidArgument where the picture's size does not allow it, and leaves the picture as it was.
+/// InvalidArgument where the picture's size does not allow it, or the mix that it is of is not
+/// under way, and leaves the picture as it was.
 void apply(const Operation& operation, Canvas& canvas);
 
 }  // namespace fastloader

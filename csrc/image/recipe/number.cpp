@@ -32,12 +32,8 @@ double draw_before_scale(const Number& number, Draws& draws) {
       return draws.uniform(number.a, number.b);
     case Number::From::kTable:
       return number.values[static_cast<size_t>(draws.below(number.values.size()))];
-    case Number::From::kNormal: {
-      // Box and Muller. 1 - u is never 0, and its logarithm never infinite.
-      const double length = std::sqrt(-2 * std::log(1 - draws.uniform()));
-      const double angle = kTwoPi * draws.uniform();
-      return number.a + number.b * (length * std::cos(angle));
-    }
+    case Number::From::kNormal:
+      return number.a + number.b * standard_normal(draws);
   }
   return 0;
 }
@@ -60,6 +56,13 @@ void validate(const Number& number) {
     throw InvalidArgument("a number from a table of " + std::to_string(values) + " values; 1 to " +
                           std::to_string(kMostValues) + " are allowed, and none without a table");
   }
+}
+
+double standard_normal(Draws& draws) {
+  // Box and Muller. 1 - u is never 0, and its logarithm never infinite.
+  const double length = std::sqrt(-2 * std::log(1 - draws.uniform()));
+  const double angle = kTwoPi * draws.uniform();
+  return length * std::cos(angle);
 }
 
 double draw(const Number& number, const ImageSize& picture, Draws& draws) {

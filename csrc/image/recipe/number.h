@@ -56,6 +56,9 @@ constexpr size_t kMostValues = 4096;
 /// where one is asked for.
 void validate(const Number& number);
 
+/// With mean 0 and standard deviation 1; takes two draws.
+double standard_normal(Draws& draws);
+
 /// Expects a number that passed validate(). A constant takes no draw, a normal deviate takes two,
 /// and a sign takes one, behind the others.
 double draw(const Number& number, const ImageSize& picture, Draws& draws);

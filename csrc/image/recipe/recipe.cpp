@@ -63,9 +63,13 @@ std::vector<size_t> chosen(const Step& step, size_t children, Draws& draws) {
         std::swap(all[left - 1], all[static_cast<size_t>(draws.below(left))]);
       }
       return all;
+    case Step::Kind::kFirst:
+      all.resize(1 + static_cast<size_t>(draws.below(children)));
+      return all;
     case Step::Kind::kOperation:
     case Step::Kind::kSized:
     case Step::Kind::kAll:
+    case Step::Kind::kMix:
     case Step::Kind::kCount:
       return all;
   }
@@ -75,10 +79,10 @@ std::vector<size_t> chosen(const Step& step, size_t children, Draws& draws) {
 }  // namespace
 
 Recipe::Recipe(std::vector<Step> steps) {
-  for (Step& step : steps) roots_.push_back(add(std::move(step), 1));
+  for (Step& step : steps) roots_.push_back(add(std::move(step), 1, false));
 }
 
-size_t Recipe::add(Step step, size_t depth) {
+size_t Recipe::add(Step step, size_t depth, bool in_mix) {
   validate(step);
   if (nodes_.size() == kMostSteps) {
     throw InvalidArgument("a recipe of more than " + std::to_string(kMostSteps) + " steps");
@@ -87,6 +91,8 @@ size_t Recipe::add(Step step, size_t depth) {
     throw InvalidArgument("steps within steps, more than " + std::to_string(kMostStepDepth) +
                           " deep");
   }
+  const bool mixes = step.kind == Step::Kind::kMix;
+  if (mixes && in_mix) throw InvalidArgument("a mix within a mix");
   const uint32_t number = draw_number(step);
   const auto before = std::count_if(nodes_.begin(), nodes_.end(), [&](const Node& node) {
     return draw_number(node.step) == number;
@@ -97,7 +103,7 @@ size_t Recipe::add(Step step, size_t depth) {
   nodes_.push_back(
       {std::move(step), number | static_cast<uint32_t>(before) << kOccurrenceShift, {}});
   for (Step& child : children) {
-    const size_t added = add(std::move(child), depth + 1);
+    const size_t added = add(std::move(child), depth + 1, in_mix || mixes);
     nodes_[place].children.push_back(added);
   }
   return place;
@@ -117,6 +123,7 @@ std::vector<Operation> Recipe::draw(uint64_t seed, uint64_t index, uint32_t pict
 void Recipe::visit(size_t node, Drawing& drawing) const {
   const auto& [step, stream, children] = nodes_[node];
   Draws draws(drawing.seed, drawing.index, stream | drawing.picture << kPictureShift);
+  if (step.kind == Step::Kind::kMix) return mix(nodes_[node], draws, drawing);
   if (step.kind != Step::Kind::kOperation && step.kind != Step::Kind::kSized) {
     for (const size_t child : chosen(step, children.size(), draws)) {
       visit(children[child], drawing);
@@ -137,6 +144,24 @@ void Recipe::visit(size_t node, Drawing& drawing) const {
     validate(drawing.operations[i]);
     drawing.size = size_after(drawing.operations[i], drawing.size);
   }
+}
+
+void Recipe::mix(const Node& node, Draws& draws, Drawing& drawing) const {
+  const MixNumbers numbers =
+      draw_mix(node.step.mixing, node.step.alpha, node.children.size(), draws);
+  const ImageSize size = drawing.size;
+  drawing.operations.push_back({Operation::Kind::kMixBegin, {numbers.begin}});
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    visit(node.children[i], drawing);
+    if (!(drawing.size == size)) {
+      throw InvalidArgument("a mix of pictures of different sizes: " + std::to_string(size.height) +
+                            "x" + std::to_string(size.width) + " and " +
+                            std::to_string(drawing.size.height) + "x" +
+                            std::to_string(drawing.size.width));
+    }
+    drawing.operations.push_back({numbers.kind, {numbers.each[i]}});
+  }
+  drawing.operations.push_back({Operation::Kind::kMixEnd, {numbers.end}});
 }
 
 }  // namespace fastloader

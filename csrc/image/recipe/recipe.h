@@ -17,8 +17,8 @@ namespace fastloader {
 /// not depend on what was drawn for others. fastloader/transforms/_recipe/recipe.py repeats it.
 class Recipe {
  public:
-  /// Throws what validate(Step) throws, and InvalidArgument for more than kMostSteps steps, or
-  /// steps within steps more than kMostStepDepth deep.
+  /// Throws what validate(Step) throws, and InvalidArgument for more than kMostSteps steps, steps
+  /// within steps more than kMostStepDepth deep, or a mix within a mix.
   explicit Recipe(std::vector<Step> steps);
 
   bool empty() const { return roots_.empty(); }
@@ -44,8 +44,9 @@ class Recipe {
     std::vector<Operation> operations;
   };
 
-  size_t add(Step step, size_t depth);
+  size_t add(Step step, size_t depth, bool in_mix);
   void visit(size_t node, Drawing& drawing) const;
+  void mix(const Node& node, Draws& draws, Drawing& drawing) const;
 
   std::vector<Node> nodes_;
   std::vector<size_t> roots_;

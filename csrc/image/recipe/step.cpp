@@ -21,12 +21,15 @@ void check_leaf(const Step& step) {
   // start. Whoever draws the others checks what came out.
   Operation operation;
   operation.kind = step.operation;
+  check_count(operation.kind, step.numbers.size());
+  if (is_of_mix(operation.kind)) {
+    throw InvalidArgument(std::string(name_of(operation.kind)) + " outside a mix");
+  }
   Draws none(0, 0, 0);
   for (const Number& number : step.numbers) {
     operation.numbers.push_back(constant(number) ? draw(number, {1, 1}, none) : 0);
   }
-  if (std::all_of(step.numbers.begin(), step.numbers.end(), constant)) return validate(operation);
-  check_count(operation.kind, operation.numbers.size());
+  if (std::all_of(step.numbers.begin(), step.numbers.end(), constant)) validate(operation);
 }
 
 void check_weights(const Step& step, size_t wanted) {
@@ -49,6 +52,10 @@ void check_weights(const Step& step, size_t wanted) {
   }
 }
 
+void check_children(const Step& step) {
+  if (step.children.empty()) throw InvalidArgument("a step that needs others within it has none");
+}
+
 }  // namespace
 
 void validate(const Step& step) {
@@ -66,6 +73,11 @@ void validate(const Step& step) {
       return check_weights(step, 1);
     case Step::Kind::kSome:
       return check_weights(step, step.count);
+    case Step::Kind::kMix:
+      validate_alpha(step.alpha);
+      return check_children(step);
+    case Step::Kind::kFirst:
+      return check_children(step);
     case Step::Kind::kAll:
     case Step::Kind::kOrder:
       return;

@@ -81,9 +81,9 @@ def create_loader(
 
     Native are RandomResizedCrop, flips, resize and centre crop in all of timm's crop modes: C++ threads
     decode, crop, resize and normalise the pictures of folder datasets. Colour jitter, grayscale, blur,
-    AutoAugment, RandAugment, "rkrc", "rkrr" and ``crop_border_pixels`` need no timm either. The
-    installed timm does all other changes of pictures in worker processes: AugMix and TensorFlow's
-    preprocessing.
+    AutoAugment, RandAugment, AugMix, "rkrc", "rkrr" and ``crop_border_pixels`` need no timm either. The
+    installed timm does all other changes of pictures in worker processes: ``num_aug_splits`` and
+    TensorFlow's preprocessing.
     ``loader.loader.plan()``, or ``loader.plan()`` without prefetcher, says which path it is.
 
     Args:

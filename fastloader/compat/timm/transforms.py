@@ -23,6 +23,7 @@ from fastloader.transforms import (
     ToTensor,
 )
 from fastloader.transforms._arguments import RESAMPLING
+from fastloader.transforms.steps.timm.aug_mix import augment_and_mix_transform
 from fastloader.transforms.steps.timm.auto_augment import auto_augment_transform
 from fastloader.transforms.steps.timm.geometry import (
     CenterCropOrPad,
@@ -75,7 +76,7 @@ def what_needs_timm(options: Mapping[str, Any]) -> str:
     elif options["separate"]:
         return "num_aug_splits"
     elif options["is_training"] and not options["no_aug"]:
-        if str(options["auto_augment"]).startswith("augmix") or not _one_colour(options["mean"]):
+        if not _one_colour(options["mean"]):
             names.append("auto_augment")
         if not options["use_prefetcher"]:
             names.append("re_prob")
@@ -151,6 +152,8 @@ def _policy(size: Any, options: Mapping[str, Any]) -> Any:
     }
     if options["interpolation"] != "random":
         hparams["interpolation"] = RESAMPLING[options["interpolation"]]
+    if name.startswith("augmix"):
+        return augment_and_mix_transform(name, {**hparams, "translate_pct": 0.3})
     make = rand_augment_transform if name.startswith("rand") else auto_augment_transform
     return make(name, hparams)
 

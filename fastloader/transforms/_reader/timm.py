@@ -10,6 +10,7 @@ from typing import Any
 from fastloader.errors import NotNative
 from fastloader.transforms import RandomResizedCrop
 from fastloader.transforms._arguments import interpolation_name
+from fastloader.transforms.steps.timm.aug_mix import AugMixAugment
 from fastloader.transforms.steps.timm.augment_op import AugmentOp, colour, filters
 from fastloader.transforms.steps.timm.auto_augment import AutoAugment
 from fastloader.transforms.steps.timm.geometry import (
@@ -42,6 +43,11 @@ def _rand_augment(step: Any) -> RandAugment:
 
 def _auto_augment(step: Any) -> AutoAugment:
     return AutoAugment([[_augment_op(op) for op in ops] for ops in step.policy])
+
+
+def _aug_mix(step: Any) -> AugMixAugment:
+    ops = [_augment_op(op) for op in step.ops]
+    return AugMixAugment(ops, step.alpha, step.width, step.depth, bool(step.blended))
 
 
 def _augment_op(op: Any) -> AugmentOp:
@@ -149,6 +155,7 @@ def _checked(step: Any) -> Any:
 KNOWN: dict[tuple[str, str], Callable[[Any], RecipeTransform]] = {
     (_POLICIES, "RandAugment"): _rand_augment,
     (_POLICIES, "AutoAugment"): _auto_augment,
+    (_POLICIES, "AugMixAugment"): _aug_mix,
     (_TRANSFORMS, "RandomResizedCropAndInterpolation"): _random_resized_crop,
     (_TRANSFORMS, "ResizeKeepRatio"): _resize_keep_ratio,
     (_TRANSFORMS, "CenterCropOrPad"): _center_crop_or_pad,

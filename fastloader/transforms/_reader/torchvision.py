@@ -16,7 +16,12 @@ from fastloader.transforms.steps.transform import RecipeTransform
 
 _V2 = "torchvision.transforms.v2."
 
-Policy = transforms.AutoAugment | transforms.RandAugment | transforms.TrivialAugmentWide
+Policy = (
+    transforms.AugMix
+    | transforms.AutoAugment
+    | transforms.RandAugment
+    | transforms.TrivialAugmentWide
+)
 
 
 def _is_v2(step: Any) -> bool:
@@ -115,6 +120,21 @@ def _trivial_augment(step: Any) -> Policy:
     return _with_thresholds(step, made)
 
 
+def _aug_mix(step: Any) -> Policy:
+    made = transforms.AugMix(
+        step.severity,
+        step.mixture_width,
+        step.chain_depth,
+        step.alpha,
+        step.all_ops,
+        step.interpolation,
+        _fill(step),
+    )
+    if step._PARAMETER_MAX != 10:
+        raise ValueError("its _PARAMETER_MAX is not 10")
+    return _with_thresholds(step, made)
+
+
 def _with_thresholds(step: Any, made: Policy) -> Policy:
     if _is_v2(step):
         made._scaled_thresholds = True
@@ -159,6 +179,7 @@ _MAKERS: dict[str, dict[str, Callable[[Any], RecipeTransform]]] = {
         "GaussianBlur": lambda step: transforms.GaussianBlur(step.kernel_size, _pair(step.sigma)),
     },
     "_auto_augment": {
+        "AugMix": _aug_mix,
         "AutoAugment": _auto_augment,
         "RandAugment": _rand_augment,
         "TrivialAugmentWide": _trivial_augment,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from fastloader.transforms._pillow import image_module
-from fastloader.transforms._pillow.operations import apply_operation
+from fastloader.transforms._pillow.canvas import Canvas
 from fastloader.transforms._recipe import geometry
 from fastloader.transforms._recipe.draws import INTERPOLATION, OCCURRENCE, PICTURE, Draws
 from fastloader.transforms._recipe.recipe import Recipe, Step
@@ -61,7 +61,7 @@ class Draw:
         recipe = Recipe([step], self._before)
         seed = self.seed if recipe.random else 0
         # One after the other, because what is drawn next may depend on the size that comes out.
-        made = [image]
-        for operation in recipe.draw(seed, self.index, self.picture, lambda: made[0].size[::-1]):
-            made[0] = apply_operation(made[0], *operation)
-        return made[0]
+        canvas = Canvas(image)
+        for operation in recipe.draw(seed, self.index, self.picture, canvas.size):
+            canvas.apply(*operation)
+        return canvas.picture

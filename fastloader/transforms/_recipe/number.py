@@ -1,10 +1,14 @@
-"""How a number of an operation is drawn. csrc/image/recipe/number.h is the definition; a test compares
-the two."""
+"""How the numbers of operations are drawn: each by itself, and those of a mix together.
+
+csrc/image/recipe/number.h and mixing.h are the definition; a test compares the two.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from fastloader.transforms._recipe.draws import Draws
 
@@ -13,6 +17,7 @@ _UNITS = ("one", "width", "height")
 _ROUNDINGS = ("none", "truncate", "nearest")
 _MOST_FIGURE = 1e100  # so that nothing that is computed from figures becomes infinite
 MOST_VALUES = 4096
+MIXINGS = ("sum", "blend", "blends")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +87,13 @@ class Number:
         if self.origin == "table":
             return self.values[draws.below(len(self.values))]
         if self.origin == "normal":
-            length = math.sqrt(-2 * math.log(1 - draws.uniform()))
-            return self.a + self.b * (length * math.cos(2 * math.pi * draws.uniform()))
+            return self.a + self.b * _standard_normal(draws)
         return self.a
+
+
+def _standard_normal(draws: Draws) -> float:
+    length = math.sqrt(-2 * math.log(1 - draws.uniform()))
+    return length * math.cos(2 * math.pi * draws.uniform())
 
 
 def constant(value: float) -> Number:
@@ -101,3 +110,76 @@ def uniform(low: float, high: float) -> Number:
 
 def one_of(values: tuple[float, ...]) -> Number:
     return Number("table", values=tuple(float(value) for value in values))
+
+
+def check_alpha(alpha: float) -> None:
+    if not 1e-9 <= alpha <= 1e9:
+        raise ValueError(f"a mix with the alpha {alpha}; 1e-9 to 1e9 is allowed")
+
+
+def mix_numbers(
+    mixing: str, alpha: float, chains: int, draws: Draws
+) -> tuple[float, list[float], float]:
+    """Draws the numbers with which a mix begins, goes on after each of its chains, and ends.
+
+    Two things are drawn, both from Dirichlet distributions whose parameters are all ``alpha``: the
+    shares of the picture and of its chains, and the weights of the chains. ``mixing`` says what becomes
+    of them: "sum", torchvision's, is one sum of the picture and its chains; "blend", timm's, is a sum of
+    the chains, and a blend of the picture and that; "blends", timm's other form, blends each chain with
+    what came before.
+    """
+    kept, share = _dirichlet(alpha, 2, draws)
+    weights = _dirichlet(alpha, chains, draws)
+    if mixing == "sum":
+        return kept, [_single(weight * share) for weight in weights], 1.0
+    if mixing == "blend":
+        return 0.0, weights, share
+    return 1.0, _blend_factors(weights, share), 1.0
+
+
+def _dirichlet(alpha: float, count: int, draws: Draws) -> list[float]:
+    shares = [_log_of_gamma(alpha, draws) for _ in range(count)]
+    most = max(shares)
+    shares = [math.exp(share - most) for share in shares]
+    total = 0.0
+    for share in shares:  # sum() rounds in another way
+        total += share
+    return [_single(share / total) for share in shares]
+
+
+def _log_of_gamma(alpha: float, draws: Draws) -> float:
+    """The logarithm of a gamma deviate, as Marsaglia and Tsang draw it. Of a small ``alpha`` the deviate
+    itself may be too small for a float."""
+    d = (alpha + 1 if alpha < 1 else alpha) - 1.0 / 3.0
+    c = 1 / math.sqrt(9 * d)
+    while True:
+        x = _standard_normal(draws)
+        u = 1 - draws.uniform()
+        root = 1 + c * x
+        if not root > 0:
+            continue
+        v = root * root * root
+        if math.log(u) < 0.5 * x * x + d - d * v + d * math.log(v):
+            break
+    found = math.log(d * v)
+    return found + math.log(1 - draws.uniform()) / alpha if alpha < 1 else found
+
+
+def _blend_factors(weights: Sequence[float], share: float) -> list[float]:
+    """The factors with which one blend after the other gives the chains their weights, in timm's order
+    of operations. What its rounding makes no finite number belongs to a chain that the next ones
+    hide."""
+    factors = []
+    left = 1.0
+    for weight in reversed(weights):
+        factor = _single(_single(weight * share) / left) if left else math.inf
+        if math.isinf(factor):
+            factor = 0.0
+        left = _single(left * _single(1.0 - factor))
+        factors.append(factor)
+    return factors[::-1]
+
+
+def _single(value: float) -> float:
+    """Rounded to 32 bits. One operation on such numbers, rounded, is the operation of 32 bits."""
+    return ctypes.c_float(value).value

@@ -32,7 +32,13 @@ OPERATIONS: dict[str, tuple[int, int]] = {
     "hflip": (0, 0),
     "vflip": (0, 0),
     "resize": (3, 3),
+    "mix_begin": (1, 1),
+    "mix_add": (1, 1),
+    "mix_blend": (1, 1),
+    "mix_end": (1, 1),
 }
+# Those of a mix, each of which is no use without the others.
+OF_MIX = ("mix_begin", "mix_add", "mix_blend", "mix_end")
 
 
 def check_count(what: str, found: int, least: int, most: int) -> None:

@@ -37,6 +37,10 @@ _PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
     "hflip": (),
     "vflip": (),
     "resize": (("size", 2), ("interpolation", 1)),
+    "mix_begin": (("weight", 1),),
+    "mix_add": (("weight", 1),),
+    "mix_blend": (("factor", 1),),
+    "mix_end": (("factor", 1),),
 }
 _MAY_LACK = {("solarize_add", "threshold"), ("rotate", "center")}
 _WHOLE = frozenset(

@@ -18,11 +18,17 @@ from fastloader.transforms._recipe.draws import (
     PICTURE,
     Draws,
 )
-from fastloader.transforms._recipe.number import Number
-from fastloader.transforms._recipe.operations import OPERATIONS, Operation, Size, check_count
+from fastloader.transforms._recipe.number import MIXINGS, Number, check_alpha, mix_numbers
+from fastloader.transforms._recipe.operations import (
+    OF_MIX,
+    OPERATIONS,
+    Operation,
+    Size,
+    check_count,
+)
 from fastloader.transforms._recipe.sized import SIZED
 
-_KINDS = ("operation", "sized", "all", "apply", "choice", "order", "some")
+_KINDS = ("operation", "sized", "all", "apply", "choice", "order", "some", "first", "mix")
 MOST_STEPS = 4096
 MOST_DEPTH = 64
 MOST_PICTURES = 4096
@@ -36,7 +42,9 @@ class Step:
     a name of `SIZED`, which becomes operations when the picture's size is known; "all" children, one
     after the other; "apply", all of them with ``probability`` and otherwise none; "choice", one of them
     by ``weights``; "order", all of them in an order that is drawn; "some", ``count`` different ones,
-    drawn one after the other by ``weights``.
+    drawn one after the other by ``weights``; "first", the first ones, from 1 to all, how many is drawn;
+    "mix", whose children each do something to the same picture, and what comes out is mixed by weights,
+    which `mix_numbers` draws with ``alpha`` and ``operation`` as ``mixing``.
 
     Raises:
         ValueError: for what cannot be drawn from, such as a wrong number of numbers or of weights.
@@ -48,6 +56,7 @@ class Step:
     probability: float = 1.0
     weights: tuple[float, ...] = ()
     count: int = 0
+    alpha: float = 1.0
     children: tuple[Step, ...] = ()
 
     def __post_init__(self) -> None:
@@ -55,6 +64,12 @@ class Step:
             raise ValueError(f"a step of the kind {self.kind!r}; use one of {_KINDS}")
         if self.kind in ("operation", "sized"):
             self._check_leaf()
+        if self.kind in ("first", "mix") and not self.children:
+            raise ValueError(
+                f"a step of the kind {self.kind!r} needs others within it, and has none"
+            )
+        if self.kind == "mix":
+            self._check_mix()
         if not 0.0 <= self.probability <= 1.0:
             raise ValueError(f"steps with probability {self.probability}; 0 to 1 is allowed")
         if self.kind in ("choice", "some"):
@@ -70,6 +85,15 @@ class Step:
             raise ValueError(f"there is no operation {self.operation!r}")
         least, most = known[self.operation][-2:]
         check_count(self.operation, len(self.numbers), least, most)
+        if self.operation in OF_MIX:
+            raise ValueError(f"{self.operation} outside a mix")
+
+    def _check_mix(self) -> None:
+        if self.operation not in MIXINGS:
+            raise ValueError(f"a mix of the form {self.operation!r}; use one of {MIXINGS}")
+        check_alpha(self.alpha)
+        if any(child.mixes for child in self.children):
+            raise ValueError("a mix within a mix")
 
     def _check_weights(self, wanted: int) -> None:
         if len(self.weights) != len(self.children):
@@ -92,9 +116,14 @@ class Step:
         return 1 + max((child.depth for child in self.children), default=0)
 
     @functools.cached_property
+    def mixes(self) -> bool:
+        """Whether there is a mix in the tree."""
+        return self.kind == "mix" or any(child.mixes for child in self.children)
+
+    @functools.cached_property
     def random(self) -> bool:
         """Whether anything is drawn."""
-        if self.kind in ("apply", "choice", "order", "some"):
+        if self.kind in ("apply", "choice", "order", "some", "first", "mix"):
             return True
         if self.operation in ("random_crop", "random_resized_crop", "random_perspective"):
             return True
@@ -131,6 +160,14 @@ def in_any_order(*children: Step) -> Step:
 
 def some(count: int, *children: Step, weights: tuple[float, ...] = ()) -> Step:
     return Step("some", count=count, weights=weights or (1.0,) * len(children), children=children)
+
+
+def first(*children: Step) -> Step:
+    return Step("first", children=children)
+
+
+def mix(mixing: str, alpha: float, *children: Step) -> Step:
+    return Step("mix", operation=mixing, alpha=alpha, children=children)
 
 
 class Recipe:
@@ -198,8 +235,30 @@ class Recipe:
         for child in step.children:
             places.append(place + 1)
             place += child.size
+        if step.kind == "mix":
+            yield from self._mix(step, places, key, size, draws)
+            return
         for number in _chosen(step, draws):
             yield from self._visit(step.children[number], places[number], key, size)
+
+    def _mix(
+        self,
+        step: Step,
+        places: list[int],
+        key: tuple[int, int, int],
+        size: Callable[[], Size],
+        draws: Draws,
+    ) -> Iterator[Operation]:
+        begin, numbers, end = mix_numbers(step.operation, step.alpha, len(places), draws)
+        before = size()
+        yield "mix_begin", [begin]
+        for child, place, number in zip(step.children, places, numbers):
+            yield from self._visit(child, place, key, size)
+            if size() != before:
+                sizes = " and ".join(f"{height}x{width}" for height, width in (before, size()))
+                raise ValueError(f"a mix of pictures of different sizes: {sizes}")
+            yield "mix_blend" if step.operation == "blends" else "mix_add", [number]
+        yield "mix_end", [end]
 
 
 def _chosen(step: Step, draws: Draws) -> list[int]:
@@ -209,6 +268,8 @@ def _chosen(step: Step, draws: Draws) -> list[int]:
         return []
     if step.kind in ("choice", "some"):
         return _some(list(step.weights), step.count if step.kind == "some" else 1, draws)
+    if step.kind == "first":
+        return children[: 1 + draws.below(len(children))]
     if step.kind == "order":
         for left in range(len(children), 1, -1):
             other = draws.below(left)

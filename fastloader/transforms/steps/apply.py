@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastloader.transforms._pillow.operations import apply_operation
+from fastloader.transforms._pillow.canvas import Canvas
 from fastloader.transforms._recipe.parameters import unnamed
 from fastloader.transforms.steps.tensors.erasing import erase
 
@@ -26,13 +26,14 @@ def apply(picture: Any, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:
 
     Raises:
         TypeError: for "erase" on a Pillow image.
-        ValueError: for a name or a parameter that there is not, and for "erase" with normal deviates,
-            which are not listed.
+        ValueError: for a name or a parameter that there is not, for "erase" with normal deviates, which
+            are not listed, and for a step of a mix that has not begun.
         KeyError: for a parameter that is missing.
     """
+    canvas = Canvas(picture)
     for name, parameters in steps:
         if name == "erase":
-            picture = erase(picture, **parameters)
+            canvas = Canvas(erase(canvas.picture, **parameters))
         else:
-            picture = apply_operation(picture, *unnamed(name, parameters))
-    return picture
+            canvas.apply(*unnamed(name, parameters))
+    return canvas.picture

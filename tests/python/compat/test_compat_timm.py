@@ -137,13 +137,16 @@ WITHOUT = """
         {**training, "grayscale_prob": 0.1},
         {**training, "gaussian_blur_prob": 0.1},
         {**training, "auto_augment": "rand-m9-mstd0.5-inc1"},
+        {**training, "auto_augment": "augmix-m5-w4-d2"},
         {**training, "auto_augment": "original", "train_crop_mode": "rkrr"},
         {"is_training": True, "no_aug": True},
         {"use_prefetcher": False},
     ):
         assert sum(len(labels) for _images, labels in make(**options)) in (20, 22)
     needing = {
-        "auto_augment='augmix-m5'": {**training, "auto_augment": "augmix-m5"},
+        "re_prob=0.2": {
+            **training, "re_prob": 0.2, "use_prefetcher": False, "collate_fn": list
+        },
         "num_aug_splits": {**training, "num_aug_splits": 2},
         "tf_preprocessing=True": {"tf_preprocessing": True},
         "input_size_choices": {**training, "input_size_choices": [16, 20]},
@@ -183,12 +186,12 @@ def test_with_a_timm_that_cannot_be_imported(root, tmp_path):
         sys.path.insert(0, sys.argv[2])
         from fastloader.compat.timm import ImageDataset, create_loader
         try:
-            create_loader(ImageDataset(sys.argv[1]), 24, 4, auto_augment="augmix-m5", is_training=True)
+            create_loader(ImageDataset(sys.argv[1]), 24, 4, tf_preprocessing=True)
         except ImportError as error:
             print(error)
     """
     said = script(program, root, tmp_path).stdout
-    assert said.startswith("auto_augment='augmix-m5' needs timm") and "nms does not exist" in said
+    assert said.startswith("tf_preprocessing=True needs timm") and "nms does not exist" in said
     # Left to itself, pip would bring another torch with it.
     assert "torchvision==" in said.partition("pip install timm")[0]
 

@@ -57,6 +57,8 @@ TRAININGS = {
     "randaugment, random": {"auto_augment": "rand-m9-tweights", "interpolation": "random"},
     "translations": {"auto_augment": "original", "mean": (0.1, 0.999, 1.2), "std": (1, 1, 1)},
     "3-augment": {"auto_augment": "3a", "color_jitter": 0.3},
+    "augmix": {"auto_augment": "augmix-m5-w4-d2", "mean": (0.1, 0.2, 0.3)},
+    "augmix blended": {"auto_augment": "augmix-b1-a0.5-mstd1", "interpolation": "random"},
     "3-augment by rand": {"auto_augment": "rand-t3a", "interpolation": "random"},
     "rkrc": {"train_crop_mode": "rkrc", "color_jitter": None},
     "rkrr": {"train_crop_mode": "rkrr", "interpolation": "random", "auto_augment": "v0"},
@@ -101,7 +103,6 @@ def test_what_still_needs_timm():
     training = {"is_training": True, "color_jitter": None}
     for needed, options in {
         "": {"auto_augment": None},
-        "auto_augment='augmix-m5'": {**training, "auto_augment": "augmix-m5"},
         "auto_augment='rand'": {**training, "auto_augment": "rand", "mean": (0.1, 0.2, 0.3, 0.4)},
         "num_aug_splits": {**training, "separate": True},
         "re_prob=0.2": {**training, "re_prob": 0.2, "use_prefetcher": False},
@@ -114,6 +115,7 @@ def test_values_that_timm_refuses(theirs):
     for options in (
         {"auto_augment": "rand-q3"},
         {"auto_augment": "v7"},
+        {"auto_augment": "augmix-q3"},
         {"train_crop_mode": "rcc"},
         {"color_jitter": (0.1, 0.2)},
     ):

@@ -280,16 +280,6 @@ def test_nothing_is_erased_otherwise(white, options):
         assert all((images > 2).all() for images, _labels in loader)
 
 
-def test_erasing_without_prefetcher_in_timms_transforms(theirs, white):
-    """AugMix brings timm's whole chain."""
-    loader = ours.create_loader(
-        ours.ImageDataset(white), 32, 20, is_training=True, re_prob=1.0, use_prefetcher=False,
-        num_workers=0, auto_augment="augmix-m3",
-    )  # fmt: skip
-    assert "RandomErasing" in repr(loader.dataset.transform)
-    assert all((images == 0).any() for images, _labels in loader)
-
-
 def test_a_collate_fn_of_the_users_own_gets_erased_floats(theirs, white):
     """Not the bytes that are erased in batches where nobody looks at samples."""
     seen = []

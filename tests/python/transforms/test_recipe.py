@@ -12,8 +12,8 @@ import pytest
 
 from fastloader._core.machine import extension
 from fastloader.transforms._recipe import recipe as trees
-from fastloader.transforms._recipe.number import Number, constant, one_of, uniform
-from fastloader.transforms._recipe.operations import OPERATIONS
+from fastloader.transforms._recipe.number import MIXINGS, Number, constant, one_of, uniform
+from fastloader.transforms._recipe.operations import OF_MIX, OPERATIONS
 from fastloader.transforms._recipe.parameters import named, unnamed
 from fastloader.transforms._recipe.recipe import Recipe, Step
 from fastloader.transforms._recipe.sized import SIZED
@@ -82,14 +82,39 @@ def random_sized(rng):
         numbers += rng.choice([[], [3.5, 9]])
     elif name == "random_perspective":
         numbers = [uniform(0, 1), 2, 7, 8, 9]
+    elif name == "crop_or_pad":
+        numbers = [rng.randrange(1, 90), rng.randrange(1, 90), rng.randrange(2), rng.randrange(2)]
+        numbers += [rng.choice([0, 1, 2, 3]), 1, 2, 3]
+    elif name == "resize_keep_ratio":
+        longest, aspect = uniform(0, 1), Number("uniform", -0.1, 0.1)
+        numbers = [rng.randrange(5, 90), rng.randrange(5, 90), longest, uniform(0.8, 1.2)]
+        numbers += [rng.randrange(2), aspect, 2]
+    elif name == "blur_between":
+        numbers = [0.1, 2, uniform(0, 1)]
     else:
         raise AssertionError(f"no case for {name}")
     made = [each if isinstance(each, Number) else constant(each) for each in numbers]
     return trees.sized(name, *made)
 
 
+def random_mix(rng, depth):
+    """A mix of chains, most of which leave the picture's size as it is."""
+    chains = []
+    for _ in range(rng.randrange(1, 5)):
+        chain = [trees.operation(LEAF, random_number(rng)) for _ in range(rng.randrange(1, 4))]
+        chains.append(trees.first(*chain) if rng.random() < 0.7 else trees.together(*chain))
+    tree = random_tree(rng, depth)
+    if rng.random() < 0.1 and not tree.mixes:
+        chains.append(tree)
+    alpha = rng.choice([1, 10 ** rng.uniform(-9, 9), 10 ** rng.uniform(-2, 1)])
+    return trees.mix(rng.choice(MIXINGS), alpha, *chains)
+
+
 def random_tree(rng, depth):
-    kind = rng.choice(["all", "apply", "choice", "order", "some"]) if depth else "operation"
+    kinds = ["all", "apply", "choice", "order", "some", "first", "mix"]
+    kind = rng.choice(kinds) if depth else "operation"
+    if kind == "mix":
+        return random_mix(rng, depth - 1)
     if kind == "operation":
         if rng.random() < 0.3:
             return random_sized(rng)
@@ -117,6 +142,8 @@ def drawn_in_python(steps, seed, index, picture, size):
     found = []
     for operation in Recipe(steps).draw(seed, index, picture, lambda: now[0]):
         found.append(operation)
+        if operation[0] in OF_MIX:
+            continue
         height, width = now[0]
         _, now[0] = native.apply_operations(bytes(3 * height * width), now[0], [operation])
     return found
@@ -158,6 +185,8 @@ def test_operations_have_names_for_their_numbers(rng):
         for count in {least, most}:
             numbers = [1.0] * count
             called, parameters = named((name, numbers))
+            if name == "gaussian_blur":
+                numbers = [1.0] * most  # one sigma stands for both axes
             assert unnamed(called, parameters) == (name, numbers)
     with pytest.raises(ValueError, match="no step 'twirl'"):
         unnamed("twirl", {})
@@ -266,6 +295,11 @@ def test_some_are_different_and_drawn_by_weight():
     fits(counts, {(a, b): share[a] * share[b] / (1 - share[a]) for a, b in pairs})
 
 
+def test_the_first_are_as_many_as_likely():
+    counts = collections.Counter(values(trees.first(leaf(1), leaf(2), leaf(3))))
+    fits(counts, {(1,): 1 / 3, (1, 2): 1 / 3, (1, 2, 3): 1 / 3})
+
+
 def test_numbers_have_their_distribution():
     def drawn(number):
         return np.array(values(trees.operation(LEAF, number)))[:, 0]
@@ -334,6 +368,23 @@ REFUSED = [
     ({"kind": "sized", "operation": "center_crop", "numbers": (constant(1),)}, "numbers"),
     ({"kind": "operation", "operation": LEAF}, "numbers"),
     ({"kind": "all", "children": (leaf(1),) * 4096}, "4096"),
+    ({"kind": "first"}, "has none"),
+    ({"kind": "mix", "operation": "sum"}, "has none"),
+    ({"kind": "mix", "operation": "sum", "alpha": 0.0, "children": (leaf(1),)}, "alpha"),
+    ({"kind": "mix", "operation": "sum", "alpha": math.nan, "children": (leaf(1),)}, "alpha nan"),
+    ({"kind": "mix", "operation": "shake", "children": (leaf(1),)}, "shake"),
+    (
+        {
+            "kind": "mix",
+            "operation": "sum",
+            "children": (trees.together(trees.mix("blend", 1, leaf(1))),),
+        },
+        "a mix within a mix",
+    ),
+    (
+        {"kind": "operation", "operation": "mix_add", "numbers": (constant(0.5),)},
+        "mix_add outside a mix",
+    ),
 ]
 
 

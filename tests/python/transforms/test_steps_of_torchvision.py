@@ -71,6 +71,8 @@ SIMPLE = [
     ("AutoAugment", (), {}),
     ("AutoAugment", ("SVHN",), {"interpolation": "bilinear", "fill": 9}),
     ("AutoAugment", ("CIFAR10",), {}),
+    ("AugMix", (), {}),
+    ("AugMix", (5, 2, 4, 0.5, False), {"interpolation": "nearest", "fill": [1, 2, 3]}),
     ("RandomHorizontalFlip", (0.2,), {}),
     ("RandomVerticalFlip", (), {}),
     ("CenterCrop", (7,), {}),
@@ -182,7 +184,7 @@ def test_what_of_ours_holds_torchvisions_stays_as_it_is(tv):
 
 
 def test_v2_has_thresholds_and_borders_of_its_own(version, tv):
-    for step in (tv.RandAugment(), tv.TrivialAugmentWide(), tv.AutoAugment()):
+    for step in (tv.RandAugment(), tv.TrivialAugmentWide(), tv.AutoAugment(), tv.AugMix()):
         assert counterpart(step)._scaled_thresholds == (version == "v2")
     for mode in ("constant", "edge", "reflect", "symmetric"):
         made = counterpart(tv.RandomCrop(9, 2, True, 0, mode))
@@ -253,7 +255,9 @@ def refused(tv, version):
     yield Derived(0.4), "is not a native transform"
     yield tv.Lambda(lambda image: image), "is not a native transform"
     yield tv.ElasticTransform(), "is not a native transform"
-    yield tv.AugMix(), "is not a native transform"
+    yield changed(tv.AugMix(), _PARAMETER_MAX=30), "_PARAMETER_MAX is not 10"
+    yield tv.AugMix(alpha=0.0), "alpha 0"
+    yield tv.AugMix(mixture_width=0), "one chain or more"
     yield tv.RandomErasing(), "is not a native transform"
     yield tv.FiveCrop(3), "is not a native transform"
     yield tv.Grayscale(), "num_output_channels=3"

@@ -1,6 +1,7 @@
 """RandAugment, TrivialAugmentWide and AutoAugment: torchvision's operations, magnitudes, pixels and
 distribution."""
 
+import itertools
 import math
 import random
 
@@ -127,6 +128,9 @@ CASES = [
     ("AutoAugment", ("IMAGENET",)),
     ("AutoAugment", ("CIFAR10",)),
     ("AutoAugment", ("SVHN", "bilinear", 9)),
+    ("AugMix", (3, 2, 1, 0.5)),
+    ("AugMix", (2, 1, -1, 1.0, False)),
+    ("AugMix", (10, 1, 1, 1.0, True, "bicubic", 9)),
 ]
 
 
@@ -144,13 +148,15 @@ def test_operations_and_magnitudes_are_drawn_as_torchvision_does(
         theirs[i] = tv.InterpolationMode(theirs[i])
     mine = getattr(T, name)(*ours)
     mine._scaled_thresholds = version == "v2"
-    image = picture(random.Random(1), 203, 61)
+    image = picture(random.Random(1), 103, 61)  # small enough for one thread of torch
+    many = MANY // 3 if name == "AugMix" else MANY  # which takes its time, with tensors
     found = [
         tuple((kind, tuple(numbers)) for kind, numbers, _ in leaves)
-        for leaves in samples(mine, (61, 203), MANY, SEED)
+        for leaves in samples(mine, (61, 103), many, SEED)
     ]
     record = drawn_by_v1 if version == "v1" else drawn_by_v2
-    wanted = list(record(monkeypatch, tv, getattr(torchvision, name)(*theirs), image))
+    wanted = record(monkeypatch, tv, getattr(torchvision, name)(*theirs), image)
+    wanted = list(itertools.islice(wanted, many))
     # Exact numbers are compared, so the magnitudes are torchvision's to the last bit.
     assert {each for leaves in found for each in leaves} == {
         each for leaves in wanted for each in leaves
@@ -169,7 +175,11 @@ def test_policies_are_torchvisions(tv):
 @pytest.mark.parametrize("policy", list(T.AutoAugmentPolicy))
 def test_what_moves_by_a_part_of_the_size_needs_it(policy):
     needed = policy is not T.AutoAugmentPolicy.IMAGENET
-    for transform, needs in ((T.AutoAugment(policy), needed), (T.RandAugment(), True)):
+    for transform, needs in (
+        (T.AutoAugment(policy), needed),
+        (T.RandAugment(), True),
+        (T.AugMix(), True),
+    ):
         if needs:
             with pytest.raises(NotNative, match=r"RandomResizedCrop\(224\)"):
                 transform.step(None)
@@ -181,7 +191,7 @@ def test_what_moves_by_a_part_of_the_size_needs_it(policy):
 
 def test_the_number_of_steps_does_not_depend_on_the_size():
     """Or what is drawn behind them would."""
-    for transform in (T.RandAugment(), T.AutoAugment(T.AutoAugmentPolicy.SVHN)):
+    for transform in (T.RandAugment(), T.AutoAugment(T.AutoAugmentPolicy.SVHN), T.AugMix()):
         assert transform.step((1, 1)).size == transform.step((600, 800)).size
         assert transform.size_after((3, 4)) == (3, 4)
 
@@ -198,6 +208,19 @@ REFUSED = [
     ("TrivialAugmentWide", (31, "nearest", {1}), ("v2",)),
     ("AutoAugment", ("imagenet",), ("v1", "v2")),
     ("AutoAugment", (None,), ("v1", "v2")),
+    ("AugMix", (0,), ("v1", "v2")),
+    ("AugMix", (11,), ("v1", "v2")),
+    ("AugMix", (2.5,), ()),
+    ("AugMix", (3, 0), ()),
+    ("AugMix", (3, -1), ()),
+    ("AugMix", (3, 2.0), ("call",)),
+    ("AugMix", (3, 3, 86), ()),  # more operations than a recipe holds
+    ("AugMix", (3, 3, 1.5), ("call",)),
+    ("AugMix", (3, 3, -1, 0), ()),
+    ("AugMix", (3, 3, -1, math.nan), ()),
+    ("AugMix", (3, 3, -1, "1"), ()),
+    ("AugMix", (3, 3, -1, 1.0, True, "box"), ()),
+    ("AugMix", (3, 3, -1, 1.0, True, "nearest", {1}), ("v2",)),
 ]
 
 

@@ -13,11 +13,12 @@ from fastloader.transforms._recipe.number import Number, constant, constants
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step, operation, sized, together
 
-# Of a policy with magnitudes 0.3, 0.9, 30 and so on: what its operations' ranges end with, and what
-# posterize takes away.
+# Of a policy with magnitudes 0.3, 0.9, 30 and so on: what its operations' ranges end with, what
+# posterize takes away, and of how many bits if not of 8.
 Ends = tuple[tuple[str, float], ...]
 MODERATE: Ends = (("shear", 0.3), ("rotate", 30.0), ("enhance", 0.9), ("bits", 4.0))
 WIDE: Ends = (("shear", 0.99), ("rotate", 135.0), ("enhance", 0.99), ("bits", 6.0))
+MIXED: Ends = (*MODERATE, ("of_bits", 4.0))
 
 # Those that have no strength.
 PLAIN = {
@@ -49,6 +50,22 @@ NAMES = (
     "AutoContrast",
     "Equalize",
 )
+# In that of AugMix, which does without the last four if it is not to take all.
+MIXED_NAMES = (
+    "ShearX",
+    "ShearY",
+    "TranslateX",
+    "TranslateY",
+    "Rotate",
+    "Posterize",
+    "Solarize",
+    "AutoContrast",
+    "Equalize",
+    "Brightness",
+    "Color",
+    "Contrast",
+    "Sharpness",
+)
 
 
 class Look(NamedTuple):
@@ -71,7 +88,7 @@ def magnitudes(
     end = dict(ends)
     if name == "Posterize":
         steps = torch.arange(bins) / ((bins - 1) / end["bits"])
-        return _floats(8 - steps.round().int())
+        return _floats(int(end.get("of_bits", 8)) - steps.round().int())
     if name == "Solarize":
         if scaled_thresholds:
             return tuple(255.0 * part for part in _floats(torch.linspace(1.0, 0.0, bins)))
@@ -87,19 +104,28 @@ def _floats(values: torch.Tensor) -> tuple[float, ...]:
 
 
 def relative_reach(name: str, size: Size | None, policy: str) -> float:
-    """How far the policies translate that do it by a part of the picture's size, in pixels.
+    """How far RandAugment and AutoAugment translate by a part of the picture's size, in pixels.
+
+    Raises:
+        NotNative: if the size is not known.
+    """
+    return 150.0 / 331.0 * edge(name, size, policy)
+
+
+def edge(name: str, size: Size | None, policy: str) -> int:
+    """The picture's edge along which an operation translates, in pixels, or 0 for other operations.
 
     Raises:
         NotNative: if the size is not known.
     """
     if name not in ("TranslateX", "TranslateY"):
-        return 0.0
+        return 0
     if size is None:
         raise NotNative(
             f"{policy} moves pictures by a part of their size, which differs: put it behind a step that "
             "gives all pictures one size, such as RandomResizedCrop(224)"
         )
-    return 150.0 / 331.0 * size[name == "TranslateX"]
+    return size[name == "TranslateX"]
 
 
 def strong_step(name: str, strengths: tuple[float, ...], look: Look) -> Step:

@@ -12,7 +12,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
-from fastloader.transforms._pillow.operations import apply_operation
+from fastloader.transforms._pillow.canvas import Canvas
 from fastloader.transforms._reader.counterpart import counterpart
 
 native = extension.load()
@@ -90,6 +90,8 @@ STEPS = {
         f"AutoAugment {policy}": lambda m, policy=policy: m.AutoAugment(m.AutoAugmentPolicy(policy))
         for policy in ("imagenet", "cifar10", "svhn")
     },
+    "AugMix": lambda m: m.AugMix(),
+    "AugMix of": lambda m: m.AugMix(9, 4, 2, 0.5, False, modes(m)["bicubic"], [3, 2, 1]),
     "RandomApply": lambda m: m.RandomApply([m.RandomInvert(1), m.RandomHorizontalFlip(1)], 0.5),
     "RandomChoice": lambda m: m.RandomChoice([m.RandomInvert(1), m.RandomPosterize(2, 1)]),
     "RandomOrder": lambda m: m.RandomOrder([m.RandomPosterize(4), m.RandomSolarize(60)]),
@@ -119,6 +121,10 @@ TIMM = {
     **{
         name: lambda t, a, name=name: a.auto_augment_transform(name, HPARAMS)
         for name in ("original", "originalr-mstd0.5", "v0", "v0r-mstd0.5", "3a")
+    },
+    **{
+        name: lambda t, a, name=name: a.augment_and_mix_transform(name, HPARAMS)
+        for name in ("augmix-m5-w4-d2", "augmix-m5-w4-d2-b1", "augmix-w1-a0.2-mstd1")
     },
 }
 HPARAMS = {"translate_const": 10, "img_mean": (124, 116, 104)}
@@ -157,9 +163,10 @@ def check_pixels(step, rng, blurred=False):
         picture = pictures[index % len(pictures)]
         operations = recipe.draw(seed, index, 0, SIZE)
         found, size = native.apply_operations(picture.tobytes(), SIZE, operations)
-        image = Image.fromarray(picture)
-        for name, numbers in operations:
-            image = apply_operation(image, name, numbers)
+        canvas = Canvas(Image.fromarray(picture))
+        for operation in operations:
+            canvas.apply(*operation)
+        image = canvas.picture
         assert image.size[::-1] == tuple(size)
         made = np.frombuffer(found, np.uint8).reshape(*size, 3).astype(int)
         difference = np.abs(made - np.asarray(image).astype(int))
