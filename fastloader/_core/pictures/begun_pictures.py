@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import Dataset, Subset, get_worker_info
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
@@ -114,6 +114,23 @@ class BegunPictures(Dataset[Any]):
             pixel_limit=large,
             large_pixels=large,
         )
+
+
+class ShowingOwn:
+    """A worker_init_fn. `get_worker_info` shows the user's code the loader's own dataset from then on;
+    ``init``, the loader's, is called next."""
+
+    def __init__(self, in_place: Any, init: Callable[[int], None] | None) -> None:
+        self._in_place = in_place
+        self._init = init
+
+    def __call__(self, worker: int) -> None:
+        info = get_worker_info()
+        if info is not None:
+            # It refuses to have its attributes set, because the user's code is to leave them alone.
+            object.__setattr__(info, "dataset", self._in_place.own)
+        if self._init is not None:
+            self._init(worker)
 
 
 def _attributes(dataset: Any) -> dict[str, Any]:

@@ -97,7 +97,11 @@ def test_a_source_behind_the_others_serves_what_they_do_not(root, make):
         (own, {"worker_init_fn": print}, "worker_init_fn is print"),
         (lambda root: Stream(3), {}, "the dataset is iterable"),
         (arrays, {"collate_fn": len}, "collate_fn is len"),
-        (stopped, {"collate_fn": len}, "collate_fn is len"),
+        (
+            stopped,
+            {"collate_fn": len},
+            "native up to Resize, then Python: Invert (collate_fn is len)",
+        ),
         (own, {"native": False}, "native=False"),
         (arrays, {"native": False}, "native=False"),
         (stopped, {"native": False}, "native=False"),

@@ -13,11 +13,11 @@ from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
+from fastloader._core.pictures.begun_pictures import ShowingOwn
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader._core.sources.python.polling import abandon
 from fastloader._core.sources.python.shared_slots.loader_slots import LoaderSlots
-from fastloader._core.sources.python.showing_own import ShowingOwn
 from fastloader._core.sources.python.threads.iterator import ThreadIterator
 from fastloader._core.sources.python.torch_iterators import (
     CountingIterator,

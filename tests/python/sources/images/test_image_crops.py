@@ -172,3 +172,8 @@ def test_replay_knows_what_came_and_only_that(crops):
         loader.replay(COUNT)
     with pytest.raises(ValueError, match="Python path"):
         FastLoader(crops, 4, native=False).replay(0)
+
+
+def test_a_sample_that_a_subset_holds_several_times_gets_as_many_crops(crops):
+    (images,) = epoch(Subset(crops, [5] * 6)).values()
+    assert len({image.numpy().tobytes() for image in images}) == 6

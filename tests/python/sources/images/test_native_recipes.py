@@ -22,6 +22,7 @@ RECIPES = {
     "auto augment": [*HEAD, T.AutoAugment()],
     "auto augment cifar": [*HEAD, T.AutoAugment(T.AutoAugmentPolicy.CIFAR10)],
     "auto augment svhn": [*HEAD, T.AutoAugment(T.AutoAugmentPolicy.SVHN)],
+    "aug mix": [*HEAD, T.AugMix()],
     "simclr": [
         T.RandomResizedCrop(48),
         T.RandomApply([JITTER], 0.8),
