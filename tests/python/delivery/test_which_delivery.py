@@ -30,7 +30,7 @@ class NegatingPath(DeliveryPath):
         return device is not None and device.type == "cpu" and spec.normalization is None
 
     def begin(self, plan, order, draws):
-        return NegatingIterator(plan.open(order, self._handoff(plan)), self.statistics)
+        return NegatingIterator(plan.open(order, self._handoff(plan, draws)), self.statistics)
 
 
 @pytest.fixture
