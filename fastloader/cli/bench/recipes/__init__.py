@@ -32,12 +32,15 @@ RECIPES = {
     "timm-rand": Recipe("timm, rand-m9-mstd0.5-inc1, erasing", "timm", 2.7, at_least=3.0),
     "trivial-augment": Recipe("TrivialAugmentWide", "torchvision", 2.9),
     "trivial-augment-erasing": Recipe(
-        "TrivialAugmentWide, erasing", "torchvision", 1.0, at_least=3.0, native=False
+        "TrivialAugmentWide, erasing", "torchvision", 2.9, at_least=3.0
     ),
     "auto-augment": Recipe("AutoAugment, ImageNet's policy", "torchvision", 2.9, at_least=3.0),
     "rand-augment": Recipe("RandAugment", "torchvision", 2.9),
     "simclr-view": Recipe("SimCLR, one view: jitter, grey, blur", "torchvision", 6.0),
     "crop": Recipe("crop and flip", "torchvision", 2.4, output="uint8"),
+    "crop-and-own-step": Recipe(
+        "crop and flip, then a step of the user's", "torchvision", 1.8, at_least=1.5, native=False
+    ),
 }
 EVERY = "all"
 
