@@ -16,6 +16,7 @@ from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
+from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.begun_pictures import BegunPictures
 from fastloader._core.pictures.crop_seeds import CropSeeds
@@ -65,6 +66,8 @@ class ImageSource:
         dataset = loader.dataset
         if not loader.native or extension.load() is None or not holds_images(dataset):
             return None
+        if is_stateful(dataset):
+            return None  # workers ask it for its state
         init = loader.worker_init_fn
         if init is not None and loader.num_workers and not only_seeds(init):
             return None  # it may change the dataset in the worker

@@ -242,6 +242,21 @@ def test_workers_that_may_change_the_dataset_have_their_own(root):
         assert next(iter(loader))[0].shape == (4, 3, 3, 3)
 
 
+class Counting(ImageFolder):
+    """It has a state, for which its workers are asked."""
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+def test_a_dataset_with_a_state_is_its_own(root):
+    loader = FastLoader(Counting(root, T.Compose(STEPS)), 4, num_workers=1)
+    assert "native up to" not in loader.plan()
+
+
 @pytest.mark.parametrize(
     "steps",
     [
