@@ -8,12 +8,13 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fastloader.transforms._recipe.parameters import PADDING_MODES, RESAMPLINGS
+
 # Pillow's numbers.
-RESAMPLING = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
+RESAMPLING = {name: number for number, name in enumerate(RESAMPLINGS)}
 # What "random" draws from, as timm does, and what Pillow's warps take.
 DRAWN_INTERPOLATIONS = ("bilinear", "bicubic")
 WARP_INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
-PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
 
 _BY_OTHER_NAMES = {"nearest-exact": "nearest"} | {
     str(number): name for name, number in RESAMPLING.items()

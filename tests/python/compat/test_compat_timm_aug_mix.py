@@ -9,16 +9,15 @@ import random
 import numpy as np
 import pytest
 from distributions import assert_same_counts, assert_same_numbers
+from mixes import chains_of, redone
 from pictures import import_timm, picture
 from PIL import Image
 
 from fastloader._core.machine import extension
 from fastloader.errors import NotNative
-from fastloader.transforms._pillow.canvas import Canvas
 from fastloader.transforms._reader.counterpart import counterpart
 from fastloader.transforms._recipe import recipe as trees
 from fastloader.transforms._recipe.number import constant
-from fastloader.transforms._recipe.operations import OF_MIX
 from fastloader.transforms._recipe.recipe import Recipe
 from fastloader.transforms.steps.timm.aug_mix import AugMixAugment, augment_and_mix_transform
 
@@ -61,25 +60,6 @@ def rng():
 def drawn(transform, size, seed, index=0):
     """The operations for a picture of (width, height)."""
     return list(Recipe([transform.step(None)]).draw(seed, index, 0, lambda: size[::-1]))
-
-
-def chains_of(operations):
-    """The chains of a mix, and the numbers of what stands between them."""
-    chains, numbers = [[]], []
-    for name, given in operations:
-        if name in OF_MIX:
-            chains.append([])
-            numbers.append(given[0])
-        else:
-            chains[-1].append((name, given))
-    return chains[1:-2], numbers
-
-
-def redone(image, operations):
-    canvas = Canvas(image)
-    for operation in operations:
-        canvas.apply(*operation)
-    return canvas.picture
 
 
 def numbers_of_mix(config, size, seed):

@@ -6,33 +6,13 @@ import numpy as np
 import pytest
 import torch
 from drawn import pictures, same_picture, versions
+from mixes import chains_of, redone
 from PIL import Image
 
 from fastloader import transforms as T
-from fastloader.transforms._pillow.canvas import Canvas
-from fastloader.transforms._recipe.operations import OF_MIX
 from fastloader.transforms._recipe.recipe import Recipe
 
 SEED = 20261124
-
-
-def chains_of(operations):
-    """The chains that stand between the operations of a mix, and the numbers of those."""
-    chains, numbers = [[]], []
-    for name, given in operations:
-        if name in OF_MIX:
-            chains.append([])
-            numbers.append(given[0])
-        else:
-            chains[-1].append((name, given))
-    return chains[1:-2], numbers
-
-
-def redone(image, operations):
-    canvas = Canvas(image)
-    for operation in operations:
-        canvas.apply(*operation)
-    return canvas.picture
 
 
 def to_tensor(image):

@@ -12,6 +12,7 @@ from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.draws import CROP
 from fastloader.transforms._recipe.number import constant, constants, one_of
 from fastloader.transforms._recipe.operations import Size
+from fastloader.transforms._recipe.parameters import PADDING_MODES
 from fastloader.transforms._recipe.recipe import Step, operation, sized
 from fastloader.transforms.steps.transform import RecipeTransform
 
@@ -110,7 +111,7 @@ class Pad(RecipeTransform):
         self.padding_mode = _arguments.padding_mode(padding_mode)
 
     def step(self, size: Size | None) -> Step:
-        mode = _arguments.PADDING_MODES.index(self.padding_mode)
+        mode = PADDING_MODES.index(self.padding_mode)
         return operation("pad", *constants(*self.padding, mode, *self.fill))
 
     def size_after(self, size: Size | None) -> Size | None:
@@ -154,7 +155,7 @@ class RandomCrop(RecipeTransform):
 
     def step(self, size: Size | None) -> Step:
         needed = (2 if self._pads_at_once else 1) if self.pad_if_needed else 0
-        mode = _arguments.PADDING_MODES.index(self.padding_mode)
+        mode = PADDING_MODES.index(self.padding_mode)
         border = self.padding or (0, 0, 0, 0)
         numbers = constants(*self.size, needed, *border, mode, *self.fill)
         return sized("random_crop", *numbers)

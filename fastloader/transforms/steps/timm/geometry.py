@@ -13,12 +13,11 @@ from fastloader.transforms._recipe import geometry
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.number import Number, constant, constants, one_of, uniform
 from fastloader.transforms._recipe.operations import Size
+from fastloader.transforms._recipe.parameters import PADDING_MODES
 from fastloader.transforms._recipe.recipe import Step, choice, operation, sized
 from fastloader.transforms.steps.transform import RecipeTransform
 
 Fill = int | Sequence[int]
-
-_MODES = ("constant", "edge", "reflect", "symmetric")
 
 
 class ResizeKeepRatio(RecipeTransform):
@@ -115,11 +114,13 @@ class CenterCropOrPad(RecipeTransform):
         self.size = _arguments.pair(size)
         self.fill = fill
         self.padding_mode = padding_mode
-        if padding_mode not in _MODES:
-            raise ValueError(f"padding_mode={padding_mode!r}: use one of {', '.join(_MODES)}")
+        if padding_mode not in PADDING_MODES:
+            raise ValueError(
+                f"padding_mode={padding_mode!r}: use one of {', '.join(PADDING_MODES)}"
+            )
 
     def step(self, size: Size | None) -> Step:
-        mode = _MODES.index(self.padding_mode)
+        mode = PADDING_MODES.index(self.padding_mode)
         return sized(
             "crop_or_pad", *constants(*self.size, self._drawn, 1, mode, *_colour(self.fill))
         )
