@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from fastloader import compat as compat
     from fastloader import datasets as datasets
     from fastloader import transforms as transforms
+    from fastloader._core.encoded.decode_image import decode_image
     from fastloader._core.machine.build_info import build_info
+    from fastloader.encoded_image import EncodedImage
     from fastloader.loader import FastLoader
     from fastloader.prefetcher import DevicePrefetcher
 
@@ -28,16 +30,20 @@ if TYPE_CHECKING:
 __all__ = [
     "BackendError",
     "DevicePrefetcher",
+    "EncodedImage",
     "Error",
     "FastLoader",
     "PythonPathWarning",
     "build_info",
+    "decode_image",
 ]
 
 _HOME = {
     "FastLoader": "fastloader.loader",
     "DevicePrefetcher": "fastloader.prefetcher",
+    "EncodedImage": "fastloader.encoded_image",
     "build_info": "fastloader._core.machine.build_info",
+    "decode_image": "fastloader._core.encoded.decode_image",
 }
 
 _PARTS = ("compat", "datasets", "transforms")

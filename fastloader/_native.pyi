@@ -188,7 +188,7 @@ class Source:
     def __len__(self) -> int: ...
 
 class MemorySource(Source):
-    def __init__(self, addresses: Any, sizes: Any) -> None: ...
+    def __init__(self, addresses: Any, sizes: Any, owner: Any = None) -> None: ...
 
 # A test hook.
 class DelayedSource(Source):
@@ -232,6 +232,7 @@ class ImageTransform:
         self,
         *,
         random_crop: list[float] | None = None,
+        box: list[int] | None = None,
         shorter: int | None = None,
         max_size: int | None = None,
         exact: tuple[int, int] | None = None,
@@ -266,9 +267,17 @@ class ImageJob:
     ) -> None: ...
     @property
     def sample_bytes(self) -> int: ...
-    def picture(self, index: int, seed: int) -> tuple[bytes, tuple[int, int]]: ...
+    def over(self, source: Source) -> ImageJob: ...
+    def picture(
+        self, index: int, seed: int, sample: int | None = None, number: int = 0
+    ) -> tuple[bytearray, tuple[int, int]]: ...
     def draw(
-        self, index: int, seed: int, size: tuple[int, int] | None = None
+        self,
+        index: int,
+        seed: int,
+        size: tuple[int, int] | None = None,
+        sample: int | None = None,
+        number: int = 0,
     ) -> dict[str, Any]: ...
 
 class DecodeQuota:
@@ -298,11 +307,22 @@ class DecodeBatch:
         seeds: list[int],
         memory: BufferPool | Reservation,
     ) -> None: ...
+    @staticmethod
+    def of_views(
+        *,
+        views: list[tuple[ImageJob, int]],
+        quota: DecodeQuota,
+        indices: list[int],
+        samples: list[int],
+        seeds: list[int],
+        memory: BufferPool | Reservation,
+    ) -> DecodeBatch: ...
     def wait(self) -> bool: ...
     def ready(self) -> bool: ...
     def stop(self) -> None: ...
     def failures(self) -> list[tuple[int, str, FailureKind]]: ...
-    def take(self) -> object: ...
+    def take(self, view: int = 0) -> object: ...
+    def sizes(self) -> list[tuple[int, int]]: ...
     def transform_pixels(
         self,
         position: int,

@@ -20,12 +20,12 @@ from violations import matches, report
 
 # From the ground up. A module imports from its own layer and from earlier ones. `*` stays within a
 # folder, `**` does not.
-# `encoded_image.py` and `_core/sources/remote` are not there yet: they come with later work, and have
-# their place.
+# `_core/sources/remote` is not there yet: it comes with later work, and has its place.
 LAYERS: list[list[str]] = [
     ["errors.py"],
     ["_core/machine/**"],
     ["transforms/**"],
+    ["_core/encoded/**"],
     ["encoded_image.py", "datasets/**"],
     ["_core/batch/**"],
     ["_core/order/**"],

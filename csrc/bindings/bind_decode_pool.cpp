@@ -30,7 +30,8 @@ using Job = std::shared_ptr<ImageJob>;
 struct Batch {
   std::shared_ptr<DecodeBatch> decode;
   bool done = false;
-  DecodeBatch::Memory taken;  // moved here by the first take(), shared with every capsule
+  // By view: moved here by its first take(), shared with every capsule.
+  std::vector<DecodeBatch::Memory> taken;
 };
 
 /// Waits for a thread that is at one of its samples.
@@ -61,26 +62,42 @@ std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t byte
   return {slot, slot->data()};
 }
 
-BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
-                std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
-                const Destination& memory) {
-  if (job == nullptr || quota == nullptr ||
-      std::visit([](const auto& held) { return held == nullptr; }, memory)) {
+BatchPtr submit_views(const std::vector<std::pair<Job, uint32_t>>& views,
+                      const std::shared_ptr<DecodeQuota>& quota, std::vector<uint64_t> indices,
+                      std::vector<uint64_t> samples, std::vector<uint64_t> seeds,
+                      const Destination& memory) {
+  if (quota == nullptr || std::visit([](const auto& held) { return held == nullptr; }, memory)) {
     throw InvalidArgument("a batch needs a job, a quota and memory");
   }
-  if (job->output == ImageJob::Output::kAnySize) {
-    throw InvalidArgument("pictures of any size are not made in batches");
+  std::vector<DecodeBatch::View> wanted;
+  for (const auto& [job, number] : views) {
+    if (job == nullptr) throw InvalidArgument("a batch needs a job, a quota and memory");
+    if (job->output == ImageJob::Output::kAnySize) {
+      throw InvalidArgument("pictures of any size are not made in batches");
+    }
+    wanted.push_back({job, number, nullptr});
+  }
+  if (wanted.size() > 1 && std::holds_alternative<std::shared_ptr<Reservation>>(memory)) {
+    throw InvalidArgument("a slot holds one view");
   }
   const WithoutGil unlocked;  // threads may have to be started, and are to be woken
   // Not a BatchPtr before it is submitted: there is nothing to cancel, and no GIL to let go of.
   auto batch = std::make_unique<Batch>();
+  batch->taken.resize(wanted.size());
   batch->decode = std::make_shared<DecodeBatch>(
-      job, quota, std::move(indices), std::move(seeds),
+      std::move(wanted), quota, std::move(indices),
+      DecodeBatch::Keys{std::move(samples), std::move(seeds)},
       [&](size_t bytes) { return memory_in(memory, bytes, unlocked); });
   DecodePool& pool = DecodePool::shared();
   pool.grow(pool.threads(*quota));
   pool.submit(batch->decode);
   return BatchPtr(batch.release());
+}
+
+BatchPtr submit(const Job& job, const std::shared_ptr<DecodeQuota>& quota,
+                std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
+                const Destination& memory) {
+  return submit_views({{job, 0}}, quota, std::move(indices), {}, std::move(seeds), memory);
 }
 
 bool wait(Batch& batch) {
@@ -125,9 +142,13 @@ py::list failures(const Batch& batch) {
   return result;
 }
 
-py::capsule take(Batch& batch) {
+py::capsule take(Batch& batch, size_t view) {
   DecodeBatch& decode = finished(batch);
-  const ImageJob& job = decode.job();
+  if (view >= batch.taken.size()) {
+    throw InvalidArgument("view " + std::to_string(view) + " of a batch of " +
+                          std::to_string(batch.taken.size()));
+  }
+  const ImageJob& job = decode.job(view);
   const ImageSize size = job.made_size();
   const std::array<int64_t, 4> shape = {static_cast<int64_t>(decode.size()), 3,
                                         static_cast<int64_t>(size.height),
@@ -141,8 +162,38 @@ py::capsule take(Batch& batch) {
     layout = Layout::kNhwc;
   }
   // Kept for another call: Ctrl-C may come before a tensor was made of the capsule.
-  if (batch.taken == nullptr) batch.taken = decode.release_memory();
-  return tensor_capsule(batch.taken, type, shape, nchw_strides(shape, layout));
+  if (batch.taken[view] == nullptr) batch.taken[view] = decode.release_memory(view);
+  return tensor_capsule(batch.taken[view], type, shape, nchw_strides(shape, layout));
+}
+
+std::vector<std::pair<size_t, size_t>> sizes(const Batch& batch) {
+  std::vector<std::pair<size_t, size_t>> found;
+  for (const ImageSize& size : finished(batch).sizes()) found.emplace_back(size.height, size.width);
+  return found;
+}
+
+void transform_pixels(Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width,
+                      const std::optional<uint64_t>& index) {
+  DecodeBatch& decode = finished(batch, position);
+  const WithoutGil unlocked;
+  SampleKey key = decode.key(position);
+  key.sample = index.value_or(key.sample);
+  const ImageSize size{height, width};
+  std::vector<PictureView> views;
+  decode.views_of(position, views);
+  for (const PictureView& view : views) {
+    own_decoder().transform(key, view, reinterpret_cast<const uint8_t*>(pixels), size);
+  }
+  decode.set_size(position, size);
+}
+
+void decode_other(Batch& batch, size_t position, uint64_t index, uint64_t seed) {
+  DecodeBatch& decode = finished(batch, position);
+  const WithoutGil unlocked;
+  std::vector<PictureView> views;
+  decode.views_of(position, views);
+  own_decoder().decode(index, SampleKey{index, seed}, views, &decode.stopped());
+  decode.set_size(position, own_decoder().size());
 }
 
 py::dict times(const DecodeQuota& quota) {
@@ -199,6 +250,12 @@ void register_decode_pool(py::module_& module) {
                               "A batch in the pool; dropping it cancels what was not begun.")
       .def(py::init(&submit), py::kw_only(), py::arg("job"), py::arg("quota"), py::arg("indices"),
            py::arg("seeds"), py::arg("memory"), py::keep_alive<1, 2>())
+      .def_static(
+          "of_views", &submit_views, py::kw_only(), py::arg("views"), py::arg("quota"),
+          py::arg("indices"), py::arg("samples"), py::arg("seeds"), py::arg("memory"),
+          py::keep_alive<0, 1>(),
+          "Several pictures of each sample: [(job, number)], whose jobs have one source. "
+          "`samples`: what they are drawn by; empty: the indices. `memory` is a BufferPool.")
       .def("wait", &wait,
            "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
       .def(
@@ -218,34 +275,19 @@ void register_decode_pool(py::module_& module) {
           "No further sample is begun, and wait() ends. Any thread.")
       .def("failures", &failures, "[(position, reason, kind)]; after wait().")
       .def(
-          "take", &take,
-          "The pixels as a DLPack capsule of shape (N, 3, H, W); after wait(). Each call gives a "
-          "capsule over the same memory, which is held until the batch and all tensors over it are "
-          "gone. No sample can be written any more.")
+          "take", &take, py::arg("view") = 0,
+          "The pixels of a view as a DLPack capsule of shape (N, 3, H, W); after wait(). Each call "
+          "gives a capsule over the same memory, which is held until the batch and all tensors "
+          "over "
+          "it are gone. No sample can be written any more.")
+      .def("sizes", &sizes, "(height, width) of each sample's picture; after wait().")
       .def(
-          "transform_pixels",
-          [](Batch& batch, size_t position, uintptr_t pixels, size_t height, size_t width,
-             std::optional<uint64_t> index) {
-            DecodeBatch& decode = finished(batch, position);
-            const WithoutGil unlocked;
-            own_decoder().transform(decode.job(), index.value_or(decode.index(position)),
-                                    decode.seed(position), reinterpret_cast<const uint8_t*>(pixels),
-                                    ImageSize{height, width}, decode.sample(position));
-          },
-          py::arg("position"), py::kw_only(), py::arg("pixels"), py::arg("height"),
-          py::arg("width"), py::arg("index") = py::none(),
+          "transform_pixels", &transform_pixels, py::arg("position"), py::kw_only(),
+          py::arg("pixels"), py::arg("height"), py::arg("width"), py::arg("index") = py::none(),
           "Finishes a failed sample from RGB pixels that another decoder made. `index`: the sample "
           "that these pixels are of, if it is another one.")
-      .def(
-          "decode_other",
-          [](Batch& batch, size_t position, uint64_t index, uint64_t seed) {
-            DecodeBatch& decode = finished(batch, position);
-            const WithoutGil unlocked;
-            own_decoder().decode(decode.job(), index, seed, decode.sample(position),
-                                 &decode.stopped());
-          },
-          py::arg("position"), py::kw_only(), py::arg("index"), py::arg("seed"),
-          "Puts another sample in the place of a failed one.");
+      .def("decode_other", &decode_other, py::arg("position"), py::kw_only(), py::arg("index"),
+           py::arg("seed"), "Puts another sample in the place of a failed one.");
 
   module.def(
       "decode_cpu_seconds",

@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -62,6 +63,7 @@ const char* name_of(ResizeFilter filter) {
 ImageSize to_size(const std::pair<size_t, size_t>& size) { return {size.first, size.second}; }
 
 ImageTransform make_transform(const std::optional<std::array<double, 4>>& random_crop,
+                              const std::optional<std::array<size_t, 4>>& box,
                               const std::optional<size_t>& shorter,
                               const std::optional<size_t>& max_size,
                               const std::optional<std::pair<size_t, size_t>>& exact,
@@ -75,6 +77,7 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
     const auto& [low, high, thin, wide] = *random_crop;
     transform.random_crop = CropRange{low, high, thin, wide};
   }
+  if (box) transform.box = CropBox{(*box)[0], (*box)[1], (*box)[2], (*box)[3]};
   if (shorter) {
     transform.scale = ImageTransform::Scale::kShorter;
     transform.shorter = *shorter;
@@ -137,26 +140,45 @@ py::dict to_dict(const SampleGeometry& found) {
   return result;
 }
 
-std::pair<py::bytes, std::pair<size_t, size_t>> picture(const ImageJob& job, uint64_t index,
-                                                        uint64_t seed) {
+std::pair<py::bytearray, std::pair<size_t, size_t>> picture(const ImageJob& job, uint64_t index,
+                                                            uint64_t seed,
+                                                            const std::optional<uint64_t>& sample,
+                                                            uint32_t number) {
   const Canvas* made = nullptr;
   {
     const WithoutGil unlocked;
-    made = &own_decoder().picture(job, index, seed);
+    made = &own_decoder().picture(job, index, SampleKey{sample.value_or(index), seed}, number);
   }
   const auto [height, width] = made->size();
-  return {py::bytes(reinterpret_cast<const char*>(made->pixels()), made->bytes()), {height, width}};
+  auto copy = py::reinterpret_steal<py::bytearray>(
+      PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(made->bytes())));
+  if (!copy) throw py::error_already_set();
+  char* const to = PyByteArray_AS_STRING(copy.ptr());
+  {
+    const WithoutGil unlocked;  // a large picture takes a while, and nobody else knows the copy yet
+    std::memcpy(to, made->pixels(), made->bytes());
+  }
+  return {std::move(copy), {height, width}};
 }
 
 py::dict draw(const ImageJob& job, uint64_t index, uint64_t seed,
-              const std::optional<std::pair<size_t, size_t>>& size) {
+              const std::optional<std::pair<size_t, size_t>>& size,
+              const std::optional<uint64_t>& sample, uint32_t number) {
+  const SampleKey key{sample.value_or(index), seed};
   SampleDraw drawn;
+  ImageSize picture;
   {
     const WithoutGil unlocked;
-    drawn =
-        size ? draw_sample(job, to_size(*size), index, seed) : own_decoder().draw(job, index, seed);
+    if (size) {
+      picture = to_size(*size);
+      drawn = draw_sample(job, picture, key.sample, seed, number);
+    } else {
+      drawn = own_decoder().draw(job, index, key, number);
+      picture = own_decoder().size();
+    }
   }
   py::dict result = to_dict(drawn.geometry);
+  result["size"] = py::make_tuple(picture.height, picture.width);
   result["scaled"] = py::make_tuple(drawn.geometry.scaled.height, drawn.geometry.scaled.width);
   py::list operations;
   for (const Operation& operation : drawn.operations) {
@@ -186,14 +208,15 @@ void register_image_job(py::module_& module) {
                            {"PILLOW12_2", ResizeOrder::kPillow12_2},
                            {"HORIZONTAL_FIRST", ResizeOrder::kHorizontalFirst}});
   py::class_<ImageTransform>(module, "ImageTransform",
-                             "random crop (scale and ratio ranges), resize (`shorter`, `exact`, "
+                             "random crop (scale and ratio ranges) or `box` (left, top, width, "
+                             "height), resize (`shorter`, `exact`, "
                              "`cover` or `fit`), centre crop, flips. Sizes are (height, width).")
       .def(py::init(&make_transform), py::kw_only(), py::arg("random_crop") = py::none(),
-           py::arg("shorter") = py::none(), py::arg("max_size") = py::none(),
-           py::arg("exact") = py::none(), py::arg("cover") = py::none(),
-           py::arg("fit") = py::none(), py::arg("center_crop") = py::none(),
-           py::arg("fill") = std::array<uint8_t, 3>{}, py::arg("horizontal_flip") = 0.0,
-           py::arg("vertical_flip") = 0.0,
+           py::arg("box") = py::none(), py::arg("shorter") = py::none(),
+           py::arg("max_size") = py::none(), py::arg("exact") = py::none(),
+           py::arg("cover") = py::none(), py::arg("fit") = py::none(),
+           py::arg("center_crop") = py::none(), py::arg("fill") = std::array<uint8_t, 3>{},
+           py::arg("horizontal_flip") = 0.0, py::arg("vertical_flip") = 0.0,
            py::arg_v("filter", Interpolation::kBilinear, "Interpolation.BILINEAR"),
            py::arg_v("pass_order", ResizeOrder::kPillow13, "PassOrder.PILLOW13"))
       .def(
@@ -218,16 +241,26 @@ void register_image_job(py::module_& module) {
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
-      .def("picture", &picture, py::arg("index"), py::arg("seed"),
-           "With any_size: RGB bytes of a sample, and their (height, width). The calling thread "
-           "makes "
-           "them.")
+      .def(
+          "over",
+          [](const ImageJob& job, std::shared_ptr<Source> source) {
+            auto made = std::make_shared<ImageJob>(job);
+            made->source = std::move(source);
+            validate(*made);
+            return made;
+          },
+          py::arg("source"), py::keep_alive<0, 2>(), "The same job for another source.")
+      .def("picture", &picture, py::arg("index"), py::arg("seed"), py::arg("sample") = py::none(),
+           py::arg("number") = 0,
+           "With any_size: RGB bytes of picture `number` of a sample, and their (height, width). "
+           "The calling thread makes them. `sample`: what it is drawn by; None: the index.")
       .def("draw", &draw, py::arg("index"), py::arg("seed"), py::arg("size") = py::none(),
-           "What is drawn for a sample whose picture has this (height, width); None: what its "
-           "header "
-           "says. A dict as ImageTransform.geometry has it, with `scaled`, the (height, width) "
-           "after "
-           "the resize, and `operations`, the recipe's (name, numbers), one after the other.");
+           py::arg("sample") = py::none(), py::arg("number") = 0,
+           "What is drawn for picture `number` of a sample whose picture has this (height, width); "
+           "None: what its header says. A dict as ImageTransform.geometry has it, with `size`, "
+           "that of the picture, `scaled`, the (height, width) after the resize, and "
+           "`operations`, the recipe's (name, numbers), one after the other. `sample`: what it "
+           "is drawn by; None: the index.");
 }
 
 }  // namespace fastloader::bindings

@@ -43,7 +43,8 @@ const uint64_t* numbers_of(const py::buffer_info& array) {
   return static_cast<const uint64_t*>(array.ptr);
 }
 
-std::shared_ptr<MemorySource> make_memory(const Bytes& addresses, const Bytes& sizes) {
+std::shared_ptr<MemorySource> make_memory(const Bytes& addresses, const Bytes& sizes,
+                                          const py::object& /*owner*/) {
   const py::buffer_info where = addresses.request();
   const py::buffer_info size = sizes.request();
   if (where.size != size.size) throw InvalidArgument("as many sizes as addresses are needed");
@@ -64,9 +65,10 @@ void register_sources(py::module_& module) {
   py::class_<MemorySource, Source, std::shared_ptr<MemorySource>>(
       module, "MemorySource",
       "Samples that lie in memory: `sizes[i]` bytes at `addresses[i]`, uint64 arrays that may be "
-      "filled in later. The caller keeps the samples where they are.")
-      .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>());
+      "filled in later. The samples stay where they are as long as `owner` lives, which is kept.")
+      .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"),
+           py::arg("owner") = py::none(), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
+           py::keep_alive<1, 4>());
 
 #ifdef FASTLOADER_TEST_HOOKS
   py::class_<DelayedSource, Source, std::shared_ptr<DelayedSource>>(

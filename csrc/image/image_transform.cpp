@@ -15,6 +15,18 @@ void check_edge(const char* what, size_t edge) {
   }
 }
 
+/// The box, which the picture has to have.
+CropBox checked(const CropBox& box, const ImageSize& picture) {
+  if (box.left > picture.width || box.top > picture.height ||
+      box.width > picture.width - box.left || box.height > picture.height - box.top) {
+    throw InvalidArgument("a region of " + std::to_string(box.width) + "x" +
+                          std::to_string(box.height) + " pixels at (" + std::to_string(box.left) +
+                          ", " + std::to_string(box.top) + ") of a picture of " +
+                          std::to_string(picture.width) + "x" + std::to_string(picture.height));
+  }
+  return box;
+}
+
 bool uses_exact(ImageTransform::Scale scale) {
   return scale == ImageTransform::Scale::kExact || scale == ImageTransform::Scale::kCover ||
          scale == ImageTransform::Scale::kFit;
@@ -42,6 +54,11 @@ void validate(const ImageTransform& transform) {
       throw InvalidArgument("a random resized crop needs the size that it is resized to");
     }
   }
+  if (transform.box) {
+    if (transform.random_crop) throw InvalidArgument("a random crop of a region");
+    check_edge("a region with a height", transform.box->height);
+    check_edge("a region with a width", transform.box->width);
+  }
   if (transform.scale == ImageTransform::Scale::kShorter) {
     check_edge("a resize to a shorter edge", transform.shorter);
     if (transform.max_size) {
@@ -66,11 +83,13 @@ void validate(const ImageTransform& transform) {
 }
 
 SampleGeometry draw_geometry(const ImageTransform& transform, const ImageSize& picture,
-                             uint64_t seed, uint64_t index) {
+                             uint64_t seed, uint64_t index, uint32_t number) {
+  const uint32_t of_picture = number << kPictureShift;
   SampleGeometry geometry;
   geometry.box = CropBox{0, 0, picture.width, picture.height};
+  if (transform.box) geometry.box = checked(*transform.box, picture);
   if (transform.random_crop) {
-    Draws draws(seed, index, kDrawCrop);
+    Draws draws(seed, index, kDrawCrop | of_picture);
     geometry.box = random_resized_crop(picture, *transform.random_crop, draws);
   }
   const ImageSize cropped{geometry.box.height, geometry.box.width};
@@ -98,15 +117,15 @@ SampleGeometry draw_geometry(const ImageTransform& transform, const ImageSize& p
   geometry.window = center_crop(geometry.scaled, transform.center_crop.value_or(geometry.scaled));
   geometry.filter = transform.filter;
   if (transform.random_filter) {
-    Draws draws(seed, index, kDrawInterpolation);
+    Draws draws(seed, index, kDrawInterpolation | of_picture);
     geometry.filter = draws.below(2) == 0 ? ResizeFilter::kBilinear : ResizeFilter::kBicubic;
   }
   {
-    Draws draws(seed, index, kDrawHorizontalFlip);
+    Draws draws(seed, index, kDrawHorizontalFlip | of_picture);
     geometry.horizontal_flip = random_flip(transform.horizontal_flip, draws);
   }
   {
-    Draws draws(seed, index, kDrawVerticalFlip);
+    Draws draws(seed, index, kDrawVerticalFlip | of_picture);
     geometry.vertical_flip = random_flip(transform.vertical_flip, draws);
   }
   return geometry;

@@ -23,6 +23,7 @@ struct ImageTransform {
   };
 
   std::optional<CropRange> random_crop;  ///< RandomResizedCrop; then `scale` is kExact
+  std::optional<CropBox> box;            ///< in place of that: the part that is used
   Scale scale = Scale::kKeep;
   size_t shorter = 0;
   std::optional<size_t> max_size;
@@ -40,7 +41,8 @@ struct ImageTransform {
 };
 
 /// Throws InvalidArgument for what validate(CropRange) refuses, sizes of 0 or above kMaxImageEdge,
-/// a max_size that is not above `shorter`, and probabilities outside 0..1.
+/// a max_size that is not above `shorter`, an empty box, one beside a random crop, and
+/// probabilities outside 0..1.
 void validate(const ImageTransform& transform);
 
 /// What a chain does to one picture of known size.
@@ -53,9 +55,10 @@ struct SampleGeometry {
   bool vertical_flip = false;
 };
 
-/// Draws the geometry of sample `index`: a function of the arguments only. Expects a transform that
-/// passed validate(); throws InvalidArgument for a picture too thin for the resize.
+/// Draws the geometry of sample `index`, of which the picture is number `number`: a function of the
+/// arguments only. Expects a transform that passed validate(); throws InvalidArgument for a picture
+/// too thin for the resize, or that does not have all of the transform's box.
 SampleGeometry draw_geometry(const ImageTransform& transform, const ImageSize& picture,
-                             uint64_t seed, uint64_t index);
+                             uint64_t seed, uint64_t index, uint32_t number = 0);
 
 }  // namespace fastloader

@@ -10,6 +10,7 @@
 #include "base/per_process.h"
 #include "base/process.h"
 #include "image/dispatch.h"
+#include "image/draw_numbers.h"
 
 namespace fastloader {
 namespace {
@@ -52,29 +53,58 @@ DecodeQuota::DecodeQuota(size_t threads) : threads_(threads), counted_in_(fork_g
   if (threads == 0) throw InvalidArgument("a quota of no threads would never decode anything");
 }
 
-DecodeBatch::DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
-                         std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
+DecodeBatch::DecodeBatch(const std::shared_ptr<const ImageJob>& job,
+                         std::shared_ptr<DecodeQuota> quota, std::vector<uint64_t> indices,
+                         std::vector<uint64_t> seeds,
                          const std::function<Memory(size_t bytes)>& memory)
-    : job_(std::move(job)),
+    : DecodeBatch(std::vector<View>{View{job, 0, nullptr}}, std::move(quota), std::move(indices),
+                  Keys{{}, std::move(seeds)}, memory) {}
+
+DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
+                         std::vector<uint64_t> indices, Keys keys,
+                         const std::function<Memory(size_t bytes)>& memory)
+    : views_(std::move(views)),
       quota_(std::move(quota)),
       indices_(std::move(indices)),
-      seeds_(std::move(seeds)) {
-  if (seeds_.size() != 1 && seeds_.size() != indices_.size()) {
-    throw InvalidArgument("a batch of " + std::to_string(indices_.size()) + " samples with " +
-                          std::to_string(seeds_.size()) + " seeds");
+      keys_(std::move(keys)),
+      sizes_(indices_.size()) {
+  const size_t samples = indices_.size();
+  if (views_.empty()) throw InvalidArgument("a batch of no views");
+  if ((keys_.seeds.size() != 1 && keys_.seeds.size() != samples) ||
+      (!keys_.samples.empty() && keys_.samples.size() != samples)) {
+    throw InvalidArgument("a batch of " + std::to_string(samples) + " samples with " +
+                          std::to_string(keys_.seeds.size()) + " seeds and " +
+                          std::to_string(keys_.samples.size()) + " keys");
   }
+  const Source& source = *job().source;
   for (const uint64_t index : indices_) {
-    if (index >= job_->source->size()) {
+    if (index >= source.size()) {
       throw InvalidArgument("sample " + std::to_string(index) + " of " +
-                            std::to_string(job_->source->size()));
+                            std::to_string(source.size()));
     }
   }
-  const size_t bytes = job_->sample_bytes();
-  if (indices_.size() > std::numeric_limits<size_t>::max() / std::max<size_t>(bytes, 1)) {
-    throw std::bad_alloc();
+  for (View& view : views_) {
+    if (view.job->source.get() != &source) {
+      throw InvalidArgument("the views of a batch are of one source");
+    }
+    if (view.number >= kMostPictures) {
+      throw InvalidArgument("picture " + std::to_string(view.number) + " of a sample; " +
+                            std::to_string(kMostPictures) + " are the most");
+    }
+    const size_t bytes = view.job->sample_bytes();
+    if (samples > std::numeric_limits<size_t>::max() / std::max<size_t>(bytes, 1)) {
+      throw std::bad_alloc();
+    }
+    view.memory = memory(samples * bytes);
   }
-  memory_ = memory(indices_.size() * bytes);
-  failures_.reserve(indices_.size());  // a thread that has no memory has to be able to say so
+  failures_.reserve(samples);  // a thread that has no memory has to be able to say so
+}
+
+void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found) const {
+  found.clear();
+  for (size_t i = 0; i < views_.size(); ++i) {
+    found.push_back(PictureView{views_[i].job.get(), views_[i].number, sample(position, i)});
+  }
 }
 
 DecodePool& DecodePool::shared() { return per_process<DecodePool>(); }
@@ -166,10 +196,11 @@ void DecodeBatch::Worker::run(DecodeBatch& batch, size_t position) noexcept {
   failure_.reset();
   try {
     if (!decoder_) decoder_.emplace();
-    decoder_->decode(*batch.job_, batch.index(position), batch.seed(position),
-                     batch.sample(position), &batch.stopped());
+    batch.views_of(position, views_);
+    decoder_->decode(batch.index(position), batch.key(position), views_, &batch.stopped());
+    batch.sizes_[position] = decoder_->size();
     if (decoder_->large() > 0) {
-      failure_ = large_at(position, decoder_->large(), batch.job_->large_pixels);
+      failure_ = large_at(position, decoder_->large(), batch.job().large_pixels);
     }
   } catch (...) {
     failure_ = failure_at(position);

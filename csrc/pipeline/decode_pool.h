@@ -51,10 +51,27 @@ class DecodeBatch : public PieceBatch {
   /// let go of the batch.
   using Memory = std::shared_ptr<std::byte>;
 
-  /// `seeds` has one entry per sample, or a single one for all. `memory` is called once, with the
-  /// number of bytes. Throws what it throws, InvalidArgument for any other number of seeds, and for
-  /// an index that the source does not have.
-  DecodeBatch(std::shared_ptr<const ImageJob> job, std::shared_ptr<DecodeQuota> quota,
+  /// What is made of each sample. One batch may make several, each into memory of its own.
+  struct View {
+    std::shared_ptr<const ImageJob> job;
+    uint32_t number = 0;  ///< which picture of its sample it is
+    Memory memory;
+  };
+
+  /// What the pictures are drawn from.
+  struct Keys {
+    std::vector<uint64_t> samples;  ///< empty: the indices
+    std::vector<uint64_t> seeds;    ///< one for each sample, or a single one for all
+  };
+
+  /// The jobs of `views` have the source of the first one. `memory` is called once for each view,
+  /// with the number of bytes. Throws what it throws, InvalidArgument for another number of keys,
+  /// for jobs of several sources, and for an index that the source does not have.
+  DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> quota,
+              std::vector<uint64_t> indices, Keys keys,
+              const std::function<Memory(size_t bytes)>& memory);
+  /// One view of each sample, drawn by its index.
+  DecodeBatch(const std::shared_ptr<const ImageJob>& job, std::shared_ptr<DecodeQuota> quota,
               std::vector<uint64_t> indices, std::vector<uint64_t> seeds,
               const std::function<Memory(size_t bytes)>& memory);
 
@@ -68,6 +85,7 @@ class DecodeBatch : public PieceBatch {
 
     // Made with the first sample. If making it fails, that sample fails.
     std::optional<SampleDecoder> decoder_;
+    std::vector<PictureView> views_;
     std::optional<Failure> failure_;
     StageTimes times_;
     size_t scratch_ = 0;  // bytes that the decoder keeps
@@ -76,29 +94,41 @@ class DecodeBatch : public PieceBatch {
     bool lowered_ = false;  // it yields to the process's other threads
   };
 
-  const ImageJob& job() const { return *job_; }
+  const std::vector<View>& views() const { return views_; }
+  const ImageJob& job(size_t view = 0) const { return *views_.at(view).job; }
   size_t size() const { return indices_.size(); }
   size_t pieces() const { return indices_.size(); }
   uint64_t index(size_t position) const { return indices_[position]; }
-  uint64_t seed(size_t position) const { return seeds_.size() == 1 ? seeds_[0] : seeds_[position]; }
-  /// Throws InvalidArgument once the memory was released.
-  std::byte* sample(size_t position) const {
-    if (memory_ == nullptr) throw InvalidArgument("the batch's memory was taken already");
-    return memory_.get() + position * job_->sample_bytes();
+  SampleKey key(size_t position) const {
+    return {keys_.samples.empty() ? indices_[position] : keys_.samples[position],
+            keys_.seeds.size() == 1 ? keys_.seeds[0] : keys_.seeds[position]};
   }
+  /// Where a view of a sample goes. Throws InvalidArgument once its memory was released.
+  std::byte* sample(size_t position, size_t view = 0) const {
+    const View& wanted = views_.at(view);
+    if (wanted.memory == nullptr) throw InvalidArgument("the batch's memory was taken already");
+    return wanted.memory.get() + position * wanted.job->sample_bytes();
+  }
+  /// The views of a sample, with where they go. Throws as sample() does.
+  void views_of(size_t position, std::vector<PictureView>& found) const;
+  /// The size of each sample's picture; zeros where the header could not be read. Valid once done.
+  const std::vector<ImageSize>& sizes() const { return sizes_; }
+  /// Notes the size of a picture that another decoder made. Of a batch that is done.
+  void set_size(size_t position, const ImageSize& size) { sizes_.at(position) = size; }
   /// In the order of their positions. Valid once done.
   const std::vector<Failure>& failures() const { return failures_; }
-  /// Hands over the memory of a batch that is done, once: nullptr from then on.
-  Memory release_memory() { return std::move(memory_); }
+  /// Hands over the memory of a view of a batch that is done, once: nullptr from then on.
+  Memory release_memory(size_t view = 0) { return std::move(views_.at(view).memory); }
 
  private:
   friend class DecodePool;
 
-  const std::shared_ptr<const ImageJob> job_;
+  std::vector<View> views_;
   const std::shared_ptr<DecodeQuota> quota_;
   const std::vector<uint64_t> indices_;
-  const std::vector<uint64_t> seeds_;
-  Memory memory_;
+  const Keys keys_;
+  // Each written by the thread that has the sample; read once done.
+  std::vector<ImageSize> sizes_;
   std::vector<Failure> failures_;  // guarded by the pool's mutex until done
 };
 

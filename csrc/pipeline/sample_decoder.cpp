@@ -78,18 +78,44 @@ bool begins_as_jpeg(const uint8_t* begin, size_t size) {
 /// themselves and gives them back to the system; a new one costs little beside such a file.
 constexpr size_t kKeptFile = size_t{32} << 20;
 
-/// The same for the pictures that a recipe works on.
+/// The same for the pictures that a recipe works on, and for one of which several views are made.
 constexpr size_t kKeptCanvas = size_t{64} << 20;
+constexpr size_t kKeptShared = size_t{16} << 20;
 
 /// Gives back the memory of a file and of a picture if only an outlier had needed so much.
 struct GiveBack {
   std::vector<uint8_t>& file;
+  std::vector<uint8_t>& shared;
   Canvas& canvas;
   ~GiveBack() {
     if (file.capacity() > kKeptFile) std::vector<uint8_t>().swap(file);
+    if (shared.capacity() > kKeptShared) std::vector<uint8_t>().swap(shared);
     if (canvas.scratch_bytes() > kKeptCanvas) canvas = Canvas();
   }
 };
+
+/// What it costs to decode a part of a picture, as a share of all of it. The entropy decoder passes
+/// every row above the part's lower edge. The other half of the work is on the part itself.
+double decoding_cost(const CropBox& part, const ImageSize& size) {
+  const auto height = static_cast<double>(size.height);
+  const double passed = static_cast<double>(part.top + part.height) / height;
+  const double made = static_cast<double>(part.height) / height * static_cast<double>(part.width) /
+                      static_cast<double>(size.width);
+  return (passed + made) / 2;
+}
+
+/// The smallest box around two.
+CropBox around(const CropBox& one, const CropBox& other) {
+  const size_t left = std::min(one.left, other.left);
+  const size_t top = std::min(one.top, other.top);
+  return {left, top, std::max(one.left + one.width, other.left + other.width) - left,
+          std::max(one.top + one.height, other.top + other.height) - top};
+}
+
+JpegRegion region_of(const CropBox& box) {
+  return {static_cast<uint32_t>(box.left), static_cast<uint32_t>(box.top),
+          static_cast<uint32_t>(box.width), static_cast<uint32_t>(box.height)};
+}
 
 /// Touches the pages of a file. Those of a mapped file come from the disk at the first touch:
 /// better here, where that counts as reading, than one by one in the decoder.
@@ -133,13 +159,13 @@ void validate(const ImageJob& job) {
   }
 }
 
-SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index,
-                       uint64_t seed) {
+SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index, uint64_t seed,
+                       uint32_t number) {
   SampleDraw drawn;
-  drawn.geometry = draw_geometry(job.transform, picture, seed, index);
+  drawn.geometry = draw_geometry(job.transform, picture, seed, index, number);
   if (job.recipe != nullptr) {
     const ImageSize begun = job.transform.output().value_or(drawn.geometry.scaled);
-    drawn.operations = job.recipe->draw(seed, index, 0, begun);
+    drawn.operations = job.recipe->draw(seed, index, number, begun);
   }
   return drawn;
 }
@@ -178,11 +204,13 @@ CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry
   return needed;
 }
 
-void SampleDecoder::apply_recipe(const ImageJob& job, uint64_t index, uint64_t seed,
+void SampleDecoder::apply_recipe(const SampleKey& key, const PictureView& view,
                                  const std::atomic<bool>* stop) {
+  const ImageJob& job = *view.job;
   if (job.recipe == nullptr) return;
   canvas_.set_resize_order(job.transform.order);
-  for (const Operation& operation : job.recipe->draw(seed, index, 0, canvas_.size())) {
+  for (const Operation& operation :
+       job.recipe->draw(key.seed, key.sample, view.number, canvas_.size())) {
     if (stop != nullptr && stop->load(std::memory_order_relaxed))
       throw Stopped("the batch was stopped");
     apply(operation, canvas_);
@@ -229,25 +257,37 @@ const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& fi
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
                            const std::atomic<bool>* stop) {
-  const GiveBack afterwards{file_, canvas_};
-  decode_kept(job, index, seed, out, stop);
+  const GiveBack afterwards{file_, shared_, canvas_};
+  const PictureView view{&job, 0, out};
+  decode_kept(index, SampleKey{index, seed}, &view, 1, stop);
 }
 
-const Canvas& SampleDecoder::picture(const ImageJob& job, uint64_t index, uint64_t seed) {
+void SampleDecoder::decode(uint64_t index, const SampleKey& key,
+                           const std::vector<PictureView>& views, const std::atomic<bool>* stop) {
+  const GiveBack afterwards{file_, shared_, canvas_};
+  decode_kept(index, key, views.data(), views.size(), stop);
+}
+
+const Canvas& SampleDecoder::picture(const ImageJob& job, uint64_t index, const SampleKey& key,
+                                     uint32_t number) {
   if (job.output != ImageJob::Output::kAnySize) {
     throw InvalidArgument("the job's pictures have a size");
   }
   // What only an outlier had needed is given back before the next one: the caller looks at it now.
   {
-    const GiveBack before{file_, canvas_};
+    const GiveBack before{file_, shared_, canvas_};
   }
-  decode_kept(job, index, seed, nullptr, nullptr);
+  const PictureView view{&job, number, nullptr};
+  decode_kept(index, key, &view, 1, nullptr);
   return canvas_;
 }
 
-void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
-                                const std::atomic<bool>* stop) {
+void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const PictureView* views,
+                                size_t count, const std::atomic<bool>* stop) {
+  if (count == 0) throw InvalidArgument("a sample of no views");
+  const ImageJob& job = *views[0].job;
   large_ = 0;
+  size_ = ImageSize{};
   times_ = StageTimes{};
   times_.pictures = 1;
   const bool traced = trace::on();
@@ -258,27 +298,17 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
   times_.read = lap();
   times_.bytes = file.size;
   const JpegHeader& header = open(job, file, stop);
+  size_ = ImageSize{header.height, header.width};
   const uint64_t pixels = uint64_t{header.width} * header.height;
   if (pixels > job.large_pixels) large_ = pixels;
-  const SampleGeometry geometry =
-      draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
-  int denominator = 1;
-  if (job.approximate) {
-    denominator = denominator_for(geometry);
-    jpeg_.reduce(denominator);
+  if (count == 1 || !decode_shared(key, views, count, lap, stop)) {
+    const bool look = times_stages() && decodes_++ % kLookedAt == 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (i > 0) open(*views[i].job, file, stop);
+      decode_view(key, views[i], look, lap, stop);
+    }
+    if (look) times_.looked_at = times_.decode;
   }
-  const CropBox needed = begin(job, geometry, denominator, out);
-  jpeg_.begin(JpegRegion{static_cast<uint32_t>(needed.left), static_cast<uint32_t>(needed.top),
-                         static_cast<uint32_t>(needed.width),
-                         static_cast<uint32_t>(needed.height)});
-  const bool look = times_stages() && decodes_++ % kLookedAt == 0;
-  push_rows(needed.height, look);
-  times_.decode = lap();
-  if (look) times_.looked_at = times_.decode;
-  apply_recipe(job, index, seed, stop);
-  times_.recipe = lap();
-  finish(job, out);
-  times_.finish = lap();
   if (!traced) return;
   const int64_t decoded = begun + times_.read + times_.decode;
   const int64_t made = decoded + times_.recipe;
@@ -290,6 +320,63 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
   }
   const bool normalized = job.output == ImageJob::Output::kNormalized;
   trace::record(normalized ? "normalise" : "collate", made, made + times_.finish);
+}
+
+void SampleDecoder::decode_view(const SampleKey& key, const PictureView& view, bool timed, Lap& lap,
+                                const std::atomic<bool>* stop) {
+  const ImageJob& job = *view.job;
+  const SampleGeometry geometry =
+      draw_geometry(job.transform, size_, key.seed, key.sample, view.number);
+  int denominator = 1;
+  if (job.approximate) {
+    denominator = denominator_for(geometry);
+    jpeg_.reduce(denominator);
+  }
+  const CropBox needed = begin(job, geometry, denominator, view.out);
+  jpeg_.begin(region_of(needed));
+  push_rows(needed.height, timed);
+  times_.decode += lap();
+  apply_recipe(key, view, stop);
+  times_.recipe += lap();
+  finish(job, view.out);
+  times_.finish += lap();
+}
+
+bool SampleDecoder::decode_shared(const SampleKey& key, const PictureView* views, size_t count,
+                                  Lap& lap, const std::atomic<bool>* stop) {
+  std::vector<SampleGeometry> geometries;
+  geometries.reserve(count);
+  double apart = 0;
+  std::optional<CropBox> all;
+  for (size_t i = 0; i < count; ++i) {
+    const PictureView& view = views[i];
+    const ImageJob& job = *view.job;
+    if (job.approximate) return false;  // each view is decoded at a part of the size of its own
+    const SampleGeometry& geometry = geometries.emplace_back(
+        draw_geometry(job.transform, size_, key.seed, key.sample, view.number));
+    apart += decoding_cost(geometry.box, size_);
+    all = all ? around(*all, geometry.box) : geometry.box;
+  }
+  const size_t bytes = all->width * all->height * kRgb;
+  if (bytes > kKeptCanvas || decoding_cost(*all, size_) > apart) return false;
+  uint8_t* pixels = at_least(shared_, bytes);
+  jpeg_.begin(region_of(*all));
+  const size_t row_bytes = all->width * kRgb;
+  for (size_t y = 0; y < all->height; ++y) {
+    std::memcpy(pixels + y * row_bytes, jpeg_.read_row(), row_bytes);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
+      throw Stopped("the batch was stopped");
+    }
+    push_pixels(views[i], geometries[i], pixels, *all);
+    times_.decode += lap();
+    apply_recipe(key, views[i], stop);
+    times_.recipe += lap();
+    finish(*views[i].job, views[i].out);
+    times_.finish += lap();
+  }
+  return true;
 }
 
 void SampleDecoder::push_rows(size_t rows, bool timed) {
@@ -306,21 +393,30 @@ void SampleDecoder::push_rows(size_t rows, bool timed) {
   }
 }
 
-void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed,
-                              const uint8_t* pixels, const ImageSize& size, void* out) {
-  const SampleGeometry geometry = draw_geometry(job.transform, size, seed, index);
-  const CropBox needed = begin(job, geometry, 1, out);
+void SampleDecoder::push_pixels(const PictureView& view, const SampleGeometry& geometry,
+                                const uint8_t* pixels, const CropBox& part) {
+  const CropBox needed = begin(*view.job, geometry, 1, view.out);
   for (size_t y = 0; y < needed.height; ++y) {
-    resizer_.push_row(pixels + ((needed.top + y) * size.width + needed.left) * kRgb);
+    const size_t row = needed.top - part.top + y;
+    resizer_.push_row(pixels + (row * part.width + needed.left - part.left) * kRgb);
   }
-  apply_recipe(job, index, seed, nullptr);
-  finish(job, out);
 }
 
-SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, uint64_t seed) {
-  const GiveBack afterwards{file_, canvas_};
+void SampleDecoder::transform(const SampleKey& key, const PictureView& view, const uint8_t* pixels,
+                              const ImageSize& size) {
+  const SampleGeometry geometry =
+      draw_geometry(view.job->transform, size, key.seed, key.sample, view.number);
+  push_pixels(view, geometry, pixels, CropBox{0, 0, size.width, size.height});
+  apply_recipe(key, view, nullptr);
+  finish(*view.job, view.out);
+}
+
+SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, const SampleKey& key,
+                               uint32_t number) {
+  const GiveBack afterwards{file_, shared_, canvas_};
   const JpegHeader& header = open(job, fetch(job, index));
-  return draw_sample(job, ImageSize{header.height, header.width}, index, seed);
+  size_ = ImageSize{header.height, header.width};
+  return draw_sample(job, size_, key.sample, key.seed, number);
 }
 
 }  // namespace fastloader

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "image/image_transform.h"
 #include "image/jpeg/decoder.h"
 #include "image/normalize/normalize.h"
@@ -57,8 +58,21 @@ struct SampleDraw {
   std::vector<Operation> operations;  ///< of the recipe
 };
 
-SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index,
-                       uint64_t seed);
+SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index, uint64_t seed,
+                       uint32_t number = 0);
+
+/// What the random numbers of a sample are drawn from.
+struct SampleKey {
+  uint64_t sample = 0;
+  uint64_t seed = 0;
+};
+
+/// One of the pictures that are made of a sample's file.
+struct PictureView {
+  const ImageJob* job = nullptr;
+  uint32_t number = 0;  ///< which picture of its sample it is
+  void* out = nullptr;  ///< `job->sample_bytes()`
+};
 
 /// Turns a sample's bytes into its finished pixels. One per thread. Keeps every buffer that it
 /// needs, so that it allocates nothing once it has seen the largest usual picture.
@@ -72,42 +86,59 @@ class SampleDecoder {
   /// then.
   void decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
               const std::atomic<bool>* stop = nullptr);
+
+  /// The same for several pictures of file `index`, whose jobs have one source. The file is read
+  /// once. It is decoded once if that is cheaper than to decode each view's part of it.
+  void decode(uint64_t index, const SampleKey& key, const std::vector<PictureView>& views,
+              const std::atomic<bool>* stop = nullptr);
+  /// The size of the last file's picture; zeros if its header could not be read.
+  const ImageSize& size() const { return size_; }
   /// The pixels of the last picture, if they are more than the job's `large_pixels`; otherwise 0.
   uint64_t large() const { return large_; }
   /// What the last decode() took. If that failed: what it took until then.
   const StageTimes& times() const { return times_; }
 
-  /// Does the same with pixels that another decoder made at their full size: RGB, 3 bytes each,
+  /// Makes one view of pixels that another decoder made at their full size: RGB, 3 bytes each,
   /// rows without gaps.
-  void transform(const ImageJob& job, uint64_t index, uint64_t seed, const uint8_t* pixels,
-                 const ImageSize& size, void* out);
+  void transform(const SampleKey& key, const PictureView& view, const uint8_t* pixels,
+                 const ImageSize& size);
 
-  /// The same for a job of kAnySize. What comes out stays until the next call.
-  const Canvas& picture(const ImageJob& job, uint64_t index, uint64_t seed);
+  /// The same as decode() for a job of kAnySize. What comes out stays until the next call.
+  const Canvas& picture(const ImageJob& job, uint64_t index, const SampleKey& key,
+                        uint32_t number = 0);
 
-  /// What is drawn for a sample, from its header.
-  SampleDraw draw(const ImageJob& job, uint64_t index, uint64_t seed);
+  /// What is drawn for a sample, whose size() its header says.
+  SampleDraw draw(const ImageJob& job, uint64_t index, const SampleKey& key, uint32_t number = 0);
 
   /// Bytes kept from picture to picture, without libjpeg's own tables. They are what usual pictures
   /// need: the decoder gives back what only an unusually large one had needed.
   size_t scratch_bytes() const {
     return file_.capacity() + pixels_.capacity() + jpeg_.scratch_bytes() +
-           resizer_.scratch_bytes() + canvas_.scratch_bytes();
+           resizer_.scratch_bytes() + canvas_.scratch_bytes() + shared_.capacity();
   }
 
  private:
   SampleBytes fetch(const ImageJob& job, uint64_t index);
   const JpegHeader& open(const ImageJob& job, const SampleBytes& file,
                          const std::atomic<bool>* stop = nullptr);
-  void decode_kept(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
+  void decode_kept(uint64_t index, const SampleKey& key, const PictureView* views, size_t count,
                    const std::atomic<bool>* stop);
+  /// Decodes what one view needs of the opened file, and makes the view.
+  void decode_view(const SampleKey& key, const PictureView& view, bool timed, Lap& lap,
+                   const std::atomic<bool>* stop);
+  /// Decodes what all views need of it into `shared_`, and makes them. Returns false if it did
+  /// nothing, because it is cheaper to decode for each view by itself.
+  bool decode_shared(const SampleKey& key, const PictureView* views, size_t count, Lap& lap,
+                     const std::atomic<bool>* stop);
+  /// Resizes pixels that are decoded already. `part` is the part of the picture that they are.
+  void push_pixels(const PictureView& view, const SampleGeometry& geometry, const uint8_t* pixels,
+                   const CropBox& part);
   /// Starts the resize of a picture that was decoded at 1/`denominator` and returns the part of it
   /// that the resize wants.
   CropBox begin(const ImageJob& job, const SampleGeometry& geometry, int denominator, void* out);
   /// Decodes and resizes them; `timed` looks at the clock at each.
   void push_rows(size_t rows, bool timed);
-  void apply_recipe(const ImageJob& job, uint64_t index, uint64_t seed,
-                    const std::atomic<bool>* stop);
+  void apply_recipe(const SampleKey& key, const PictureView& view, const std::atomic<bool>* stop);
   void finish(const ImageJob& job, void* out);
 
   JpegDecoder jpeg_;
@@ -115,6 +146,8 @@ class SampleDecoder {
   Canvas canvas_;  // the picture, while a recipe works on it
   std::vector<uint8_t> file_;
   std::vector<uint8_t> pixels_;  // the finished picture, where its final layout is another
+  std::vector<uint8_t> shared_;  // the part of the picture of which several views are made
+  ImageSize size_;
   uint8_t* finished_ = nullptr;  // where the finished NHWC picture lies
   StageTimes times_;
   uint64_t large_ = 0;

@@ -17,6 +17,7 @@ from fastloader.transforms.steps.geometry.warp import (
     RandomPerspective,
     RandomRotation,
 )
+from fastloader.transforms.steps.named_steps import named_steps
 from fastloader.transforms.steps.pixels.colour import ColorJitter, Grayscale, RandomGrayscale
 from fastloader.transforms.steps.pixels.sharpness import GaussianBlur, RandomAdjustSharpness
 from fastloader.transforms.steps.pixels.tones import (
@@ -70,4 +71,5 @@ __all__ = [
     "ToTensor",
     "TrivialAugmentWide",
     "apply",
+    "named_steps",
 ]

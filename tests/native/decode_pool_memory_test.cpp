@@ -57,7 +57,7 @@ void expect_good(DecodePool& pool, const Loader& loader, const Batch& batch) {
   expect_done(pool, batch);
   EXPECT(batch->failures().empty());
   for (size_t i = 0; i < batch->size(); ++i) {
-    EXPECT(bytes_of(*batch, i) == decoded_alone(loader, batch->index(i), batch->seed(i)));
+    EXPECT(bytes_of(*batch, i) == decoded_alone(loader, batch->index(i), batch->key(i).seed));
   }
 }
 

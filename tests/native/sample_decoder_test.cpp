@@ -158,16 +158,78 @@ TEST(pixels_are_those_of_a_whole_decode_crop_resize_pad_and_flip) {
       EXPECT_EQ(wanted.size(), job.sample_bytes());
       run_into(out, wanted.size(), [&](void* to) { decoder.decode(job, 0, seed, to); });
       if (out != wanted) throw Failure{"decode, " + describe(transform, plain, round)};
-      run_into(out, wanted.size(),
-               [&](void* to) { decoder.transform(job, 0, seed, plain.rgb.data(), size, to); });
+      run_into(out, wanted.size(), [&](void* to) {
+        decoder.transform({0, seed}, {&job, 0, to}, plain.rgb.data(), size);
+      });
       if (out != wanted) throw Failure{"transform, " + describe(transform, plain, round)};
-      const SampleGeometry told = decoder.draw(job, 0, seed).geometry;
+      const SampleGeometry told = decoder.draw(job, 0, {0, seed}).geometry;
       EXPECT(told.box == geometry.box);
       EXPECT(told.horizontal_flip == geometry.horizontal_flip);
       EXPECT(told.vertical_flip == geometry.vertical_flip);
       EXPECT(told.filter == geometry.filter);
     }
   }
+}
+
+TEST(views_of_a_sample_are_what_each_is_by_itself) {
+  Random random(20261124);
+  SampleDecoder decoder;
+  for (int round = 0; round < 400; ++round) {
+    const std::vector<uint8_t> file = random_jpeg(random, 90);
+    const PlainJpeg plain(file.data(), file.size(), false, kPillowPixelLimit);
+    const SampleKey key{random.next(), random.next()};
+    // Crops of all sizes: a few small ones are decoded apart, many or large ones together.
+    const auto source = std::make_shared<MemorySource>(Files{file});
+    std::vector<ImageJob> jobs;
+    const double low = random.chance(50) ? 0.01 : 0.3;
+    for (uint64_t i = random.between(1, 6); i > 0; --i) {
+      ImageTransform transform;
+      transform.random_crop = CropRange{low, low * 2, 0.75, 4.0 / 3};
+      transform.scale = Scale::kExact;
+      transform.exact = ImageSize{random.between(1, 20), random.between(1, 20)};
+      transform.horizontal_flip = 0.5;
+      jobs.push_back(
+          job_for({file}, transform, random.chance(50) ? Output::kNhwcBytes : Output::kNchwBytes));
+      jobs.back().source = source;
+    }
+    std::vector<std::vector<uint8_t>> out;
+    std::vector<PictureView> views;
+    for (uint32_t i = 0; i < jobs.size(); ++i) out.emplace_back(jobs[i].sample_bytes());
+    for (uint32_t i = 0; i < jobs.size(); ++i) views.push_back({&jobs[i], i, out[i].data()});
+    decoder.decode(0, key, views);
+    EXPECT((decoder.size() == ImageSize{plain.height, plain.width}));
+    for (uint32_t i = 0; i < jobs.size(); ++i) {
+      const ImageSize size{plain.height, plain.width};
+      std::vector<uint8_t> alone(jobs[i].sample_bytes());
+      decoder.transform(key, {&jobs[i], i, alone.data()}, plain.rgb.data(), size);
+      EXPECT(out[i] == alone);
+      decoder.decode(0, key, {{&jobs[i], i, alone.data()}});
+      EXPECT(out[i] == alone);
+      // The first picture draws what a sample of one picture draws, and the others differ.
+      const SampleGeometry first = draw_geometry(jobs[i].transform, size, key.seed, key.sample);
+      const SampleGeometry its = draw_geometry(jobs[i].transform, size, key.seed, key.sample, i);
+      EXPECT(i > 0 || (its.box == first.box && its.horizontal_flip == first.horizontal_flip));
+    }
+  }
+}
+
+TEST(a_region_is_that_part_and_has_to_be_in_the_picture) {
+  ImageTransform transform;
+  transform.box = CropBox{3, 2, 5, 4};
+  transform.scale = Scale::kExact;
+  transform.exact = ImageSize{8, 10};
+  const SampleGeometry geometry = draw_geometry(transform, {6, 8}, 1, 2);
+  EXPECT((geometry.box == CropBox{3, 2, 5, 4}));
+  EXPECT((geometry.scaled == ImageSize{8, 10}));
+  EXPECT_THROW(draw_geometry(transform, {5, 8}, 1, 2), InvalidArgument,
+               "a region of 5x4 pixels at (3, 2) of a picture of 8x5");
+  transform.box->left = ~size_t{0};
+  EXPECT_THROW(draw_geometry(transform, {6, 8}, 1, 2), InvalidArgument, "a region of 5x4");
+  transform.box->width = 0;
+  EXPECT_THROW(validate(transform), InvalidArgument, "a region with a width of 0");
+  transform.box = CropBox{0, 0, 1, 1};
+  transform.random_crop = CropRange{};
+  EXPECT_THROW(validate(transform), InvalidArgument, "a random crop of a region");
 }
 
 TEST(normalised_pixels_are_the_definition) {
@@ -293,7 +355,7 @@ TEST(approximate_pictures_are_reduced_by_the_decoder_where_that_suffices) {
     if (out != wanted.bytes) {
       throw Failure{"1/" + std::to_string(by) + ", " + describe(transform, whole, round)};
     }
-    const SampleGeometry told = decoder.draw(job, 0, seed).geometry;
+    const SampleGeometry told = decoder.draw(job, 0, {0, seed}).geometry;
     EXPECT(told.box == geometry.box);
     EXPECT_EQ(told.horizontal_flip, geometry.horizontal_flip);
     EXPECT_EQ(told.vertical_flip, geometry.vertical_flip);

@@ -106,7 +106,7 @@ TEST(a_recipe_works_on_the_pixels_that_come_without_it) {
       const uint64_t index = seed % 6;
       Bytes before(plain.sample_bytes());
       decoder.decode(plain, index, seed, before.data());
-      const SampleDraw drawn = decoder.draw(job, index, seed);
+      const SampleDraw drawn = decoder.draw(job, index, {index, seed});
       EXPECT(drawn.operations.size() >= 4);
       std::memcpy(canvas.begin(job.transform.exact), before.data(), before.size());
       for (const Operation& each : drawn.operations) apply(each, canvas);
@@ -125,7 +125,7 @@ TEST(pixels_of_another_decoder_get_the_same_recipe) {
   const Bytes pixels(size.height * size.width * 3, 120);
   SampleDecoder decoder;
   Bytes out(job.sample_bytes());
-  decoder.transform(job, 3, 8, pixels.data(), size, out.data());
+  decoder.transform({3, 8}, {&job, 0, out.data()}, pixels.data(), size);
   Canvas canvas;
   std::memset(canvas.begin(job.transform.exact), 120, 23 * 16 * 3);
   for (const Operation& each : draw_sample(job, size, 3, 8).operations) apply(each, canvas);

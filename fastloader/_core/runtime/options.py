@@ -112,8 +112,9 @@ def _is_free(loader: Loader, name: str) -> bool:
     return own and loader._runtime.delivery.is_plain and name in _OF_DELIVERY
 
 
-def refuse_image_options(loader: Loader, reason: str) -> None:
-    """Raises ValueError for what only pictures on the native path know."""
+def refused_options(loader: Loader, reason: str) -> str:
+    """The arguments that only pictures on the native path know, and why that path does not serve them;
+    empty if there are none."""
     asked = [
         f"{name}={value!r}"
         for name, value, usual in (
@@ -123,8 +124,9 @@ def refuse_image_options(loader: Loader, reason: str) -> None:
         )
         if value != usual
     ]
-    if asked:
-        raise ValueError(
-            f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes "
-            f"the Python path: {reason}"
-        )
+    if not asked:
+        return ""
+    return (
+        f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes the Python "
+        f"path: {reason}"
+    )

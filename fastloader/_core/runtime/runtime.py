@@ -25,9 +25,11 @@ from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.bad_samples import make_policy
 from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
 from fastloader._core.runtime.loader_stats import LoaderStats
-from fastloader._core.runtime.options import LoaderOptions, refuse_image_options
+from fastloader._core.runtime.options import LoaderOptions, refused_options
 from fastloader._core.sources import python_path_warning as python_path
+from fastloader._core.sources.arrays.recognize import holds_arrays
 from fastloader._core.sources.arrays.source import ArraySource
+from fastloader._core.sources.images.recognize import holds_images
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
 from fastloader.errors import NotNative
@@ -54,7 +56,7 @@ class Runtime:
         policy = make_policy(options.on_error, options.max_errors)
         self.arrays = ArraySource(delivery.statistics)
         self.images = ImageSource(delivery.statistics, policy)
-        self.python = PythonSource(delivery.statistics)
+        self.python = PythonSource(delivery.statistics, policy)
         # Asked in this order. The first plan is taken; what none of them serves is Python's.
         self.sources: tuple[Source, ...] = (self.arrays, self.images)
         self._headspace: Measured | None = None
@@ -157,7 +159,11 @@ class Runtime:
         # Not where the refusal was caught: errors of workers forked there would name it as their
         # context.
         if reason:
-            refuse_image_options(loader, reason)
+            refused = refused_options(loader, reason)
+            if refused and (holds_images(loader.dataset) or holds_arrays(loader.dataset)):
+                raise ValueError(refused)
+            # Any other dataset may give EncodedImages, which know these options.
+            self.python.encoded.refused = refused
             self._say(loader, reason)
         return self.delivery.begin(plan, order)
 
@@ -272,6 +278,8 @@ class Runtime:
 
     def replay(self, loader: Loader, index: int) -> dict[str, Any]:
         found = self.images.replay(index)
+        if found is None:
+            found = self.python.encoded.replay(index)
         if found is None:
             raise ValueError(f"no epoch was begun on the native path: {self.plan(loader)}")
         return found

@@ -36,7 +36,7 @@ def folders(path):
 
 
 def public_files(root):
-    known = {"__init__", "errors", "loader", "prefetcher"}
+    known = {"__init__", "encoded_image", "errors", "loader", "prefetcher"}
     return {path.stem for path in (root / "fastloader").glob("*.py")} ^ known
 
 

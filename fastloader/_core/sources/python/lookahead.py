@@ -13,10 +13,11 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from fastloader._core.handoff import NotYet
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order.loader import Loader
+from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.polling import PolledIterator
 
 
-class Lookahead(PolledIterator):
+class Lookahead(PolledIterator, DecodingIterator):
     """A `LoopFollower`, mixed into the class of an iterator that a delivery advances; see `follow_loop`.
 
     DataLoader asks the sampler for one index batch at each ``next()``, on the training loop's thread. A
@@ -69,8 +70,10 @@ class Lookahead(PolledIterator):
         """Whether a batch will come without another index, or none will come even with one. A worker
         whose iterable dataset has ended leaves its tasks behind."""
         tasks = self._task_info.values()
-        return not any(self._workers_status) or any(
-            len(task) == 2 or self._workers_status[task[0]] for task in tasks
+        return (
+            self._undelivered is not None
+            or not any(self._workers_status)
+            or any(len(task) == 2 or self._workers_status[task[0]] for task in tasks)
         )
 
     def next_if_there(self) -> Any:
@@ -101,6 +104,7 @@ class Lookahead(PolledIterator):
 
     def leave(self) -> None:
         """Tells that the loop takes no more batches. A pump thread that waits for the loop returns."""
+        self._stop_decoding()  # a thread that waits for pictures has the turn
         with self._turn:
             self._left = True
             self._tell()
@@ -125,6 +129,18 @@ class Lookahead(PolledIterator):
         self._turn.release()
         try:
             return super()._get_data()
+        finally:
+            self._turn.acquire()
+
+    def _decoded(self, data: Any) -> Any:
+        if not self._ahead:
+            return super()._decoded(data)
+        if not self._patient and not self.encoded.ready(data):
+            self._undelivered = data
+            raise NotYet
+        self._turn.release()
+        try:
+            return super()._decoded(data)
         finally:
             self._turn.acquire()
 

@@ -13,6 +13,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.closing import closed_meanwhile
+from fastloader._core.observation.statistics import TIMED
 from fastloader._core.order.loader import Loader
 
 _TURN = 0.1  # seconds
@@ -69,8 +70,12 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
         raise death
 
     def leave(self) -> None:
-        """Ends a ``next()`` that waits for a worker."""
+        """Ends a ``next()`` that waits for a worker, or for its pictures."""
         self._left = True
+        self._stop_decoding()
+
+    def _stop_decoding(self) -> None:
+        super()._stop_decoding()  # type: ignore[misc]  # of DecodingIterator, into which this is mixed
 
     def _refuse(self) -> None:
         """Raises what ends ``next()`` if the epoch has ended during the call."""
@@ -123,3 +128,16 @@ def abandon(iterator: Any) -> None:
     if getattr(iterator, "_worker_pids_set", False):
         iterator._worker_pids_set = False
         signal_handling._remove_worker_pids(id(iterator))
+
+
+def count_ready(iterator: Any) -> None:
+    """Counts the batches that have come from the workers when the loop asks for the next one. Counts
+    nothing while a delivery reads ahead: a ring counts what is ready for the training loop."""
+    if getattr(iterator, "_ahead", False) or not TIMED:
+        return
+    try:
+        ready = iterator._data_queue.qsize()
+    except NotImplementedError:  # macOS
+        return
+    ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
+    iterator._statistics.note_ready(ready)

@@ -13,7 +13,9 @@ from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
+from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.begun_pictures import ShowingOwn
+from fastloader._core.sources.encoded.pictures import EncodedPictures
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
 from fastloader._core.sources.python.polling import abandon
@@ -31,9 +33,11 @@ from fastloader.transforms._normalization import Normalization
 class PythonSource:
     """Makes batches of every dataset: on the loop's own thread, or in worker processes or threads."""
 
-    def __init__(self, statistics: Statistics) -> None:
+    def __init__(self, statistics: Statistics, policy: ErrorPolicy) -> None:
         self._statistics = statistics
+        self.encoded = EncodedPictures(policy)
         self.slots = LoaderSlots()
+        self.encoded_epoch = self.encoded.epoch  # as iterators ask for it
         self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
         # What makes the samples in the place of the loader's dataset, in iterators that begin now.
         self._in_place: Any | None = None
@@ -99,6 +103,7 @@ class PythonSource:
         )
 
     def _stages(self, loader: Loader) -> Iterator[Stage]:
+        yield from self.encoded.stages()
         workers = loader.num_workers
         if workers and loader.worker_backend == "process":
             counts = self.slots.counts
@@ -117,7 +122,8 @@ class PythonSource:
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         processes = loader.num_workers > 0 and loader.worker_backend == "process"
-        return {"workers": self.slots.stats()} if processes else {}
+        counted = {"workers": self.slots.stats()} if processes else {}
+        return {**counted, **self.encoded.stats()}
 
     def end_iterators(self) -> None:
         for iterator in list(self._iterators):
@@ -149,7 +155,7 @@ class PythonPlan:
         if self._loader.num_workers:
             kind = {"process": "processes", "thread": "threads"}[self._loader.worker_backend]
             workers = f", {self._loader.num_workers} worker {kind}"
-        return f"Python path: {self._reason}{workers}"
+        return f"Python path: {self._reason}{workers}{self._source.encoded.said}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader

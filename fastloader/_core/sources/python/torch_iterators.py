@@ -14,14 +14,16 @@ from fastloader._core.machine import default_device, devices
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
-from fastloader._core.observation.statistics import TIMED, Statistics
+from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.priority import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.states.stateful import is_stateful
+from fastloader._core.sources.encoded.collation import EncodedCollation
+from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.loader_view import LoaderView
-from fastloader._core.sources.python.polling import PolledIterator
+from fastloader._core.sources.python.polling import PolledIterator, count_ready
 from fastloader._core.sources.python.stateful import (
     AskingForState,
     Ended,
@@ -34,7 +36,7 @@ from fastloader.errors import Error
 _next = dataloader._BaseDataLoaderIter.__next__
 
 
-class CountingIterator(dataloader._BaseDataLoaderIter):
+class CountingIterator(DecodingIterator):
     """Counts the batches of torch's iterators. It stands between them and their base in the order of
     resolution, so that it can exchange the epoch's seed before worker processes are started with it."""
 
@@ -50,7 +52,9 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._took = True
         # Index batches come from the position, whatever a subclass of the loader says.
         indices = default_device.UsersOwn(self._position)
-        seen: Any = LoaderView(loader, _index_sampler=indices)
+        collation = EncodedCollation(loader.collate_fn)
+        self._begin_encoded(loader, collation)
+        seen: Any = LoaderView(loader, _index_sampler=indices, collate_fn=collation)
         with default_device.for_draws(loader.generator):  # for the draw of the seed
             super().__init__(seen)
         self._index_sampler: Any = self._position
@@ -59,6 +63,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
+        self._note_order(loader)
         # torch calls iter(dataset) next, and a dataset may restore the global generator there.
         self._restoring = (
             loader.num_workers == 0
@@ -70,8 +75,11 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
             torch.set_rng_state(self._position.users_generator)
 
     def _reset(self, loader: Loader, first_iter: bool = False) -> None:
+        if not first_iter:
+            self._begin_encoded(loader)
         super()._reset(loader, first_iter)
         self._pass = self._begun_pass()
+        self._note_order(loader)
         self._pass.take_seed(int(self._base_seed))
         self._pass.in_order = getattr(self, "_in_order", True)
         if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
@@ -127,6 +135,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a
         call that is under way raises Error."""
         self._closed = True
+        self._stop_decoding()
 
     def _passed_on(self) -> Any:
         """Does as torch's ``__next__``, but opens no range without a profiler. A range costs a third of
@@ -183,7 +192,11 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
 
     def _next_data(self) -> Any:
         begun = time.perf_counter()
-        data = super()._next_data()
+        data = self._undelivered
+        if data is None:
+            data = super()._next_data()
+            self.encoded.begin(0, data)
+        data = self._decoded(data)
         self._position.read_here = True
         now = time.perf_counter()
         self._statistics.add_time("fetch", now - begun)
@@ -243,10 +256,16 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         self._arrived = got[0]
         if type(got[1]) is Ended:
             self._pass.ended[str(got[1].worker_id)] = got[1].state
+        self.encoded.begin(got[0], got[1].batch if type(got[1]) is Reported else got[1])
         return got
 
     def _next_data(self) -> Any:
+        return self._decoded(self._came() if self._undelivered is None else self._undelivered)
+
+    def _came(self) -> Any:
         count_ready(self)
+        if self.encoded.seen:
+            self._begin_arrived()
         if self._pass.outstanding is None:
             return self._reported_data()
         self._arrived = None
@@ -279,16 +298,3 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         super().close()
         if self._home.here:  # the workers are this process's
             self._shutdown_workers()
-
-
-def count_ready(iterator: Any) -> None:
-    """Counts the batches that have come from the workers when the loop asks for the next one. Counts
-    nothing while a delivery reads ahead: a ring counts what is ready for the training loop."""
-    if getattr(iterator, "_ahead", False) or not TIMED:
-        return
-    try:
-        ready = iterator._data_queue.qsize()
-    except NotImplementedError:  # macOS
-        return
-    ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
-    iterator._statistics.note_ready(ready)

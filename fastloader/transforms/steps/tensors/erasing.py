@@ -76,22 +76,33 @@ class RandomErasing(Transform):
     def apply(self, image: Any, draw: Draw) -> torch.Tensor:
         if not isinstance(image, torch.Tensor):
             raise TypeError("RandomErasing takes a tensor: put ToTensor or PILToTensor before it")
-        channels, height, width = image.shape[-3:]
-        erasing = self.erasing(channels)
+        erasing = self.erasing(image.shape[-3])
         if erasing.value is None and not image.is_floating_point():
             raise TypeError(f"value='random' takes a float tensor, not one of {image.dtype}")
-        boxes, key = erasing.draw([draw.seed], [draw.index], height, width, draw.picture)
-        top, bottom, left, right = boxes[0].tolist()
-        value = erasing.value
-        if value is None:
-            generator = torch.Generator("cpu").manual_seed(key)
-            shape = (channels, bottom - top, right - left)
-            values = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
-        else:
-            values = torch.tensor(value, dtype=torch.float32, device="cpu").view(-1, 1, 1)
-        result = image if self.inplace else image.clone()
-        result[..., top:bottom, left:right] = values.to(image.device)
-        return result
+        return erased(image, erasing, draw.seed, draw.index, draw.picture, self.inplace)
+
+
+def erased(
+    image: torch.Tensor,
+    erasing: Erasing,
+    seed: int,
+    sample: int,
+    number: int = 0,
+    inplace: bool = False,
+) -> torch.Tensor:
+    """Erases what is drawn for picture ``number`` of a sample."""
+    channels, height, width = image.shape[-3:]
+    boxes, key = erasing.draw([seed], [sample], height, width, number)
+    top, bottom, left, right = boxes[0].tolist()
+    if erasing.value is None:
+        generator = torch.Generator("cpu").manual_seed(key)
+        shape = (channels, bottom - top, right - left)
+        values = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+    else:
+        values = torch.tensor(erasing.value, dtype=torch.float32, device="cpu").view(-1, 1, 1)
+    result = image if inplace else image.clone()
+    result[..., top:bottom, left:right] = values.to(image.device)
+    return result
 
 
 def erase(

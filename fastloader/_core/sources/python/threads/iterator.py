@@ -26,10 +26,10 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.priority import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources.python.loader_view import LoaderView
-from fastloader._core.sources.python.polling import PolledIterator
+from fastloader._core.sources.python.polling import PolledIterator, count_ready
 from fastloader._core.sources.python.threads import worker_info
 from fastloader._core.sources.python.threads.worker_loop import work
-from fastloader._core.sources.python.torch_iterators import CountingIterator, count_ready
+from fastloader._core.sources.python.torch_iterators import CountingIterator
 
 
 class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
@@ -106,10 +106,20 @@ class ThreadIterator(PolledIterator, CountingIterator):
 
     def _next_data(self) -> Any:
         self._home.check()
-        count_ready(self)
-        data = super()._next_data()
+        data = self._undelivered
+        if data is None:
+            count_ready(self)
+            if self.encoded.seen:
+                self._begin_arrived()
+            data = super()._next_data()
+        data = self._decoded(data)
         self._position.read_here = True
         return data
+
+    def _get_data(self) -> Any:
+        got = super()._get_data()
+        self.encoded.begin(*got)
+        return got
 
     def close(self) -> None:
         """Ends the epoch and the worker threads, from any thread, and waits for what each thread is at.

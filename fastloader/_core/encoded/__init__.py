@@ -1,0 +1,1 @@
+"""Pictures that a dataset gives as they are encoded."""

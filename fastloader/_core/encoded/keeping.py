@@ -1,0 +1,44 @@
+"""Where a batch is collated whose encoded pictures stay encoded."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+
+class EncodedPlace:
+    """Stands in a batch in the place of column number ``column`` of encoded pictures. It is no
+    dataclass, because those are opened like other containers."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+
+
+class Keeping:
+    """While it is entered, what this thread collates keeps its encoded pictures: a place stands for each
+    column of them. Attributes: ``columns``, the `EncodedImage`s of each."""
+
+    def __init__(self) -> None:
+        self.columns: list[list[Any]] = []
+
+    def keep(self, column: list[Any]) -> EncodedPlace:
+        self.columns.append(column)
+        return EncodedPlace(len(self.columns) - 1)
+
+    def __enter__(self) -> Keeping:
+        _of_thread.keeping = self
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        _of_thread.keeping = None
+
+
+def keeping() -> Keeping | None:
+    """That of this thread."""
+    found: Keeping | None = getattr(_of_thread, "keeping", None)
+    return found
+
+
+_of_thread = threading.local()

@@ -1,0 +1,84 @@
+"""Where one encoded picture lies."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+import numpy as np
+
+from fastloader.transforms._pillow import decoded_rgb, open_rgb
+
+
+class PictureSource:
+    """A file, by its path, or bytes in memory.
+
+    Attributes: ``path``, encoded as the system has it, or None; ``data``, a contiguous array of bytes
+    over the memory that was given, or None.
+
+    Raises:
+        TypeError: for anything else.
+    """
+
+    __slots__ = ("data", "path")
+
+    def __init__(self, source: Any) -> None:
+        self.path: bytes | None = None
+        self.data: Any = None
+        if isinstance(source, str | os.PathLike):
+            self.path = os.fsencode(source)
+            if b"\0" in self.path:
+                raise ValueError(f"a path with a null character: {source!r}")
+            return
+        try:
+            view = memoryview(source)
+        except TypeError:
+            view = memoryview(_array_of(source))
+        if not view.c_contiguous:
+            raise TypeError(
+                "the bytes of an encoded picture must lie one after the other in memory"
+            )
+        self.data = np.frombuffer(view.cast("B") if view.nbytes else b"", dtype=np.uint8)
+
+    def __reduce__(self) -> Any:
+        given = self.data.tobytes() if self.path is None else os.fsdecode(self.path)
+        return PictureSource, (given,)
+
+    @property
+    def name(self) -> str:
+        """What messages call the picture."""
+        return f"{len(self.data)} bytes in memory" if self.path is None else os.fsdecode(self.path)
+
+    @property
+    def same(self) -> Any:
+        """What two sources of the same picture have in common."""
+        if self.path is not None:
+            return self.path
+        return self.data.__array_interface__["data"][0], len(self.data)
+
+    def opened(self, native: Any) -> Any:
+        """A source of the native module with this one picture."""
+        if self.path is not None:
+            ends = np.array([len(self.path)], dtype=np.uint64)
+            return native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)
+        where = np.array([self.data.__array_interface__["data"][0]], dtype=np.uint64)
+        return native.MemorySource(where, np.array([len(self.data)], np.uint64), self.data)
+
+    def open_rgb(self) -> Any:
+        """The Pillow picture, or why there is none."""
+        if self.path is not None:
+            return open_rgb(os.fsdecode(self.path))
+        return decoded_rgb(io.BytesIO(self.data), self.name)
+
+
+def _array_of(source: Any) -> Any:
+    """A tensor of bytes as an array."""
+    array = source.numpy() if callable(getattr(source, "numpy", None)) else None
+    if array is None or array.dtype != np.uint8:
+        kind = type(source)
+        raise TypeError(
+            "an encoded picture is a path, or bytes: bytes, bytearray, memoryview, a numpy array or a "
+            f"tensor of uint8; this is a {kind.__module__}.{kind.__qualname__}"
+        )
+    return array

@@ -1,0 +1,1 @@
+"""Pictures that samples leave encoded, in batches that Python makes."""

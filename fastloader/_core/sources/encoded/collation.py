@@ -1,0 +1,106 @@
+"""The loader's collate_fn, around which encoded pictures stay encoded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.utils.data import default_collate, default_convert
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from fastloader._core.batch.containers import rebuild
+from fastloader._core.encoded.keeping import EncodedPlace, Keeping
+from fastloader._core.encoded.wanted import wanted
+from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
+from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader.encoded_image import EncodedImage, collated
+
+
+class EncodedCollation:
+    """Collates samples by ``collate_fn``. If that is torch's own, pictures stay encoded for the decode
+    threads of the loader, unless something is to be done to them that only Python knows. Any other one
+    gets samples whose pictures are made already."""
+
+    def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
+        self.collate_fn = collate_fn
+
+    def __call__(self, samples: Any) -> Any:
+        if not EncodedImage.any_made:
+            return self.collate_fn(samples)
+        if self.collate_fn is default_collate:
+            with Keeping() as kept:
+                tree = default_collate(samples)
+            return _encoded(tree, kept.columns, len(samples)) if kept.columns else tree
+        if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):
+            return self.collate_fn(samples)
+        if self.collate_fn is default_convert:
+            kept = Keeping()
+            tree = rebuild(samples, lambda each, _key: _kept(each, kept))
+            return _encoded(default_convert(tree), kept.columns, None)
+        made = 0
+
+        def make(each: Any, _key: Any) -> Any:
+            nonlocal made
+            if type(each) is not EncodedImage:
+                return each
+            made += 1
+            return each.decode()
+
+        batch = self.collate_fn(rebuild(samples, make))
+        return EncodedBatch(batch, EncodedFiles(()), [], [], None, made)
+
+
+def _kept(value: Any, kept: Keeping) -> Any:
+    return kept.keep([value]) if type(value) is EncodedImage else value
+
+
+def _has_encoded(value: Any) -> bool:
+    """Whether there is an encoded picture in a sample."""
+    if type(value) is EncodedImage:
+        return True
+    if isinstance(value, Mapping):
+        return any(map(_has_encoded, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_encoded, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(_has_encoded(getattr(value, each.name)) for each in dataclasses.fields(value))
+    return False
+
+
+def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) -> EncodedBatch:
+    """Takes columns apart. Those with which Python has to do are made here."""
+    finished: dict[int, Any] = {}
+    taken: list[EncodedColumn] = []
+    sources: list[Any] = []
+    numbers: dict[Any, int] = {}  # of the sources
+    chains: dict[bytes, int] = {}
+    made = 0
+    for place, column in enumerate(columns):
+        read = {id(each.transform): wanted(each.transform) for each in column}
+        if not all(each.whole for each in read.values()):
+            finished[place] = _made(column, samples)
+            made += len(column)
+            continue
+        files = []
+        for each in column:
+            source = each.encoded
+            if source.same not in numbers:
+                numbers[source.same] = len(sources)
+                sources.append(source)
+            files.append(numbers[source.same])
+        its = [read[id(each.transform)].encoded_chain for each in column]
+        of_column = [chains.setdefault(chain, len(chains)) for chain in its]
+        finished[place] = EncodedPlace(len(taken))
+        taken.append(EncodedColumn(place, files, of_column, column[0].return_parameters))
+    if len(taken) < len(columns):
+        tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
+    return EncodedBatch(tree, EncodedFiles(sources), taken, list(chains), samples, made)
+
+
+def _replaced(value: Any, finished: dict[int, Any]) -> Any:
+    return finished[value.column] if type(value) is EncodedPlace else value
+
+
+def _made(column: list[EncodedImage], samples: int | None) -> Any:
+    return column[0].decode() if samples is None else collated(column, default_collate_fn_map)

@@ -1,0 +1,1 @@
+"""From the encoded files of a batch to its pictures."""

@@ -1,0 +1,124 @@
+"""The decoder of one loader's encoded pictures: its share of the pool, its memory, its jobs."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastloader._core.observation.tuning.share import own_threads
+from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.sources.encoded.decoding.parts import Part
+from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
+from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._normalization import make_spec
+from fastloader.transforms._pillow import chain as pillow_chain
+from fastloader.transforms._pillow import pixel_limits
+
+# How many jobs are kept: chains that a dataset makes anew for each sample would fill the memory.
+_MOST_JOBS = 64
+
+
+class EncodedDecoder:
+    """Decodes what samples left encoded. ``native`` is the native module; without it Pillow does it all.
+    ``decode`` and ``truncated`` are the loader's arguments.
+
+    Attributes: ``threads``, how many decode; ``pool`` and ``pillow``, how many pictures the native
+    threads and Pillow have made; ``workers``, how many were made where their samples were made.
+    """
+
+    attempts = 1  # of a file; see `NativeImages`
+
+    def __init__(self, native: Any, policy: ErrorPolicy, decode: str, truncated: str) -> None:
+        self.policy = policy
+        self.threads = own_threads()
+        self.pool = self.pillow = self.workers = 0
+        self.options = decode, truncated
+        self.native = native
+        self.quota: Any = None
+        self.memory: Any = None
+        if self.native is not None:
+            self.quota = self.native.DecodeQuota(self.threads)
+            self.memory = self.native.BufferPool()
+        self._chains: dict[bytes, Chain] = {}
+        self._jobs: dict[Any, Any] = {}
+
+    def go_on_counting(self, before: EncodedDecoder) -> None:
+        """Takes over the counts of the decoder in whose place this one is."""
+        self.pool, self.pillow, self.workers = before.pool, before.pillow, before.workers
+
+    def chain(self, pickled: bytes) -> Chain:
+        found = self._chains.get(pickled)
+        if found is None:
+            _shorten(self._chains)
+            found = self._chains[pickled] = pickle.loads(pickled)
+        return found
+
+    def submit(
+        self,
+        files: EncodedFiles,
+        source: Any,
+        part: Part,
+        views: Sequence[tuple[bytes, int]],
+        samples: list[int],
+        seeds: list[int],
+    ) -> Any:
+        """Begins a part of a batch. ``source``: the native one of its files. ``views``: the pickled
+        chain of each view, and which picture of its sample it is."""
+        if self.native is None:
+            chains = [(self.chain(pickled), number) for pickled, number in views]
+            return PillowBatch(files, part.files, chains, samples, seeds, self.threads)
+        return self.native.DecodeBatch.of_views(
+            views=[(self._job(pickled).over(source), number) for pickled, number in views],
+            quota=self.quota,
+            indices=part.files,
+            samples=samples,
+            seeds=seeds,
+            memory=self.memory,
+        )
+
+    def drawn(self, pickled: bytes, size: Any, seed: int, sample: int, number: int) -> Any:
+        """What is drawn for a picture of this (height, width), as the native ``ImageJob.draw`` has
+        it."""
+        if self.native is None:
+            drawn = pillow_chain.draw(self.chain(pickled), size, seed, sample, number)
+            return {**drawn, "size": size}
+        return self._job(pickled).draw(0, seed, size=size, sample=sample, number=number)
+
+    def _job(self, pickled: bytes) -> Any:
+        large, most = pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
+        key = pickled, large, most
+        found = self._jobs.get(key)
+        if found is None:
+            _shorten(self._jobs)
+            found = self._jobs[key] = self._made_job(self.chain(pickled), large, most)
+        return found
+
+    def _made_job(self, chain: Chain, large: int, most: int) -> Any:
+        native, (decode, truncated) = self.native, self.options
+        assert chain.size is not None
+        spec = None
+        if chain.floating:
+            spec = make_spec(native, (1, 3, *chain.size), True, chain.normalization)
+        no_files = native.FolderSource(np.empty(0, np.uint8), np.empty(0, np.uint64))
+        return native.ImageJob(
+            source=no_files,
+            transform=chain.native(native),
+            planar=True,
+            recipe=chain.native_recipe(native),
+            output=chain.size,
+            normalize=spec,
+            decode=getattr(native.DecodeMode, decode.upper()),
+            pad_truncated=truncated == "pad",
+            pixel_limit=most,
+            large_pixels=large,
+        )
+
+
+def _shorten(kept: dict[Any, Any]) -> None:
+    """Drops the oldest entry of a full one."""
+    if len(kept) >= _MOST_JOBS:
+        del kept[next(iter(kept))]

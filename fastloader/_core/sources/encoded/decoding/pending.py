@@ -1,0 +1,170 @@
+"""A batch whose pictures are being decoded."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fastloader._core.batch.containers import rebuild
+from fastloader._core.encoded.keeping import EncodedPlace
+from fastloader._core.sources.encoded.batch import EncodedBatch
+from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
+from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
+from fastloader._core.sources.encoded.decoding.parts import Part, View, parts
+from fastloader._core.sources.encoded.decoding.repair import EncodedRepair
+from fastloader.transforms.steps.tensors.erasing import erased
+
+
+class PendingPictures:
+    """Decodes the pictures of a batch, and puts them where they stand in it.
+
+    Args:
+        keys: what each sample is drawn by.
+        seeds: one for each sample, or one for all.
+
+    Attributes, once the batch is `finished`: ``dropped`` and ``replaced``, the positions that are left
+    out, and those that another sample is to take, with the errors; ``record``, what was drawn.
+    """
+
+    def __init__(
+        self, decoder: EncodedDecoder, batch: EncodedBatch, keys: list[int], seeds: list[int]
+    ) -> None:
+        self._decoder = decoder
+        self._batch = batch
+        self.keys = keys
+        self.seeds = seeds
+        self.dropped: set[int] = set()
+        self.replaced: dict[int, BaseException] = {}
+        self._parts = parts(batch.columns)
+        self.record: DrawnBatch | None = None
+        self._repair: EncodedRepair | None = None
+        self._stopped = False
+        source = None if decoder.native is None else batch.files.opened(decoder.native)
+        self._decoding = [self._begun(part, source) for part in self._parts]
+
+    def _begun(self, part: Part, source: Any) -> Any:
+        chains, columns = self._batch.chains, self._batch.columns
+        views = [(chains[view.chain], columns[view.column].number) for view in part.views]
+        keys = [self.keys[position] for position in part.positions]
+        return self._decoder.submit(
+            self._batch.files, source, part, views, keys, self._seeds(part.positions)
+        )
+
+    def _seeds(self, positions: Sequence[int]) -> list[int]:
+        return self.seeds if len(self.seeds) == 1 else [self.seeds[each] for each in positions]
+
+    def seed(self, position: int) -> int:
+        return self._seeds([position])[0]
+
+    def ready(self) -> bool:
+        """Whether all pictures were tried."""
+        return all(each.ready() for each in self._decoding)
+
+    def stop(self) -> None:
+        """Ends the work, from any thread. `finished` raises StopIteration then."""
+        self._stopped = True
+        for each in self._decoding:
+            each.stop()
+        repair = self._repair
+        if repair is not None:
+            repair.stop()
+
+    def finished(self) -> Any:
+        """Waits for the pictures, and returns the batch with them. Ctrl-C may end the waiting, and the
+        next call waits on.
+
+        Raises:
+            StoppedError: if the work was ended.
+            Exception: of a sample that cannot be read, if the policy is to raise.
+        """
+        for part, decoding in zip(self._parts, self._decoding, strict=True):
+            if self._stopped or not decoding.wait():
+                raise StopIteration
+            failures = decoding.failures()
+            if failures:
+                self._mend(part, decoding, failures)
+        self.record = self._recorded()
+        self._decoder.pool += sum(len(part.positions) * len(part.views) for part in self._parts)
+        columns = self._columns(self.record)
+        self._decoding = []  # and with it the memory, except for what the batch holds
+        return rebuild(self._batch.tree, lambda each, _key: _filled(each, columns))
+
+    def _mend(self, part: Part, decoding: Any, failures: Any) -> None:
+        repair = self._repair = EncodedRepair(self._decoder, self._batch.files)
+        if self._stopped:  # meanwhile
+            raise StopIteration
+        pending: Any = types.SimpleNamespace(
+            batch=decoding,
+            keys=[self.keys[position] for position in part.positions],
+            files=list(part.files),
+            seeds=self._seeds(part.positions),
+        )
+        kept = repair.done(pending, failures)
+        if kept is not None:
+            here = {part.positions[each] for each in kept}
+            self.dropped |= set(part.positions) - here
+        for place, error in repair.replaced.items():
+            self.replaced[part.positions[place]] = error
+
+    def _recorded(self) -> DrawnBatch:
+        sizes = [[(0, 0)] * len(self.keys) for _ in self._batch.columns]
+        for part, decoding in zip(self._parts, self._decoding, strict=True):
+            for position, size in zip(part.positions, decoding.sizes(), strict=True):
+                for view in part.views:
+                    sizes[view.column][position] = size
+        batch = self._batch
+        return DrawnBatch(self._decoder, batch.columns, batch.chains, sizes, self.keys, self.seeds)
+
+    def _columns(self, record: DrawnBatch) -> list[Any]:
+        pieces: list[list[tuple[Part, torch.Tensor]]] = [[] for _ in self._batch.columns]
+        for part, decoding in zip(self._parts, self._decoding, strict=True):
+            for number, view in enumerate(part.views):
+                made = decoding.take(number)
+                pixels = made if isinstance(made, torch.Tensor) else torch.from_dlpack(made)
+                self._erase(view, part, pixels)
+                pieces[view.column].append((part, pixels))
+        made = []
+        for number, column in enumerate(self._batch.columns):
+            pictures = _joined(pieces[number])
+            rows = record.parameters(number) if column.parameters else None
+            if self._batch.samples is None:
+                one = None if rows is None else {name: row[0] for name, row in rows.items()}
+                made.append(pictures[0] if one is None else (pictures[0], one))
+            else:
+                made.append(pictures if rows is None else [pictures, rows])
+        return made
+
+    def _erase(self, view: View, part: Part, pixels: torch.Tensor) -> None:
+        erasing = self._decoder.chain(self._batch.chains[view.chain]).erasing
+        if erasing is None:
+            return
+        number = self._batch.columns[view.column].number
+        seeds = self._seeds(part.positions)
+        keys = [self.keys[position] for position in part.positions]
+        for place, key in enumerate(keys):
+            seed = seeds[0] if len(seeds) == 1 else seeds[place]
+            erased(pixels[place], erasing, seed, key, number, inplace=True)
+
+
+def _joined(pieces: list[tuple[Part, torch.Tensor]]) -> torch.Tensor:
+    """One tensor of the pictures of a column, in the order of their samples."""
+    _part, first = pieces[0]
+    if len(pieces) == 1:
+        return first
+    count = sum(len(part.positions) for part, _pixels in pieces)
+    joined = first.new_empty((count, *first.shape[1:]))
+    for part, pixels in pieces:
+        if pixels.shape[1:] != first.shape[1:] or pixels.dtype != first.dtype:
+            raise RuntimeError(
+                "a batch has EncodedImages in one place that become tensors of "
+                f"{tuple(first.shape[1:])} {first.dtype} and {tuple(pixels.shape[1:])} {pixels.dtype}"
+            )
+        joined[part.positions] = pixels
+    return joined
+
+
+def _filled(value: Any, columns: list[Any]) -> Any:
+    return columns[value.column] if type(value) is EncodedPlace else value

@@ -1,0 +1,83 @@
+"""A part of a batch that Pillow decodes, where there is no native module."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader.errors import StoppedError
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._pillow import chain as pillow_chain
+
+
+class PillowBatch:
+    """Does as the native module's DecodeBatch, with the same pixels, on ``threads`` Python threads."""
+
+    def __init__(
+        self,
+        files: EncodedFiles,
+        indices: Sequence[int],
+        views: Sequence[tuple[Chain, int]],
+        samples: Sequence[int],
+        seeds: Sequence[int],
+        threads: int,
+    ) -> None:
+        self._files, self._views, self._samples, self._seeds = files, views, samples, seeds
+        self._sizes: list[tuple[int, int]] = [(0, 0)] * len(indices)
+        self._stopped = threading.Event()
+        self._out = []
+        for chain, _number in views:
+            assert chain.size is not None
+            shape = (len(indices), 3, *chain.size)
+            dtype = torch.float32 if chain.floating else torch.uint8
+            self._out.append(torch.empty(shape, dtype=dtype, device="cpu"))
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="fastloader-pillow")
+        self._made: list[Future[None]] = [
+            pool.submit(self._make, *place) for place in enumerate(indices)
+        ]
+        pool.shutdown(wait=False)  # its threads end with the last picture
+
+    def _make(self, position: int, file: int) -> None:
+        if self._stopped.is_set():
+            raise StoppedError("the epoch was ended")
+        self.transform(position, self._files.open_rgb(file))
+
+    def transform(self, position: int, picture: Any) -> None:
+        """Makes the views of a sample of a Pillow picture."""
+        seed = self._seeds[0] if len(self._seeds) == 1 else self._seeds[position]
+        for out, (chain, number) in zip(self._out, self._views, strict=True):
+            made = pillow_chain.made(chain, picture, seed, self._samples[position], number)
+            pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)
+            if chain.floating:
+                chain.normalization.apply(pixels[None], out[position : position + 1])
+            else:
+                out[position] = pixels
+        self._sizes[position] = picture.height, picture.width
+
+    def wait(self) -> bool:
+        """Waits for all samples. Returns False if the batch was stopped."""
+        wait(self._made)
+        return not self._stopped.is_set()
+
+    def ready(self) -> bool:
+        return all(each.done() for each in self._made)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def failures(self) -> list[tuple[int, str, None]]:
+        """(position, reason, kind), as the native batch has them."""
+        raised = [(position, made.exception()) for position, made in enumerate(self._made)]
+        return [(position, str(error), None) for position, error in raised if error is not None]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return self._sizes
+
+    def take(self, view: int) -> torch.Tensor:
+        return self._out[view]

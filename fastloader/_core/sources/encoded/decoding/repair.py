@@ -1,0 +1,45 @@
+"""The repair of samples whose files the decode threads could not finish."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from fastloader._core.pictures.repair import Repair
+from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
+from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
+from fastloader._core.sources.encoded.files import EncodedFiles
+
+_WITHOUT_NATIVE = types.SimpleNamespace(
+    FailureKind=types.SimpleNamespace(REFUSED="refused", LARGE="large")
+)
+
+
+class EncodedRepair(Repair):
+    """Does as `Repair` for a part of a batch. Which sample takes a bad one's place is left to the loop's
+    thread, because the dataset's own code makes it. Attributes: ``replaced``, the error of each position
+    that another sample is to take."""
+
+    def __init__(self, decoder: EncodedDecoder, files: EncodedFiles) -> None:
+        seen: Any = types.SimpleNamespace(
+            native=decoder.native or _WITHOUT_NATIVE,
+            policy=decoder.policy,
+            threads=decoder.threads,
+            images=decoder,
+            store=files,
+        )
+        super().__init__(seen)
+        self._encoded = decoder
+        self.replaced: dict[int, BaseException] = {}
+
+    def _redo(self, position: int, other: int | None = None) -> None:
+        self._encoded.pillow += 1
+        pending = self._wanted()
+        if not isinstance(pending.batch, PillowBatch):
+            super()._redo(position, other)
+            return
+        picture = self._decoder.store.open_rgb(pending.files[position])
+        pending.batch.transform(position, picture)
+
+    def _replace(self, position: int, error: BaseException) -> None:
+        self.replaced[position] = error

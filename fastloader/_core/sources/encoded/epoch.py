@@ -1,0 +1,223 @@
+"""The encoded pictures of one epoch."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import Subset
+
+from fastloader._core.observation.statistics import LeftOut
+from fastloader._core.order.states.generators import splitmix64
+from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.sources.encoded.batch import EncodedBatch
+from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
+from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
+from fastloader._core.sources.encoded.decoding.pending import PendingPictures
+from fastloader._core.sources.encoded.rows import kept_rows, with_row
+from fastloader.errors import Error
+from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
+
+_MOST_REMEMBERED = 100_000  # samples, for replay()
+_MOST_ATTEMPTS = 10  # to find a sample in the place of a bad one
+
+
+@dataclasses.dataclass
+class EpochKeys:
+    """What the samples of an epoch are drawn by.
+
+    ``seed``: the epoch's. ``repeats``: whether the sampler may give an index twice, so that the position
+    in the epoch joins the key. ``first``: the position of the first sample. ``iterable``: whether the
+    dataset has no indices; a sample's key is its position then.
+    """
+
+    seed: int
+    repeats: bool
+    first: int
+    iterable: bool
+
+    def of(self, dataset: Any, indices: list[Any], position: int) -> tuple[list[int], list[int]]:
+        """The keys and the seeds of a batch, whose first sample has this position."""
+        positions = range(self.first + position, self.first + position + len(indices))
+        if self.iterable:
+            return list(positions), [self.seed]
+        keys = [_key(dataset, index, at) for index, at in zip(indices, positions)]
+        if not self.repeats:
+            return keys, [self.seed]
+        return keys, [splitmix64(self.seed, at) for at in positions]
+
+
+def _key(dataset: Any, index: Any, position: int) -> int:
+    """The number of a sample: its index, below any Subset that index there. The position stands for an
+    index that is no number."""
+    try:
+        number = operator.index(index)
+        while type(dataset) is Subset:
+            number = operator.index(dataset.indices[number])
+            dataset = dataset.dataset
+        return number if number >= 0 else number + len(dataset)
+    except (TypeError, IndexError, KeyError):
+        return position
+
+
+class EncodedEpoch:
+    """Decodes the batches of one epoch. ``keys`` is called once, when the first batch with an encoded
+    picture has come. ``make`` makes the batch of one index anew, for a sample in a bad one's place.
+    ``refused``: why a batch without encoded pictures is refused; empty if it is not."""
+
+    def __init__(
+        self,
+        decoder: Callable[[], EncodedDecoder],
+        policy: ErrorPolicy,
+        keys: Callable[[], EpochKeys],
+        dataset: Any,
+        make: Callable[[Any], Any],
+        refused: str,
+    ) -> None:
+        self.seen = False  # whether a batch with an encoded picture has come
+        self._made_decoder, self._policy = decoder, policy
+        self._made_keys = keys
+        self._keys: EpochKeys | None = None
+        self._dataset = dataset
+        self._make = make
+        self._refused = refused
+        self._asked: dict[int, tuple[Any, int]] = {}  # by the number of the batch
+        self._position = 0
+        self._pending: list[PendingPictures] = []
+        self._records: collections.deque[DrawnBatch] = collections.deque()
+        self._places: dict[int, tuple[DrawnBatch, int]] = {}  # of keys
+
+    def asked(self, number: int, index: Any) -> None:
+        """Notes the indices of a batch. Called in the order of the batches."""
+        self._asked[number] = index, self._position
+        self._position += len(index) if isinstance(index, list) else 1
+
+    def begin(self, number: int, batch: Any) -> None:
+        """Begins to decode a batch that has come, if there is something to decode."""
+        index, position = self._asked.pop(number, (None, 0))
+        if type(batch) is not EncodedBatch:
+            return
+        self.seen = True
+        try:
+            self._begin(batch, index, position)
+        except Exception as error:  # raised in the place of the batch, when its turn comes
+            batch.error = error
+
+    def _begin(self, batch: EncodedBatch, index: Any, position: int) -> None:
+        decoder = self._made_decoder()
+        decoder.workers += batch.made
+        if not batch.columns:
+            return
+        if self._keys is None:
+            self._keys = self._made_keys()
+        indices = list(index) if isinstance(index, list) else [index]
+        count = 1 if batch.samples is None else batch.samples
+        # An iterable dataset may end within a batch.
+        if self._keys.iterable:
+            indices = indices[:count]
+        if len(indices) != count:
+            raise Error(
+                f"the dataset made {count} samples of {len(indices)} indices; EncodedImages are drawn "
+                "by their samples' indices"
+            )
+        keys, seeds = self._keys.of(self._dataset, indices, position)
+        batch.pending = PendingPictures(decoder, batch, keys, seeds)
+        self._pending.append(batch.pending)
+
+    @staticmethod
+    def ready(batch: Any) -> bool:
+        """Whether `finished` would not have to wait for decode threads."""
+        return type(batch) is not EncodedBatch or batch.pending is None or batch.pending.ready()
+
+    def finished(self, batch: Any) -> Any:
+        """The batch with its pictures.
+
+        Raises:
+            LeftOut: if all samples of the batch were skipped.
+        """
+        if self._refused and (type(batch) is not EncodedBatch or not batch.columns):
+            raise ValueError(self._refused)
+        if type(batch) is not EncodedBatch:
+            return batch
+        if batch.error is not None:
+            raise batch.error
+        pending: PendingPictures | None = batch.pending
+        if pending is None:
+            return batch.tree
+        try:
+            tree = pending.finished()
+        except Exception:
+            self._drop(pending)
+            raise
+        self._drop(pending)
+        self._remember(pending)
+        for position, error in pending.replaced.items():
+            tree = self._with_other(tree, pending, position, error)
+        if not pending.dropped:
+            return tree
+        count = len(pending.keys)
+        kept = [each for each in range(count) if each not in pending.dropped]
+        if not kept:
+            raise LeftOut
+        return kept_rows(tree, count, kept)
+
+    def _drop(self, pending: PendingPictures) -> None:
+        self._policy.seen += len(pending.keys)
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            self._pending.remove(pending)
+
+    def _with_other(
+        self, tree: Any, pending: PendingPictures, position: int, error: BaseException
+    ) -> Any:
+        """The batch with another sample in a bad one's place: a function of the seed and the bad one's
+        key."""
+        key, seed = pending.keys[position], pending.seed(position)
+        if self._keys is None or self._keys.iterable:
+            raise Error("on_error='replace' needs a dataset with indices") from error
+        draws = Draws(seed, key, REPLACEMENT)
+        for _ in range(_MOST_ATTEMPTS):
+            other = draws.below(len(self._dataset))
+            try:
+                batch = self._make([other])
+                if type(batch) is EncodedBatch:
+                    mine = self._made_decoder()
+                    policy = dataclasses.replace(self._policy, on_error="raise")
+                    decoder = EncodedDecoder(mine.native, policy, *mine.options)
+                    keys = [_key(self._dataset, other, position)]
+                    batch = PendingPictures(decoder, batch, keys, [seed]).finished()
+            except Exception:
+                continue
+            return with_row(tree, len(pending.keys), position, batch)
+        raise Error(
+            f"no replacement for sample {key}: ten others, drawn at random, could not be decoded either"
+        ) from error
+
+    def _remember(self, pending: PendingPictures) -> None:
+        record = pending.record
+        assert record is not None
+        self._records.append(record)
+        for position, key in enumerate(record.keys):
+            self._places[key] = record, position
+        while len(self._places) > _MOST_REMEMBERED:
+            old = self._records.popleft()
+            for key in old.keys:
+                if self._places.get(key, (None,))[0] is old:
+                    del self._places[key]
+
+    def replay(self, index: int) -> Any:
+        if index not in self._places:
+            raise ValueError(
+                f"sample {index} was not among the last {len(self._places)} of the epoch"
+            )
+        record, position = self._places[index]
+        return record.replay(position)
+
+    def stop(self) -> None:
+        """Ends the decoding, from any thread."""
+        for each in list(self._pending):
+            each.stop()
+        self._pending.clear()

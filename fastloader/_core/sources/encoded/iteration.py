@@ -1,0 +1,98 @@
+"""What torch's iterators do about pictures that samples left encoded."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from torch.utils.data import _DatasetKind
+from torch.utils.data._utils.worker import _IterableDatasetStopIteration
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.states.generators import splitmix64
+from fastloader._core.sources.encoded.collation import EncodedCollation
+from fastloader._core.sources.encoded.epoch import EncodedEpoch, EpochKeys
+
+
+class DecodingIterator(_BaseDataLoaderIter):
+    """Mixed into torch's iterators. Decoding begins when a batch comes from its worker, which may be
+    long before the loop asks for it."""
+
+    encoded: EncodedEpoch
+    _undelivered: Any = (
+        None  # a batch whose decoding the loop waits for: Ctrl-C may end the waiting
+    )
+    _repeats = True
+    _first = 0
+
+    def _begin_encoded(self, loader: Any, collation: EncodedCollation | None = None) -> None:
+        """Begins an epoch. ``collation``: what collates, if the iterator is being made."""
+        collate: Any = collation or self._collate_fn
+        dataset = self._dataset if collation is None else loader.dataset
+        self._undelivered = None
+        self.encoded = loader._runtime.python.encoded_epoch(
+            loader, self._epoch_keys, dataset, functools.partial(_made, dataset, collate)
+        )
+
+    def _note_order(self, loader: Any) -> None:
+        """Called where the epoch's order is known."""
+        position = self._position  # type: ignore[attr-defined]
+        if position.current is not None and position.beginning:
+            order = EpochOrder(position, loader)
+            self._repeats, self._first = order.may_repeat, order.first_sample
+
+    def _epoch_keys(self) -> EpochKeys:
+        position, current = self._position, self._pass  # type: ignore[attr-defined]
+        seed = int(current.base_seed)
+        if position.samplers.shard is not None:  # all ranks have the same
+            seed = splitmix64(position.run_seed, position.epoch)
+        elif self._persistent_workers and current.epoch:
+            seed = splitmix64(seed, current.epoch)  # torch draws a seed in the first epoch only
+        return EpochKeys(seed, self._repeats, self._first, position.iterable)
+
+    def _next_index(self) -> Any:
+        index = super()._next_index()
+        self.encoded.asked(getattr(self, "_send_idx", 0), index)
+        return index
+
+    def _begin_arrived(self) -> None:
+        """Begins to decode the batches that have come, while the loop waits for an earlier one. To be
+        called once a batch had an encoded picture."""
+        mine: Any = self
+        while mine._in_order and mine._tasks_outstanding > 0 and not mine._data_queue.empty():
+            came, got = mine._try_get_data(0)
+            if not came:
+                return
+            number, data = got
+            mine._tasks_outstanding -= 1
+            if self._dataset_kind == _DatasetKind.Iterable and isinstance(
+                data, _IterableDatasetStopIteration
+            ):  # as torch does it
+                if self._persistent_workers:
+                    mine._workers_status[data.worker_id] = False
+                else:
+                    mine._mark_worker_as_unavailable(data.worker_id)
+                mine._try_put_index()
+                continue
+            self.encoded.begin(number, data)
+            mine._task_info[number] += (data,)
+
+    def _decoded(self, data: Any) -> Any:
+        """The batch with its pictures."""
+        self._undelivered = data
+        try:
+            made = self.encoded.finished(data)
+        except Exception:
+            self._undelivered = None
+            raise
+        self._undelivered = None
+        return made
+
+    def _stop_decoding(self) -> None:
+        """From any thread."""
+        self.encoded.stop()
+
+
+def _made(dataset: Any, collate: Any, indices: list[Any]) -> Any:
+    return collate([dataset[index] for index in indices])

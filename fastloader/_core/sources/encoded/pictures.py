@@ -1,0 +1,98 @@
+"""What one loader keeps for the pictures that its samples leave encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fastloader._core.machine import extension
+from fastloader._core.machine.process import HomeProcess
+from fastloader._core.observation.figures import Stage
+from fastloader._core.observation.tuning.share import own_threads
+from fastloader._core.order.loader import Loader
+from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
+from fastloader._core.sources.encoded.epoch import EncodedEpoch, EpochKeys
+
+
+class EncodedPictures:
+    """Begins the epochs of one loader, and remembers the last of them. Attributes: ``refused``, why a
+    batch without encoded pictures is refused, if it is."""
+
+    refused = ""
+
+    def __init__(self, policy: ErrorPolicy) -> None:
+        self._policy = policy
+        self._home = HomeProcess()
+        self._decoder: EncodedDecoder | None = None
+        self._last: EncodedEpoch | None = None
+
+    def epoch(
+        self,
+        loader: Loader,
+        keys: Callable[[], EpochKeys],
+        dataset: Any,
+        make: Callable[[Any], Any],
+    ) -> EncodedEpoch:
+        wanted = (loader.native, loader.decode, loader.truncated)
+        self._last = EncodedEpoch(
+            lambda: self._made(*wanted), self._policy, keys, dataset, make, self.refused
+        )
+        return self._last
+
+    def _made(self, native: bool, decode: str, truncated: str) -> EncodedDecoder:
+        """The decoder, which is made with the first picture. A forked child makes its own."""
+        module = extension.load() if native else None
+        if module is None and (decode, truncated) != ("exact", "error"):
+            raise ValueError(
+                f"decode={decode!r} and truncated={truncated!r} are for the native decoder, which is "
+                "not in use"
+            )
+        before = self._decoder
+        if before is not None and self._home.here:
+            if before.native is module and before.options == (decode, truncated):
+                return before
+        made = EncodedDecoder(module, self._policy, decode, truncated)
+        if before is not None:
+            made.go_on_counting(before)
+        self._decoder, self._home = made, HomeProcess()
+        return made
+
+    @property
+    def said(self) -> str:
+        """For ``plan()``: how many threads decode, once there was a picture for them."""
+        if self._decoder is None:
+            return ""
+        threads = f"{self._decoder.threads or own_threads()} decode threads"
+        return f", {threads} for encoded pictures"
+
+    def replay(self, index: int) -> Any | None:
+        """What became of a sample of the epoch begun last; None if it had no encoded pictures."""
+        return None if self._last is None or not self._last.seen else self._last.replay(index)
+
+    def stats(self) -> dict[str, Any]:
+        decoder = self._decoder
+        if decoder is None:
+            return {}
+        return {
+            "pictures": {
+                "pool": decoder.pool - decoder.pillow,
+                "workers": decoder.workers,
+                "pillow": decoder.pillow,
+                "threads": decoder.threads,
+                "seen": self._policy.seen,
+                "bad": self._policy.bad,
+                "last_bad": list(self._policy.last),
+            }
+        }
+
+    def stages(self) -> Iterator[Stage]:
+        decoder = self._decoder
+        if decoder is None or decoder.quota is None or not self._home.here:
+            return
+        times = decoder.quota.times()
+        count = int(times["pictures"])
+        for name in ("read", "decode", "recipe", "finish"):
+            if count and times[name]:
+                who = "decode threads"
+                yield Stage(name, times[name], count, "file", who, decoder.threads, bound="decode")
