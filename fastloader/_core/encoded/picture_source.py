@@ -35,6 +35,8 @@ class PictureSource:
             view = memoryview(source)
         except TypeError:
             view = memoryview(_array_of(source))
+        if view.format not in ("B", "b", "c"):
+            raise _unknown(source)
         if not view.c_contiguous:
             raise TypeError(
                 "the bytes of an encoded picture must lie one after the other in memory"
@@ -76,9 +78,13 @@ def _array_of(source: Any) -> Any:
     """A tensor of bytes as an array."""
     array = source.numpy() if callable(getattr(source, "numpy", None)) else None
     if array is None or array.dtype != np.uint8:
-        kind = type(source)
-        raise TypeError(
-            "an encoded picture is a path, or bytes: bytes, bytearray, memoryview, a numpy array or a "
-            f"tensor of uint8; this is a {kind.__module__}.{kind.__qualname__}"
-        )
+        raise _unknown(source)
     return array
+
+
+def _unknown(source: Any) -> TypeError:
+    kind = type(source)
+    return TypeError(
+        "an encoded picture is a path, or bytes: bytes, bytearray, memoryview, a numpy array or a "
+        f"tensor of uint8; this is a {kind.__module__}.{kind.__qualname__}"
+    )

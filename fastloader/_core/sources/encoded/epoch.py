@@ -148,6 +148,9 @@ class EncodedEpoch:
         pending: PendingPictures | None = batch.pending
         if pending is None:
             return batch.tree
+        if not pending.counted:
+            pending.counted = True
+            self._policy.seen += len(pending.keys)
         try:
             tree = pending.finished()
         except Exception:
@@ -166,7 +169,6 @@ class EncodedEpoch:
         return kept_rows(tree, count, kept)
 
     def _drop(self, pending: PendingPictures) -> None:
-        self._policy.seen += len(pending.keys)
         with contextlib.suppress(ValueError):  # closed meanwhile
             self._pending.remove(pending)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import _DatasetKind
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from fastloader._core.observation.statistics import LeftOut
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.states.generators import splitmix64
 from fastloader._core.sources.encoded.collation import EncodedCollation
@@ -88,6 +90,14 @@ class DecodingIterator(_BaseDataLoaderIter):
             raise
         self._undelivered = None
         return made
+
+    def _next_kept(self, left_out: Callable[[], None]) -> Any:
+        """torch's next batch of which not every sample was skipped. ``left_out`` counts the others."""
+        while True:
+            try:
+                return _BaseDataLoaderIter.__next__(self)  # which profilers see
+            except LeftOut:
+                left_out()
 
     def _stop_decoding(self) -> None:
         """From any thread."""

@@ -107,7 +107,7 @@ class CountingIterator(DecodingIterator):
         first = statistics.begin_wait(start, progress)
         ended = False
         try:
-            batch = _next(self)  # torch shows it to profilers
+            batch = self._next_kept(progress.delivered)
             if self._closed:
                 raise closed_meanwhile()
         except Exception as error:

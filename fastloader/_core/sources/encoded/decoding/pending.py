@@ -36,6 +36,7 @@ class PendingPictures:
         self._batch = batch
         self.keys = keys
         self.seeds = seeds
+        self.counted = False  # whether its samples were counted; Ctrl-C may come in between
         self.dropped: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
         self._parts = parts(batch.columns)
