@@ -183,9 +183,7 @@ void SampleDecoder::apply_recipe(const ImageJob& job, uint64_t index, uint64_t s
   if (job.recipe == nullptr) return;
   canvas_.set_resize_order(job.transform.order);
   for (const Operation& operation : job.recipe->draw(seed, index, 0, canvas_.size())) {
-    if (stop != nullptr && stop->load(std::memory_order_relaxed))
-      throw Stopped("the batch was stopped");
-    apply(operation, canvas_);
+    apply(operation, canvas_, stop);
   }
   const ImageSize& made = canvas_.size();
   if (job.output != ImageJob::Output::kAnySize && !(made == job.recipe_output)) {

@@ -226,10 +226,13 @@ const uint8_t* blur_lines(uint8_t* lines, size_t count, const Box& box, uint8_t*
 /// Room for so many lines. transpose() writes whole blocks of 16 bytes of a row.
 size_t room_for(size_t lines) { return (lines + kLanes) * kLine; }
 
-void blur_columns(uint8_t* pixels, const ImageSize& size, const Box& box, uint8_t* scratch) {
+void blur_columns(Canvas& canvas, const Box& box, uint8_t* scratch) {
+  uint8_t* const pixels = canvas.pixels();
+  const ImageSize size = canvas.size();
   const size_t stride = size.width * Canvas::kRgb;
   uint8_t* between = scratch + room_for(size.height);
   for (size_t x = 0; x < stride; x += kLine) {
+    canvas.throw_if_stopped();
     const size_t bytes = std::min(kLine, stride - x);
     for (size_t y = 0; y < size.height; ++y) {
       std::memcpy(scratch + y * kLine, pixels + y * stride + x, bytes);
@@ -246,10 +249,13 @@ struct Corner {
   uint8_t bytes[kLanes][kLanes] = {};
 };
 
-void blur_rows(uint8_t* pixels, const ImageSize& size, const Box& box, uint8_t* scratch) {
+void blur_rows(Canvas& canvas, const Box& box, uint8_t* scratch) {
+  uint8_t* const pixels = canvas.pixels();
+  const ImageSize size = canvas.size();
   const size_t stride = size.width * Canvas::kRgb;
   uint8_t* between = scratch + room_for(size.width);
   for (size_t y = 0; y < size.height; y += kLanes) {
+    canvas.throw_if_stopped();
     const size_t rows = std::min(kLanes, size.height - y);
     uint8_t* first = pixels + y * stride;
     // Byte x of all the rows is 16 bytes in a row, and three of these are a line.
@@ -296,8 +302,8 @@ void pillow_blur(double radius_x, double radius_y, Canvas& canvas) {
   const size_t lines = std::max(x != 0 ? size.width : 0, y != 0 ? size.height : 0);
   if (lines == 0) return;
   uint8_t* scratch = canvas.scratch(2 * room_for(lines));
-  if (x != 0) blur_rows(canvas.pixels(), size, box_of(x), scratch);
-  if (y != 0) blur_columns(canvas.pixels(), size, box_of(y), scratch);
+  if (x != 0) blur_rows(canvas, box_of(x), scratch);
+  if (y != 0) blur_columns(canvas, box_of(y), scratch);
 }
 
 }  // namespace fastloader
