@@ -258,6 +258,26 @@ TEST(rows_are_sharpened_alike) {
   }
 }
 
+TEST(lines_are_blurred_alike) {
+  Random random(9);
+  for (const Isa* isa : other_isas()) {
+    for (int round = 0; round < 2000; ++round) {
+      const size_t lines = random.between(1, random.one_in(3) ? 4 : 60);
+      Box box;
+      box.radius = static_cast<uint32_t>(random.below(round % 4 == 0 ? 90 : 5));
+      const auto most = (uint32_t{1} << 24) / (2 * box.radius + 1);
+      box.whole = most - static_cast<uint32_t>(random.below(most / 4 + 1));
+      box.part = ((uint32_t{1} << 24) - (2 * box.radius + 1) * box.whole) / 2;
+      Block in(random_bytes(lines * kBoxLine, random), random.below(64));
+      Bytes expected(lines * kBoxLine);
+      Block made(expected, random.below(64));
+      kFilterScalar.box_pass(in.begin(), lines, box, expected.data());
+      isa->filter->box_pass(in.begin(), lines, box, made.begin());
+      EXPECT(made.bytes() == expected && made.nothing_before_changed());
+    }
+  }
+}
+
 // ---- Warps --------------------------------------------------------------------------------------
 
 /// Within the picture, next to its edges, on whole and half pixels, far outside, and nowhere.

@@ -47,6 +47,7 @@ const FilterKernels kCountedFilters = {
       count_call();
       kFilterScalar.sharpen(above, row, below, bytes, factor, out);
     },
+    kFilterScalar.box_pass,
 };
 
 const ColourKernels kCountedColours = {

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "image/ops/kernels/box.h"
+
 namespace fastloader {
 
 /// Half of a kernel, which is symmetric: the weight of the pixel itself, and then those of the two
@@ -34,6 +36,9 @@ struct FilterKernels {
   /// `bytes` bytes. Pointers into rows are to the first pixel, `out` is to the second.
   void (*sharpen)(const uint8_t* above, const uint8_t* row, const uint8_t* below, size_t bytes,
                   float factor, uint8_t* out);
+  /// A box blur along lines of kBoxLine bytes, of which there is at least one. Rounds to bytes;
+  /// sums wrap where Pillow's do.
+  void (*box_pass)(const uint8_t* in, size_t lines, const Box& box, uint8_t* out);
 };
 
 extern const FilterKernels kFilterScalar;

@@ -162,7 +162,7 @@ FASTLOADER_AVX2 void sharpen_row(const uint8_t* above, const uint8_t* row, const
 
 }  // namespace
 
-const FilterKernels kFilterAvx2 = {blur_down, blur_along, sharpen_row};
+const FilterKernels kFilterAvx2 = {blur_down, blur_along, sharpen_row, box_pass_avx2};
 
 }  // namespace fastloader
 

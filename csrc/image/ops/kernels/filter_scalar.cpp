@@ -117,6 +117,6 @@ void sharpen_row(const uint8_t* above, const uint8_t* row, const uint8_t* below,
 
 }  // namespace
 
-const FilterKernels kFilterScalar = {blur_down, blur_along, sharpen_row};
+const FilterKernels kFilterScalar = {blur_down, blur_along, sharpen_row, box_pass_scalar};
 
 }  // namespace fastloader
