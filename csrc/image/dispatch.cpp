@@ -9,6 +9,9 @@
 
 #include "base/error.h"
 #include "image/normalize/runs.h"
+#include "image/ops/kernels/colour.h"
+#include "image/ops/kernels/filter.h"
+#include "image/ops/kernels/warp.h"
 #include "image/resize/kernels.h"
 
 namespace fastloader {
@@ -48,13 +51,15 @@ bool always() { return true; }
 
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
-    {"avx512vnni", has_avx512vnni, normalize_avx512, &kResizeAvx512Vnni},
-    {"avx512", has_avx512, normalize_avx512, &kResizeAvx2},
-    {"avx2", has_avx2, normalize_avx2, &kResizeAvx2},
+    {"avx512vnni", has_avx512vnni, normalize_avx512, &kResizeAvx512Vnni, &kColourAvx2, &kFilterAvx2,
+     &kWarpAvx2},
+    {"avx512", has_avx512, normalize_avx512, &kResizeAvx2, &kColourAvx2, &kFilterAvx2, &kWarpAvx2},
+    {"avx2", has_avx2, normalize_avx2, &kResizeAvx2, &kColourAvx2, &kFilterAvx2, &kWarpAvx2},
 #elif defined(__aarch64__)
-    {"neon", always, normalize_neon, &kResizeScalar},
+    {"neon", always, normalize_neon, &kResizeScalar, &kColourScalar, &kFilterScalar, &kWarpScalar},
 #endif
-    {"scalar", always, normalize_scalar, &kResizeScalar},
+    {"scalar", always, normalize_scalar, &kResizeScalar, &kColourScalar, &kFilterScalar,
+     &kWarpScalar},
 };
 
 const Isa* find_supported(const std::string& name) {

@@ -12,7 +12,10 @@ namespace fastloader {
 // another architecture are left out when compiling. The first that this CPU and its operating
 // system support is chosen at first use and kept; FASTLOADER_FORCE_ISA=<name> chooses another.
 
+struct ColourKernels;
+struct FilterKernels;
 struct ResizeKernels;
+struct WarpKernels;
 
 using NormalizeFunction = void (*)(const NormalizeSpec& spec, const uint8_t* in, void* out);
 
@@ -23,6 +26,10 @@ struct Isa {
   NormalizeFunction normalize;
   /// What a Resizer runs on.
   const ResizeKernels* resize;
+  /// What the operations of a Canvas run on.
+  const ColourKernels* colour;
+  const FilterKernels* filter;
+  const WarpKernels* warp;
 };
 
 /// Throws InvalidArgument, listing what is available, when FASTLOADER_FORCE_ISA names anything

@@ -211,9 +211,7 @@ void SampleDecoder::apply_recipe(const SampleKey& key, const PictureView& view,
   canvas_.set_resize_order(job.transform.order);
   for (const Operation& operation :
        job.recipe->draw(key.seed, key.sample, view.number, canvas_.size())) {
-    if (stop != nullptr && stop->load(std::memory_order_relaxed))
-      throw Stopped("the batch was stopped");
-    apply(operation, canvas_);
+    apply(operation, canvas_, stop);
   }
   const ImageSize& made = canvas_.size();
   if (job.output != ImageJob::Output::kAnySize && !(made == job.recipe_output)) {

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "image/crop.h"
+#include "image/dispatch.h"
 #include "image/resize/resizer.h"
 
 namespace fastloader {
@@ -17,6 +20,13 @@ namespace fastloader {
 class Canvas {
  public:
   static constexpr size_t kRgb = 3;
+
+  /// Of the instruction set that was chosen, or of one that this machine has.
+  Canvas() : Canvas(active_isa()) {}
+  explicit Canvas(const Isa& isa) : isa_(&isa), resizer_(isa.name) {}
+
+  /// What the operations run on.
+  const Isa& isa() const { return *isa_; }
 
   /// Makes room for a picture of this size, whose pixels the caller writes. If there is no memory
   /// for it, the canvas keeps the size that it had.
@@ -51,6 +61,16 @@ class Canvas {
   /// Which Pillow's pixels a resize gives. It stays for the pictures that follow.
   ResizeOrder resize_order() const { return resize_order_; }
   void set_resize_order(ResizeOrder order) { resize_order_ = order; }
+
+  /// Null, or what becomes true once nobody wants the picture any more: operations that take long
+  /// look at it every few rows.
+  void set_stop(const std::atomic<bool>* stop) { stop_ = stop; }
+  void throw_if_stopped() const {
+    // Relaxed: nothing else that the setter wrote is read on account of it.
+    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) {
+      throw Stopped("the picture is not wanted any more");
+    }
+  }
 
   /// What a mix keeps from one operation to the next one (mix.h). A new picture ends it.
   struct Mix {
@@ -87,6 +107,8 @@ class Canvas {
   std::vector<uint8_t> scratch_;
   ImageSize size_;
   ImageSize other_size_;
+  const Isa* isa_;
+  const std::atomic<bool>* stop_ = nullptr;
   ResizeOrder resize_order_ = ResizeOrder::kPillow13;
   Resizer resizer_;
   Mix mix_;

@@ -56,6 +56,7 @@ void frame_filled(const Frame& frame, const Fill& fill, Canvas& canvas) {
   fill_pixels(to, pad_top * frame.made.width, fill);
   to += pad_top * frame.made.width * Canvas::kRgb;
   for (size_t y = 0; y < height; ++y) {
+    canvas.throw_if_stopped();
     fill_pixels(to, pad_left, fill);
     to += pad_left * Canvas::kRgb;
     std::memcpy(to, from, width * Canvas::kRgb);
@@ -80,6 +81,7 @@ void frame_continued(const Frame& frame, Border border, Canvas& canvas) {
   uint8_t* made = canvas.other(frame.made);
   const auto made_row = [&](int64_t y) { return made + static_cast<size_t>(y) * made_bytes; };
   for (int64_t y = 0; y < frame.height; ++y) {
+    canvas.throw_if_stopped();
     const uint8_t* from =
         pixel(canvas.pixels() + static_cast<size_t>(frame.top + y) * row_bytes, frame.left);
     uint8_t* to = made_row(frame.pad_top + y);
@@ -97,6 +99,7 @@ void frame_continued(const Frame& frame, Border border, Canvas& canvas) {
   // Rows above and below are rows that are there by now.
   const auto continue_column = [&](int64_t begin, int64_t end) {
     for (int64_t y = begin; y < end; ++y) {
+      canvas.throw_if_stopped();
       const int64_t other = continued(border, y - frame.pad_top, frame.height);
       std::memcpy(made_row(y), made_row(frame.pad_top + other), made_bytes);
     }
@@ -197,6 +200,7 @@ void hflip(Canvas& canvas) {
   uint8_t* to = canvas.other(size);
   const uint8_t* last = canvas.pixels() + canvas.row_bytes() - Canvas::kRgb;
   for (size_t y = 0; y < size.height; ++y) {
+    canvas.throw_if_stopped();
     copy_backwards_and_more(last, size.width, to);
     last += canvas.row_bytes();
     to += canvas.row_bytes();

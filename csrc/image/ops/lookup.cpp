@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "image/ops/each_byte.h"
+#include "image/ops/in_pieces.h"
 
 namespace fastloader {
 namespace {
@@ -57,16 +58,17 @@ std::array<Range, Canvas::kRgb> ranges_of(Canvas& canvas) {
   BlockRange places;
   std::fill_n(places.low, BlockRange::kBytes, uint8_t{255});
   std::fill_n(places.high, BlockRange::kBytes, uint8_t{0});
-  const uint8_t* byte = canvas.pixels();
-  size_t left = canvas.bytes();
-  for (; left >= BlockRange::kBytes; left -= BlockRange::kBytes, byte += BlockRange::kBytes) {
-    include(byte, places);
-  }
   std::array<Range, Canvas::kRgb> ranges;
+  in_pieces(canvas, [&](const uint8_t* byte, size_t pixels) {
+    size_t left = pixels * Canvas::kRgb;
+    for (; left >= BlockRange::kBytes; left -= BlockRange::kBytes, byte += BlockRange::kBytes) {
+      include(byte, places);
+    }
+    for (size_t i = 0; i < left; ++i) ranges[i % Canvas::kRgb].include(byte[i], byte[i]);
+  });
   for (size_t i = 0; i < BlockRange::kBytes; ++i) {
     ranges[i % Canvas::kRgb].include(places.low[i], places.high[i]);
   }
-  for (size_t i = 0; i < left; ++i) ranges[i % Canvas::kRgb].include(byte[i], byte[i]);
   return ranges;
 }
 
@@ -99,14 +101,13 @@ RgbHistograms histograms_of(Canvas& canvas) {
   // written is not ready again at once.
   RgbHistograms histograms{};
   RgbHistograms others{};
-  const uint8_t* pixel = canvas.pixels();
-  size_t left = canvas.bytes();
-  constexpr size_t kPair = 2 * Canvas::kRgb;
-  for (; left >= kPair; left -= kPair, pixel += kPair) {
-    count(pixel, histograms);
-    count(pixel + Canvas::kRgb, others);
-  }
-  if (left != 0) count(pixel, histograms);
+  in_pieces(canvas, [&](const uint8_t* pixel, size_t left) {
+    for (; left >= 2; left -= 2, pixel += 2 * Canvas::kRgb) {
+      count(pixel, histograms);
+      count(pixel + Canvas::kRgb, others);
+    }
+    if (left != 0) count(pixel, histograms);
+  });
   for (size_t c = 0; c < histograms.size(); ++c) {
     for (size_t i = 0; i < 256; ++i) histograms[c][i] += others[c][i];
   }
@@ -144,14 +145,19 @@ RgbTables equalize_tables(Canvas& canvas) {
   return tables;
 }
 
-void look_up(const RgbTables& tables, Canvas& canvas) {
-  uint8_t* byte = canvas.pixels();
-  const uint8_t* const end = byte + canvas.bytes();
-  for (; byte != end; byte += Canvas::kRgb) {
-    byte[0] = tables[0][byte[0]];
-    byte[1] = tables[1][byte[1]];
-    byte[2] = tables[2][byte[2]];
+void look_up_some(const RgbTables& tables, uint8_t* byte, size_t pixels) {
+  const uint8_t* const red = tables[0].data();
+  const uint8_t* const green = tables[1].data();
+  const uint8_t* const blue = tables[2].data();
+  for (; pixels != 0; --pixels, byte += Canvas::kRgb) {
+    // All three are read first: what is written could be part of a table, as a compiler sees it.
+    const uint8_t made[] = {red[byte[0]], green[byte[1]], blue[byte[2]]};
+    std::copy_n(made, Canvas::kRgb, byte);
   }
+}
+
+void look_up(const RgbTables& tables, Canvas& canvas) {
+  in_pieces(canvas, [&](uint8_t* rgb, size_t pixels) { look_up_some(tables, rgb, pixels); });
 }
 
 }  // namespace

@@ -44,12 +44,20 @@ Canvas::Mix& begun(const char* operation, Canvas& canvas) {
   return mix;
 }
 
+/// For loops over bytes, `at` of which are done.
+void now_and_then_throw_if_stopped(size_t at, const Canvas& canvas) {
+  constexpr size_t kPiece = size_t{1} << 18;
+  static_assert(kPiece % kLanes == 0);
+  if (at % kPiece == 0) canvas.throw_if_stopped();
+}
+
 /// The sum becomes change(sum, picture), and the kept picture is there again.
 template <class Change>
 void take_in(Canvas::Mix& mix, Canvas& canvas, const Change& change) {
   const size_t bytes = canvas.bytes();
   uint8_t* pixels = canvas.pixels();
   for (size_t i = 0; i < bytes; i += kLanes) {
+    now_and_then_throw_if_stopped(i, canvas);
     float* sum = mix.sum.data() + i;
     store(change(load(sum), some_of(pixels + i, bytes - i)), sum);
   }
@@ -69,6 +77,7 @@ void mix_begin(float weight, Canvas& canvas) {
   const FloatLanes weights = FloatLanes::all(weight);
   std::memcpy(mix.original.data(), pixels, bytes);
   for (size_t i = 0; i < bytes; i += kLanes) {
+    now_and_then_throw_if_stopped(i, canvas);
     store(weights * some_of(pixels + i, bytes - i), mix.sum.data() + i);
   }
   mix.size = canvas.size();
@@ -98,6 +107,7 @@ void mix_end(float factor, Canvas& canvas) {
   const size_t bytes = canvas.bytes();
   uint8_t* pixels = canvas.pixels();
   for (size_t i = 0; i < bytes; i += kLanes) {
+    now_and_then_throw_if_stopped(i, canvas);
     uint8_t made[kLanes];
     load(mix.sum.data() + i).to(made);
     const FloatLanes kept = some_of(mix.original.data() + i, bytes - i);

@@ -164,6 +164,20 @@ const Kind& kind_of(Operation::Kind kind) {
   return kKinds[static_cast<size_t>(kind)];
 }
 
+/// A canvas with a stop flag, as long as an operation lasts.
+class Stoppable {
+ public:
+  Stoppable(Canvas& canvas, const std::atomic<bool>* stop) : canvas_(canvas) {
+    canvas.set_stop(stop);
+  }
+  ~Stoppable() { canvas_.set_stop(nullptr); }
+  Stoppable(const Stoppable&) = delete;
+  Stoppable& operator=(const Stoppable&) = delete;
+
+ private:
+  Canvas& canvas_;
+};
+
 std::string text_of_count(const Kind& kind) {
   const std::string least = std::to_string(kind.least);
   return kind.least == kind.most ? least : least + " to " + std::to_string(kind.most);
@@ -210,7 +224,9 @@ ImageSize size_after(const Operation& operation, const ImageSize& size) {
   return kind.size_after == nullptr ? size : kind.size_after(operation.numbers, size);
 }
 
-void apply(const Operation& operation, Canvas& canvas) {
+void apply(const Operation& operation, Canvas& canvas, const std::atomic<bool>* stop) {
+  const Stoppable until_the_end(canvas, stop);
+  canvas.throw_if_stopped();
   kind_of(operation.kind).apply(operation.numbers, canvas);
 }
 

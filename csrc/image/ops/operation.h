@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -77,7 +78,8 @@ ImageSize size_after(const Operation& operation, const ImageSize& size);
 
 /// Expects an operation that passed validate(), and a picture that has pixels. Throws
 /// InvalidArgument where the picture's size does not allow it, or the mix that it is of is not
-/// under way, and leaves the picture as it was.
-void apply(const Operation& operation, Canvas& canvas);
+/// under way, and leaves the picture as it was. Throws Stopped soon after `*stop` has become true;
+/// what is on the canvas is undefined then.
+void apply(const Operation& operation, Canvas& canvas, const std::atomic<bool>* stop = nullptr);
 
 }  // namespace fastloader

@@ -33,8 +33,14 @@ void resize_filtered(ResizeFilter filter, const ImageSize& made, Canvas& canvas)
   spec.channels = Canvas::kRgb;
   spec.filter = filter;
   spec.order = canvas.resize_order();
-  uint8_t* out = canvas.other(made);
-  canvas.resizer().resize(spec, canvas.pixels(), canvas.row_bytes(), out, spec.out_row_bytes());
+  Resizer& resizer = canvas.resizer();
+  resizer.begin(spec, canvas.other(made), spec.out_row_bytes());
+  const CropBox part = resizer.needed();
+  const uint8_t* row = canvas.pixels() + part.top * canvas.row_bytes() + part.left * Canvas::kRgb;
+  for (size_t y = 0; y < part.height; ++y, row += canvas.row_bytes()) {
+    canvas.throw_if_stopped();
+    resizer.push_row(row);
+  }
 }
 
 }  // namespace

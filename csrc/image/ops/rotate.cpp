@@ -80,9 +80,15 @@ ImageSize expanded(const Matrix& matrix, double width, double height) {
 }
 
 void half_turn(Canvas& canvas) {
-  uint8_t* to = canvas.other(canvas.size());
+  const ImageSize size = canvas.size();
+  uint8_t* to = canvas.other(size);
   const uint8_t* last = canvas.pixels() + canvas.bytes() - Canvas::kRgb;
-  copy_backwards_and_more(last, canvas.bytes() / Canvas::kRgb, to);
+  for (size_t y = 0; y < size.height; ++y) {
+    canvas.throw_if_stopped();
+    copy_backwards_and_more(last, size.width, to);
+    last -= canvas.row_bytes();
+    to += canvas.row_bytes();
+  }
   canvas.turn();
 }
 
@@ -96,6 +102,7 @@ void quarter_turn(bool counterclockwise, Canvas& canvas) {
   // of the picture runs through are there still when the next column comes.
   constexpr size_t kStrip = 32;
   for (size_t left = 0; left < made.width; left += kStrip) {
+    canvas.throw_if_stopped();
     // What comes behind the last pixel may be the next row, which is there already.
     const size_t all_but_one = std::min(kStrip, made.width - left) - 1;
     const size_t from_y = counterclockwise ? left : from.height - 1 - left;

@@ -1,14 +1,14 @@
 #include "image/ops/warp.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
 
 #include "base/error.h"
+#include "image/dispatch.h"
 #include "image/ops/copy_pixels.h"
+#include "image/ops/kernels/warp.h"
 #include "image/ops/warp_nearest.h"
-#include "image/ops/warp_taps.h"
 
 namespace fastloader {
 namespace {
@@ -46,125 +46,56 @@ struct PerspectiveMap {
   }
 };
 
-/// The picture as pixels of 4 bytes, surrounded by copies of its outermost pixels: those are what
-/// a filter takes that reaches beyond the picture.
-class Bordered {
- public:
-  static constexpr size_t kPixel = 4;
-  static constexpr size_t kBorder = 2;
-
-  explicit Bordered(Canvas& canvas) : width_(canvas.size().width), height_(canvas.size().height) {
-    stride_ = (width_ + 2 * kBorder) * kPixel;
-    uint8_t* to = canvas.scratch((height_ + 2 * kBorder) * stride_);
-    first_ = to + kBorder * stride_ + kBorder * kPixel;
-    const uint8_t* from = canvas.pixels();
-    uint8_t* row = to + kBorder * stride_;
-    for (size_t y = 0; y < height_; ++y, from += width_ * Canvas::kRgb, row += stride_) {
-      copy_row(from, row);
-    }
-    const uint8_t* top = to + kBorder * stride_;
-    const uint8_t* bottom = row - stride_;
-    for (size_t y = 0; y < kBorder; ++y) {
-      std::memcpy(to + y * stride_, top, stride_);
-      std::memcpy(row + y * stride_, bottom, stride_);
-    }
-  }
-
-  /// Pixels from -2 to the last but 2 beyond the edges.
-  const uint8_t* at(int32_t x, int32_t y) const {
-    return first_ + y * static_cast<ptrdiff_t>(stride_) + x * static_cast<ptrdiff_t>(kPixel);
-  }
-  size_t stride() const { return stride_; }
-  double width() const { return static_cast<double>(width_); }
-  double height() const { return static_cast<double>(height_); }
-
- private:
-  void copy_row(const uint8_t* from, uint8_t* row) const {
-    uint8_t* to = row + kBorder * kPixel;
-    for (size_t x = 0; x < width_; ++x) {
-      const uint8_t* pixel = from + x * Canvas::kRgb;
-      const uint32_t bytes = static_cast<uint32_t>(pixel[0]) |
-                             static_cast<uint32_t>(pixel[1]) << 8 |
-                             static_cast<uint32_t>(pixel[2]) << 16;
-      store_pixel(bytes, to + x * kPixel);
-    }
+/// Four bytes a pixel, in the canvas's scratch.
+WarpSource bordered(const Fill& fill, Canvas& canvas) {
+  constexpr size_t kPixel = WarpSource::kPixel;
+  constexpr size_t kBorder = WarpSource::kBorder;
+  const size_t width = canvas.size().width;
+  const size_t height = canvas.size().height;
+  const size_t stride = (width + 2 * kBorder) * kPixel;
+  uint8_t* to = canvas.scratch((height + 2 * kBorder) * stride);
+  uint8_t* const top = to + kBorder * stride;
+  uint8_t* row = top;
+  const uint8_t* from = canvas.pixels();
+  for (size_t y = 0; y < height; ++y, from += width * Canvas::kRgb, row += stride) {
+    canvas.throw_if_stopped();
+    uint8_t* first = row + kBorder * kPixel;
+    canvas.isa().warp->widen(from, width, first);
     for (size_t x = 0; x < kBorder; ++x) {
-      std::memcpy(row + x * kPixel, to, kPixel);
-      std::memcpy(to + (width_ + x) * kPixel, to + (width_ - 1) * kPixel, kPixel);
+      std::memcpy(row + x * kPixel, first, kPixel);
+      std::memcpy(first + (width + x) * kPixel, first + (width - 1) * kPixel, kPixel);
     }
   }
-
-  /// Red, green and blue in this order, whatever the machine's.
-  static void store_pixel(uint32_t bytes, uint8_t* to) {
-    for (size_t c = 0; c < kPixel; ++c) to[c] = static_cast<uint8_t>(bytes >> (8 * c));
+  for (size_t y = 0; y < kBorder; ++y) {
+    std::memcpy(to + y * stride, top, stride);
+    std::memcpy(row + y * stride, row - stride, stride);
   }
-
-  size_t width_;
-  size_t height_;
-  size_t stride_;
-  const uint8_t* first_;
-};
-
-/// Floor of a coordinate that is at least -0.5.
-int32_t floor_of(double coordinate) {
-  return coordinate < 0.0 ? -1 : static_cast<int32_t>(coordinate);
+  WarpSource source{
+      top + kBorder * kPixel, stride, static_cast<double>(width), static_cast<double>(height), {}};
+  std::copy_n(fill.rgb, Canvas::kRgb, source.fill);
+  return source;
 }
 
-// Where a fraction is 0, so is everything that it multiplies, and the sum keeps its value: shears
-// and moves along one axis need no more than that.
-
-struct Bilinear {
-  static void mix(const Bordered& from, int32_t x, int32_t y, double dx, double dy, uint8_t* to) {
-    const uint8_t* pixels = from.at(x, y);
-    const Mixture v1 = bilinear(pixels, dx);
-    if (dy == 0) return store(v1, to);
-    store(bilinear(v1, bilinear(pixels + from.stride(), dx), dy), to);
-  }
-};
-
-struct Bicubic {
-  static void mix(const Bordered& from, int32_t x, int32_t y, double dx, double dy, uint8_t* to) {
-    const size_t stride = from.stride();
-    const uint8_t* pixels = from.at(x - 1, y - 1);
-    if (dy == 0) return store(bicubic(pixels + stride, dx), to);
-    if (dx == 0) {
-      pixels += Bordered::kPixel;
-      return store(bicubic(mixture(load_pair(pixels)), mixture(load_pair(pixels + stride)),
-                           mixture(load_pair(pixels + 2 * stride)),
-                           mixture(load_pair(pixels + 3 * stride)), dy),
-                   to);
-    }
-    store(bicubic(bicubic(pixels, dx), bicubic(pixels + stride, dx),
-                  bicubic(pixels + 2 * stride, dx), bicubic(pixels + 3 * stride, dx), dy),
-          to);
-  }
-};
-
-template <class Filter, class Map>
-void warp_mixed(const Map& map, const Fill& fill, const ImageSize& size, Canvas& canvas) {
-  const Bordered from(canvas);
-  const double width = from.width();
-  const double height = from.height();
+template <class Map>
+void warp_mixed(const Map& map, WarpKernel kernel, const Fill& fill, const ImageSize& size,
+                Canvas& canvas) {
+  constexpr size_t kSome = 64;
+  const WarpSource source = bordered(fill, canvas);
   uint8_t* to = canvas.other(size);
+  double from_x[kSome];
+  double from_y[kSome];
   for (size_t y = 0; y < size.height; ++y) {
+    canvas.throw_if_stopped();
     const auto row = map.row(static_cast<double>(y) + 0.5);
-    for (size_t x = 0; x < size.width; ++x, to += Canvas::kRgb) {
-      Point p = row.at(static_cast<double>(x) + 0.5);
-      if (p.x < 0.0 || p.x >= width || p.y < 0.0 || p.y >= height) {
-        copy_pixel(fill.rgb, to);
-        continue;
+    for (size_t x = 0; x < size.width; x += kSome) {
+      const size_t count = std::min(kSome, size.width - x);
+      for (size_t i = 0; i < count; ++i) {
+        const Point p = row.at(static_cast<double>(static_cast<int32_t>(x + i)) + 0.5);
+        from_x[i] = p.x;
+        from_y[i] = p.y;
       }
-      if (std::isnan(p.x) || std::isnan(p.y)) {
-        // From no place, which Pillow does not take for one outside. Sums with NaN are NaN, and
-        // x86-64 makes a 0 of it.
-        std::memset(to, 0, Canvas::kRgb);
-        continue;
-      }
-      p.x -= 0.5;
-      p.y -= 0.5;
-      const int32_t from_x = floor_of(p.x);
-      const int32_t from_y = floor_of(p.y);
-      Filter::mix(from, from_x, from_y, p.x - from_x, p.y - from_y, to);
+      kernel(source, from_x, from_y, count, to);
+      to += count * Canvas::kRgb;
     }
   }
 }
@@ -181,6 +112,7 @@ void warp_nearest(const PerspectiveMap& map, const Fill& fill, const ImageSize& 
   const auto height = static_cast<int32_t>(canvas.size().height);
   uint8_t* to = canvas.other(size);
   for (size_t y = 0; y < size.height; ++y) {
+    canvas.throw_if_stopped();
     const auto row = map.row(static_cast<double>(y) + 0.5);
     for (size_t x = 0; x < size.width; ++x, to += Canvas::kRgb) {
       const Point p = row.at(static_cast<double>(x) + 0.5);
@@ -201,10 +133,10 @@ void warp(const Map& map, Resampling resampling, const Fill& fill, const ImageSi
       warp_nearest(map, fill, size, canvas);
       break;
     case Resampling::kBilinear:
-      warp_mixed<Bilinear>(map, fill, size, canvas);
+      warp_mixed(map, canvas.isa().warp->bilinear, fill, size, canvas);
       break;
     case Resampling::kBicubic:
-      warp_mixed<Bicubic>(map, fill, size, canvas);
+      warp_mixed(map, canvas.isa().warp->bicubic, fill, size, canvas);
       break;
   }
   canvas.turn();

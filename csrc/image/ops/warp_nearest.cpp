@@ -61,6 +61,7 @@ void scale(const Job& job, const Coefficients& a, Canvas& canvas) {
     x_in += a[0];
   }
   for (int32_t y = 0; y < job.height; ++y) {
+    canvas.throw_if_stopped();
     const double y_here = y_in;
     y_in += a[4];
     uint8_t* row = job.row(y);
@@ -180,7 +181,7 @@ void wrapping_row(const Job& job, int32_t x_in, int32_t y_in, int32_t x_step, in
   }
 }
 
-void warp_fixed(const Job& job, const Coefficients& a) {
+void warp_fixed(const Job& job, const Coefficients& a, const Canvas& canvas) {
   const int32_t a0 = fixed(a[0]);
   const int32_t a1 = fixed(a[1]);
   const int32_t a3 = fixed(a[3]);
@@ -188,6 +189,7 @@ void warp_fixed(const Job& job, const Coefficients& a) {
   int32_t x_first = fixed(a[2] + a[0] * 0.5 + a[1] * 0.5);
   int32_t y_first = fixed(a[5] + a[3] * 0.5 + a[4] * 0.5);
   for (int32_t y = 0; y < job.height; ++y) {
+    canvas.throw_if_stopped();
     if (has_int(x_first + int64_t{job.width - 1} * a0) &&
         has_int(y_first + int64_t{job.width - 1} * a3)) {
       fixed_row(job, x_first, y_first, a0, a3, job.row(y));
@@ -201,10 +203,11 @@ void warp_fixed(const Job& job, const Coefficients& a) {
 
 // --- from further away --------------------------------------------------------------------------
 
-void warp_far(const Job& job, const Coefficients& a) {
+void warp_far(const Job& job, const Coefficients& a, const Canvas& canvas) {
   double x_first = a[2] + a[1] * 0.5 + a[0] * 0.5;
   double y_first = a[5] + a[4] * 0.5 + a[3] * 0.5;
   for (int32_t y = 0; y < job.height; ++y) {
+    canvas.throw_if_stopped();
     double x_in = x_first;
     double y_in = y_first;
     uint8_t* to = job.row(y);
@@ -236,9 +239,9 @@ void warp_affine_nearest(const std::array<double, 6>& a, const Fill& fill, const
   if (a[1] == 0 && a[3] == 0) {
     scale(job, a, canvas);
   } else if (is_fixed(job, a)) {
-    warp_fixed(job, a);
+    warp_fixed(job, a, canvas);
   } else {
-    warp_far(job, a);
+    warp_far(job, a, canvas);
   }
 }
 

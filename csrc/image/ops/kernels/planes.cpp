@@ -1,4 +1,4 @@
-#include "image/ops/planes.h"
+#include "image/ops/kernels/planes.h"
 
 #include "image/resize/split_rgb.h"
 

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "image/ops/canvas.h"
-
 namespace fastloader {
 
 /// Some pixels of a picture with their channels apart: what looks at all three channels of a pixel
@@ -18,7 +16,7 @@ struct RgbPlanes {
   alignas(64) uint8_t green[kPixels];
   alignas(64) uint8_t blue[kPixels];
 };
-static_assert(sizeof(RgbPlanes) == RgbPlanes::kPixels * Canvas::kRgb);
+static_assert(sizeof(RgbPlanes) == RgbPlanes::kPixels * 3);
 
 /// Takes kPixels pixels apart, and puts them together again.
 void split(const uint8_t* rgb, RgbPlanes& planes);
@@ -26,17 +24,16 @@ void join(const RgbPlanes& planes, uint8_t* rgb);
 
 /// Calls look(planes) for all pixels, some at a time. Behind the last pixel come black ones.
 template <class Look>
-void look_at_planes(Canvas& canvas, const Look& look) {
+void look_at_planes(const uint8_t* rgb, size_t pixels, const Look& look) {
   RgbPlanes planes;
-  const uint8_t* from = canvas.pixels();
-  size_t left = canvas.bytes();
-  for (; left >= sizeof(planes); left -= sizeof(planes), from += sizeof(planes)) {
-    split(from, planes);
+  size_t left = pixels * 3;
+  for (; left >= sizeof(planes); left -= sizeof(planes), rgb += sizeof(planes)) {
+    split(rgb, planes);
     look(planes);
   }
   if (left != 0) {
     uint8_t rest[sizeof(planes)] = {};
-    std::memcpy(rest, from, left);
+    std::memcpy(rest, rgb, left);
     split(rest, planes);
     look(planes);
   }
@@ -44,21 +41,20 @@ void look_at_planes(Canvas& canvas, const Look& look) {
 
 /// The same, and the pixels become what change(planes) leaves there.
 template <class Change>
-void change_planes(Canvas& canvas, const Change& change) {
-  uint8_t* to = canvas.pixels();
-  size_t left = canvas.bytes();
-  look_at_planes(canvas, [&](RgbPlanes& planes) {
+void change_planes(uint8_t* rgb, size_t pixels, const Change& change) {
+  size_t left = pixels * 3;
+  look_at_planes(rgb, pixels, [&](RgbPlanes& planes) {
     change(planes);
     if (left >= sizeof(planes)) {
-      join(planes, to);
+      join(planes, rgb);
     } else {
       uint8_t rest[sizeof(planes)];
       join(planes, rest);
-      std::memcpy(to, rest, left);
+      std::memcpy(rgb, rest, left);
     }
     const size_t done = std::min(left, sizeof(planes));
     left -= done;
-    to += done;
+    rgb += done;
   });
 }
 
