@@ -100,15 +100,30 @@ void touch(const SampleBytes& file) {
   }
 }
 
+/// Throws InvalidArgument for a picture that has not the size of all.
+void check_made(const ImageJob& job, const ImageSize& made) {
+  if (job.output == ImageJob::Output::kAnySize) return;
+  const ImageSize wanted = job.made_size();
+  if (made == wanted) return;
+  throw InvalidArgument("the transform makes a picture of " + std::to_string(made.width) + "x" +
+                        std::to_string(made.height) + " pixels of this one, where all are to be " +
+                        std::to_string(wanted.width) + "x" + std::to_string(wanted.height));
+}
+
+/// Writes one of three equal channels. `out` may be `rgb`.
+void take_grey(const uint8_t* rgb, size_t pixels, uint8_t* out) {
+  for (size_t i = 0; i < pixels; ++i) out[i] = rgb[i * kRgb];
+}
+
 }  // namespace
 
 size_t ImageJob::sample_bytes() const {
   if (output == Output::kNormalized) return normalize.out_bytes();
-  return made_size().height * made_size().width * kRgb;
+  return made_size().height * made_size().width * channels;
 }
 
 ImageSize ImageJob::made_size() const {
-  return recipe != nullptr ? recipe_output : transform.output().value_or(ImageSize{});
+  return recipe != nullptr ? output_size : transform.output().value_or(output_size);
 }
 
 void validate(const ImageJob& job) {
@@ -124,12 +139,17 @@ void validate(const ImageJob& job) {
                           std::to_string(size.height) + " pixels; an edge has at most " +
                           std::to_string(kMaxImageEdge));
   }
+  if (job.channels != 1 && job.channels != kRgb) {
+    throw InvalidArgument("pictures of " + std::to_string(job.channels) +
+                          " channels; they have one or three");
+  }
   if (job.output != ImageJob::Output::kNormalized) return;
   validate(job.normalize);
   const NormalizeSpec& spec = job.normalize;
-  if (spec.batch != 1 || spec.channels != static_cast<int>(kRgb) ||
+  if (spec.batch != 1 || spec.channels != static_cast<int>(job.channels) ||
       spec.in_layout != Layout::kNhwc || !(ImageSize{spec.height, spec.width} == size)) {
-    throw InvalidArgument("the normalisation is not of one RGB picture of the transform's size");
+    throw InvalidArgument(
+        "the normalisation is not of one picture of the transform's size and channels");
   }
 }
 
@@ -148,9 +168,10 @@ CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry
                              void* out) {
   const ImageSize size = job.transform.output().value_or(geometry.scaled);
   const size_t row_bytes = size.width * kRgb;
+  if (job.recipe == nullptr) check_made(job, size);
   if (job.recipe != nullptr || job.output == ImageJob::Output::kAnySize) {
     finished_ = canvas_.begin(size);
-  } else if (job.output == ImageJob::Output::kNhwcBytes) {
+  } else if (job.output == ImageJob::Output::kNhwcBytes && job.channels == kRgb) {
     finished_ = static_cast<uint8_t*>(out);
   } else {
     finished_ = at_least(pixels_, size.height * row_bytes);
@@ -187,17 +208,19 @@ void SampleDecoder::apply_recipe(const ImageJob& job, uint64_t index, uint64_t s
       throw Stopped("the batch was stopped");
     apply(operation, canvas_);
   }
-  const ImageSize& made = canvas_.size();
-  if (job.output != ImageJob::Output::kAnySize && !(made == job.recipe_output)) {
-    throw InvalidArgument(
-        "the transform makes a picture of " + std::to_string(made.width) + "x" +
-        std::to_string(made.height) + " pixels of this one, where all are to be " +
-        std::to_string(job.recipe_output.width) + "x" + std::to_string(job.recipe_output.height));
-  }
+  check_made(job, canvas_.size());
   finished_ = canvas_.pixels();
 }
 
 void SampleDecoder::finish(const ImageJob& job, void* out) {
+  if (job.channels == 1 && job.output != ImageJob::Output::kAnySize) {
+    const size_t pixels = job.made_size().height * job.made_size().width;
+    if (job.output != ImageJob::Output::kNormalized) {
+      return take_grey(finished_, pixels, static_cast<uint8_t*>(out));
+    }
+    take_grey(finished_, pixels, finished_);
+    return normalize(job.normalize, finished_, out);
+  }
   switch (job.output) {
     case ImageJob::Output::kNhwcBytes:
       if (finished_ != out) std::memcpy(out, finished_, job.sample_bytes());
@@ -257,6 +280,37 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
   touch(file);
   times_.read = lap();
   times_.bytes = file.size;
+  if (const std::optional<PixelSize> known = job.source->pixels(index)) {
+    const ImageSize size{known->height, known->width};
+    const SampleGeometry geometry = draw_geometry(job.transform, size, seed, index);
+    push_pixels(file.data, size, begin(job, geometry, 1, out));
+    times_.decode = lap();
+    // Nothing was decoded: it is all the resize's.
+    times_.looked_at = times_.resize = times_.decode;
+  } else {
+    const bool looked = decode_file(job, file, index, seed, out, stop);
+    times_.decode = lap();
+    if (looked) times_.looked_at = times_.decode;
+  }
+  apply_recipe(job, index, seed, stop);
+  times_.recipe = lap();
+  finish(job, out);
+  times_.finish = lap();
+  if (!traced) return;
+  const int64_t decoded = begun + times_.read + times_.decode;
+  const int64_t made = decoded + times_.recipe;
+  trace::record("read", begun, begun + times_.read);
+  trace::record("decode and resample", begun + times_.read, decoded);
+  if (job.recipe != nullptr) trace::record("recipe", decoded, made);
+  if (job.output == ImageJob::Output::kNhwcBytes || job.output == ImageJob::Output::kAnySize) {
+    return;
+  }
+  const bool normalized = job.output == ImageJob::Output::kNormalized;
+  trace::record(normalized ? "normalise" : "collate", made, made + times_.finish);
+}
+
+bool SampleDecoder::decode_file(const ImageJob& job, const SampleBytes& file, uint64_t index,
+                                uint64_t seed, void* out, const std::atomic<bool>* stop) {
   const JpegHeader& header = open(job, file, stop);
   const uint64_t pixels = uint64_t{header.width} * header.height;
   if (pixels > job.large_pixels) large_ = pixels;
@@ -273,23 +327,14 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
                          static_cast<uint32_t>(needed.height)});
   const bool look = times_stages() && decodes_++ % kLookedAt == 0;
   push_rows(needed.height, look);
-  times_.decode = lap();
-  if (look) times_.looked_at = times_.decode;
-  apply_recipe(job, index, seed, stop);
-  times_.recipe = lap();
-  finish(job, out);
-  times_.finish = lap();
-  if (!traced) return;
-  const int64_t decoded = begun + times_.read + times_.decode;
-  const int64_t made = decoded + times_.recipe;
-  trace::record("read", begun, begun + times_.read);
-  trace::record("decode and resample", begun + times_.read, decoded);
-  if (job.recipe != nullptr) trace::record("recipe", decoded, made);
-  if (job.output == ImageJob::Output::kNhwcBytes || job.output == ImageJob::Output::kAnySize) {
-    return;
+  return look;
+}
+
+void SampleDecoder::push_pixels(const uint8_t* pixels, const ImageSize& size,
+                                const CropBox& needed) {
+  for (size_t y = 0; y < needed.height; ++y) {
+    resizer_.push_row(pixels + ((needed.top + y) * size.width + needed.left) * kRgb);
   }
-  const bool normalized = job.output == ImageJob::Output::kNormalized;
-  trace::record(normalized ? "normalise" : "collate", made, made + times_.finish);
 }
 
 void SampleDecoder::push_rows(size_t rows, bool timed) {
@@ -309,15 +354,15 @@ void SampleDecoder::push_rows(size_t rows, bool timed) {
 void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed,
                               const uint8_t* pixels, const ImageSize& size, void* out) {
   const SampleGeometry geometry = draw_geometry(job.transform, size, seed, index);
-  const CropBox needed = begin(job, geometry, 1, out);
-  for (size_t y = 0; y < needed.height; ++y) {
-    resizer_.push_row(pixels + ((needed.top + y) * size.width + needed.left) * kRgb);
-  }
+  push_pixels(pixels, size, begin(job, geometry, 1, out));
   apply_recipe(job, index, seed, nullptr);
   finish(job, out);
 }
 
 SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, uint64_t seed) {
+  if (const std::optional<PixelSize> known = job.source->pixels(index)) {
+    return draw_sample(job, ImageSize{known->height, known->width}, index, seed);
+  }
   const GiveBack afterwards{file_, canvas_};
   const JpegHeader& header = open(job, fetch(job, index));
   return draw_sample(job, ImageSize{header.height, header.width}, index, seed);

@@ -31,8 +31,8 @@ struct ImageJob {
   ImageTransform transform;
   /// What is done to the pixels that come out of `transform`; null: nothing.
   std::shared_ptr<const Recipe> recipe;
-  /// With a recipe: the size that it gives every picture.
-  ImageSize recipe_output;
+  /// The size of every finished picture, where `transform` alone does not say it.
+  ImageSize output_size;
   JpegOptions jpeg;
   /// A picture of more pixels is decoded, and worth a warning: Image.MAX_IMAGE_PIXELS.
   uint64_t large_pixels = kPillowPixelLimit / 2;
@@ -41,6 +41,9 @@ struct ImageJob {
   /// interpolated gains nothing, the fast IDCT 2 %.)
   bool approximate = false;
   Output output = Output::kNhwcBytes;
+  /// 1: all pictures are grey. They are made as RGB pictures of three equal channels, of which the
+  /// finished picture has one, unless `output` is kAnySize.
+  size_t channels = 3;
   NormalizeSpec normalize;  ///< kNormalized: of one picture (batch 1, in_layout NHWC)
 
   ImageSize made_size() const;  ///< of each finished picture
@@ -101,9 +104,14 @@ class SampleDecoder {
                          const std::atomic<bool>* stop = nullptr);
   void decode_kept(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
                    const std::atomic<bool>* stop);
+  /// Decodes a file and resizes it. Returns whether its rows were timed.
+  bool decode_file(const ImageJob& job, const SampleBytes& file, uint64_t index, uint64_t seed,
+                   void* out, const std::atomic<bool>* stop);
   /// Starts the resize of a picture that was decoded at 1/`denominator` and returns the part of it
   /// that the resize wants.
   CropBox begin(const ImageJob& job, const SampleGeometry& geometry, int denominator, void* out);
+  /// Resizes them from a picture's pixels.
+  void push_pixels(const uint8_t* pixels, const ImageSize& size, const CropBox& needed);
   /// Decodes and resizes them; `timed` looks at the clock at each.
   void push_rows(size_t rows, bool timed);
   void apply_recipe(const ImageJob& job, uint64_t index, uint64_t seed,
