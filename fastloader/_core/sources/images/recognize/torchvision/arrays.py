@@ -81,8 +81,8 @@ def _of_torch(data: Any) -> Pixels:
 def _whole_numbers(targets: Any, count: int) -> Any:
     """The targets as they are now, as int64."""
     try:
-        numbers = np.array(targets)
-    except (TypeError, ValueError, RuntimeError):  # ragged, or of another device
+        numbers = targets.numpy() if isinstance(targets, torch.Tensor) else np.asarray(targets)
+    except (TypeError, ValueError, RuntimeError):  # ragged, or on another device
         numbers = np.array(None)
     if numbers.shape != (count,):
         raise NotNative("the dataset's targets are not one for each picture")
