@@ -153,6 +153,7 @@ TEST(jobs_whose_pictures_have_no_one_size_are_refused) {
   job.output_size = {kMaxImageEdge + 1, 1};
   EXPECT_THROW(validate(job), InvalidArgument, "at most");
   job.recipe = nullptr;
+  job.output_size = {};
   job.transform = ImageTransform{};
   EXPECT_THROW(validate(job), InvalidArgument, "different sizes");
 }

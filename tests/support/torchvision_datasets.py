@@ -255,7 +255,7 @@ def stand_in(monkeypatch, tv):
 
 
 def make(tv, root, name, **options):
-    """The dataset of that class over files of its own, which are written into a new folder in ``root``."""
+    """The dataset of that class over files of its own, in a new folder in ``root``."""
     folder = root / f"{name} {len(os.listdir(root))}"
     folder.mkdir()
     arguments = {**ALL[name](folder), **options}

@@ -171,6 +171,12 @@ def test_what_differs_is_named(steps, mnist, make, reason):
     assert plan.startswith("Python path: ") and reason in plan, plan
 
 
+def test_erasing_with_three_values_is_named(mnist):
+    dataset = mnist(T.ToTensor(), T.RandomErasing(value=[1, 2, 3]))
+    plan = FastLoader(dataset, 4).plan()
+    assert plan.startswith("Python path: RandomErasing"), plan
+
+
 @pytest.mark.parametrize("mean", [(0.1, 0.2, 0.3), (0.1, 0.2)])
 def test_a_normalisation_of_other_channels_is_torchvisions(steps, mnist, mean):
     """v1 refuses it, and v2 makes as many channels."""
@@ -186,7 +192,7 @@ def test_a_normalisation_of_other_channels_is_torchvisions(steps, mnist, mean):
         same(batches(loader), list(DataLoader(dataset, 4)))
         return
     for each in (loader, DataLoader(dataset, 4)):
-        with pytest.raises(RuntimeError, match="match|broadcast"):
+        with pytest.raises(RuntimeError, match=r"match|broadcast"):
             next(iter(each))
 
 

@@ -278,7 +278,7 @@ def derived(known, mixin):
         ("CIFAR100", lambda d: derived(d, OwnData), "OwnData has a data of its own"),
         ("MNIST", lambda d: derived(d, OwnData), "OwnData has a data of its own"),
         ("CIFAR10", lambda d: setattr(d, "target_transform", abs), "has a target_transform"),
-        ("CIFAR10", lambda d: setattr(d, "targets", d.targets + [0]), "not one for each picture"),
+        ("CIFAR10", lambda d: setattr(d, "targets", [*d.targets, 0]), "not one for each picture"),
         ("CIFAR10", lambda d: d.targets.__setitem__(0, True), "targets are not whole numbers"),
         ("CIFAR10", lambda d: setattr(d, "targets", np.float32(d.targets)), "targets are no list"),
         ("CIFAR10", lambda d: setattr(d, "targets", np.int32(d.targets)), "targets are no list"),
@@ -313,7 +313,7 @@ def test_what_is_not_known_is_named(dataset, name, change, reason):
 
 
 def test_the_pair_of_transforms_counts(tv, dataset):
-    """OxfordIIITPet and Places365 do what their ``transforms`` say, whatever their ``transform`` says."""
+    """OxfordIIITPet and Places365 do what their ``transforms`` say, not their ``transform``."""
     for name in ("OxfordIIITPet", "Places365"):
         known = dataset(name, [T.Resize((12, 10)), T.PILToTensor()])
         known.transform = None
