@@ -201,7 +201,7 @@ def test_targets_in_an_array_are_native(dataset):
     known = dataset("CIFAR10", [T.PILToTensor()])
     known.targets = np.array(known.targets)
     as_torch(known, 4)
-    known.targets = list(known.targets)
+    known.targets = tuple(known.targets)
     as_torch(known, 4)
 
 
@@ -339,6 +339,15 @@ class Halved:
 
     def __call__(self, image):
         return image.point([value // 2 for value in range(256)] * len(image.getbands()))
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_a_sample_has_the_element_of_its_targets(dataset, kind):
+    known = dataset("CIFAR10", [T.Resize((12, 10)), Halved(), T.PILToTensor()])
+    known.targets = kind(known.targets)
+    loader = FastLoader(known, 4, collate_fn=list)
+    assert "native up to" not in loader.plan()
+    assert [type(target) for _, target in next(iter(loader))] == [type(known.targets[0])] * 4
 
 
 def plus_one(target):

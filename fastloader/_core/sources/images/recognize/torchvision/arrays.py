@@ -19,12 +19,13 @@ from fastloader.transforms._chain import Chain
 def recognize_cifar(dataset: Any, reading: Reading) -> NativeImages:
     pixels = _of_numpy(dataset.data, channels_first=False)
     targets = dataset.targets
-    if isinstance(targets, list):
+    if isinstance(targets, list | tuple):
         if not {type(each) for each in targets} <= {int, np.int64}:
             raise NotNative("the dataset's targets are not whole numbers")
-    elif isinstance(reading, KnownBeginning) or targets.dtype not in (np.int64, torch.int64):
-        # A sample has an element of them, whatever that is.
+    elif getattr(targets, "dtype", None) not in (np.int64, torch.int64):
         raise NotNative("the dataset's targets are no list")
+    elif isinstance(reading, KnownBeginning):
+        raise NotNative("a sample's target is an element of an array")
     return _images(dataset, reading, pixels, targets)
 
 
