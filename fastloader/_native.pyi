@@ -190,6 +190,9 @@ class Source:
 class MemorySource(Source):
     def __init__(self, addresses: Any, sizes: Any, owner: Any = None) -> None: ...
 
+class PixelSource(Source):
+    def __init__(self, arrays: list[Any]) -> None: ...
+
 # A test hook.
 class DelayedSource(Source):
     def __init__(self, source: Source, seconds: float) -> None: ...
@@ -259,6 +262,7 @@ class ImageJob:
         recipe: Recipe | None = None,
         output: tuple[int, int] | None = None,
         any_size: bool = False,
+        channels: int = 3,
         normalize: NormalizeSpec | None = None,
         decode: DecodeMode = ...,
         pad_truncated: bool = False,

@@ -150,9 +150,9 @@ py::capsule take(Batch& batch, size_t view) {
   }
   const ImageJob& job = decode.job(view);
   const ImageSize size = job.made_size();
-  const std::array<int64_t, 4> shape = {static_cast<int64_t>(decode.size()), 3,
-                                        static_cast<int64_t>(size.height),
-                                        static_cast<int64_t>(size.width)};
+  const std::array<int64_t, 4> shape = {
+      static_cast<int64_t>(decode.size()), static_cast<int64_t>(job.channels),
+      static_cast<int64_t>(size.height), static_cast<int64_t>(size.width)};
   dlpack::DataType type{dlpack::kUnsigned, 8, 1};
   Layout layout = Layout::kNchw;
   if (job.output == ImageJob::Output::kNormalized) {
@@ -276,10 +276,9 @@ void register_decode_pool(py::module_& module) {
       .def("failures", &failures, "[(position, reason, kind)]; after wait().")
       .def(
           "take", &take, py::arg("view") = 0,
-          "The pixels of a view as a DLPack capsule of shape (N, 3, H, W); after wait(). Each call "
+          "The pixels of a view as a DLPack capsule of shape (N, C, H, W); after wait(). Each call "
           "gives a capsule over the same memory, which is held until the batch and all tensors "
-          "over "
-          "it are gone. No sample can be written any more.")
+          "over it are gone. No sample can be written any more.")
       .def("sizes", &sizes, "(height, width) of each sample's picture; after wait().")
       .def(
           "transform_pixels", &transform_pixels, py::arg("position"), py::kw_only(),

@@ -108,13 +108,14 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
 
 Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
              std::shared_ptr<Recipe> recipe, const std::optional<std::pair<size_t, size_t>>& output,
-             bool any_size, const std::optional<NormalizeSpec>& normalize, DecodeMode decode,
-             bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels) {
+             bool any_size, size_t channels, const std::optional<NormalizeSpec>& normalize,
+             DecodeMode decode, bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
   job->recipe = std::move(recipe);
-  if (output) job->recipe_output = to_size(*output);
+  if (output) job->output_size = to_size(*output);
+  job->channels = channels;
   job->jpeg.check_below = decode == DecodeMode::kWhole;
   job->approximate = decode == DecodeMode::kFast;
   job->jpeg.truncated = pad_truncated ? Truncated::kPad : Truncated::kError;
@@ -236,7 +237,7 @@ void register_image_job(py::module_& module) {
   py::class_<ImageJob, Job>(module, "ImageJob", "What one loader wants of its pictures.")
       .def(py::init(&make_job), py::kw_only(), py::arg("source"), py::arg("transform"),
            py::arg("planar"), py::arg("recipe") = nullptr, py::arg("output") = py::none(),
-           py::arg("any_size") = false, py::arg("normalize") = py::none(),
+           py::arg("any_size") = false, py::arg("channels") = 3, py::arg("normalize") = py::none(),
            py::arg_v("decode", DecodeMode::kExact, "DecodeMode.EXACT"),
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "bindings/register.h"
 #include "source/folder_source.h"
 #include "source/memory_source.h"
+#include "source/pixel_source.h"
 
 #ifdef FASTLOADER_TEST_HOOKS
 #include <chrono>
@@ -52,10 +54,34 @@ std::shared_ptr<MemorySource> make_memory(const Bytes& addresses, const Bytes& s
                                         static_cast<uint64_t>(where.size));
 }
 
+std::shared_ptr<PixelSource> make_pixels(const std::vector<Bytes>& arrays) {
+  std::vector<PixelSource::Array> made;
+  for (const Bytes& each : arrays) {
+    const py::buffer_info array = each.request();
+    if (array.itemsize != 1 || (array.ndim != 3 && array.ndim != 4)) {
+      throw InvalidArgument(
+          "a pixel source takes arrays of bytes, (pictures, height, width) or (pictures, height, "
+          "width, channels)");
+    }
+    const bool grey = array.ndim == 3;
+    PixelSource::Array pictures;
+    pictures.first = static_cast<const uint8_t*>(array.ptr);
+    pictures.count = static_cast<uint64_t>(array.shape[0]);
+    pictures.size = {static_cast<size_t>(array.shape[1]), static_cast<size_t>(array.shape[2])};
+    pictures.channels = grey ? 1 : static_cast<size_t>(array.shape[3]);
+    pictures.to_picture = array.strides[0];
+    pictures.to_row = array.strides[1];
+    pictures.to_column = array.strides[2];
+    pictures.to_channel = grey ? 0 : array.strides[3];
+    made.push_back(pictures);
+  }
+  return std::make_shared<PixelSource>(std::move(made));
+}
+
 }  // namespace
 
 void register_sources(py::module_& module) {
-  py::class_<Source, std::shared_ptr<Source>>(module, "Source", "Where encoded pictures lie.")
+  py::class_<Source, std::shared_ptr<Source>>(module, "Source", "Where pictures lie.")
       .def("__len__", &Source::size)
       .def(
           "name",
@@ -69,6 +95,15 @@ void register_sources(py::module_& module) {
       .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"),
            py::arg("owner") = py::none(), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
            py::keep_alive<1, 4>());
+
+  py::class_<PixelSource, Source, std::shared_ptr<PixelSource>>(
+      module, "PixelSource",
+      "Pictures as pixels: uint8 arrays (pictures, height, width, 3), or (pictures, height, width) "
+      "of "
+      "grey ones, with any strides. Pixels may change at any time; the arrays are kept, and are "
+      "not "
+      "to move.")
+      .def(py::init(&make_pixels), py::arg("arrays"), py::keep_alive<1, 2>());
 
 #ifdef FASTLOADER_TEST_HOOKS
   py::class_<DelayedSource, Source, std::shared_ptr<DelayedSource>>(

@@ -112,6 +112,8 @@ CropBox around(const CropBox& one, const CropBox& other) {
           std::max(one.top + one.height, other.top + other.height) - top};
 }
 
+CropBox whole(const ImageSize& size) { return {0, 0, size.width, size.height}; }
+
 JpegRegion region_of(const CropBox& box) {
   return {static_cast<uint32_t>(box.left), static_cast<uint32_t>(box.top),
           static_cast<uint32_t>(box.width), static_cast<uint32_t>(box.height)};
@@ -126,15 +128,30 @@ void touch(const SampleBytes& file) {
   }
 }
 
+/// Throws InvalidArgument for a picture that has not the size of all.
+void check_made(const ImageJob& job, const ImageSize& made) {
+  if (job.output == ImageJob::Output::kAnySize) return;
+  const ImageSize wanted = job.made_size();
+  if (made == wanted) return;
+  throw InvalidArgument("the transform makes a picture of " + std::to_string(made.width) + "x" +
+                        std::to_string(made.height) + " pixels of this one, where all are to be " +
+                        std::to_string(wanted.width) + "x" + std::to_string(wanted.height));
+}
+
+/// Writes one of three equal channels. `out` may be `rgb`.
+void take_grey(const uint8_t* rgb, size_t pixels, uint8_t* out) {
+  for (size_t i = 0; i < pixels; ++i) out[i] = rgb[i * kRgb];
+}
+
 }  // namespace
 
 size_t ImageJob::sample_bytes() const {
   if (output == Output::kNormalized) return normalize.out_bytes();
-  return made_size().height * made_size().width * kRgb;
+  return made_size().height * made_size().width * channels;
 }
 
 ImageSize ImageJob::made_size() const {
-  return recipe != nullptr ? recipe_output : transform.output().value_or(ImageSize{});
+  return recipe != nullptr ? output_size : transform.output().value_or(output_size);
 }
 
 void validate(const ImageJob& job) {
@@ -150,12 +167,17 @@ void validate(const ImageJob& job) {
                           std::to_string(size.height) + " pixels; an edge has at most " +
                           std::to_string(kMaxImageEdge));
   }
+  if (job.channels != 1 && job.channels != kRgb) {
+    throw InvalidArgument("pictures of " + std::to_string(job.channels) +
+                          " channels; they have one or three");
+  }
   if (job.output != ImageJob::Output::kNormalized) return;
   validate(job.normalize);
   const NormalizeSpec& spec = job.normalize;
-  if (spec.batch != 1 || spec.channels != static_cast<int>(kRgb) ||
+  if (spec.batch != 1 || spec.channels != static_cast<int>(job.channels) ||
       spec.in_layout != Layout::kNhwc || !(ImageSize{spec.height, spec.width} == size)) {
-    throw InvalidArgument("the normalisation is not of one RGB picture of the transform's size");
+    throw InvalidArgument(
+        "the normalisation is not of one picture of the transform's size and channels");
   }
 }
 
@@ -174,9 +196,10 @@ CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry
                              void* out) {
   const ImageSize size = job.transform.output().value_or(geometry.scaled);
   const size_t row_bytes = size.width * kRgb;
+  if (job.recipe == nullptr) check_made(job, size);
   if (job.recipe != nullptr || job.output == ImageJob::Output::kAnySize) {
     finished_ = canvas_.begin(size);
-  } else if (job.output == ImageJob::Output::kNhwcBytes) {
+  } else if (job.output == ImageJob::Output::kNhwcBytes && job.channels == kRgb) {
     finished_ = static_cast<uint8_t*>(out);
   } else {
     finished_ = at_least(pixels_, size.height * row_bytes);
@@ -213,17 +236,19 @@ void SampleDecoder::apply_recipe(const SampleKey& key, const PictureView& view,
        job.recipe->draw(key.seed, key.sample, view.number, canvas_.size())) {
     apply(operation, canvas_, stop);
   }
-  const ImageSize& made = canvas_.size();
-  if (job.output != ImageJob::Output::kAnySize && !(made == job.recipe_output)) {
-    throw InvalidArgument(
-        "the transform makes a picture of " + std::to_string(made.width) + "x" +
-        std::to_string(made.height) + " pixels of this one, where all are to be " +
-        std::to_string(job.recipe_output.width) + "x" + std::to_string(job.recipe_output.height));
-  }
+  check_made(job, canvas_.size());
   finished_ = canvas_.pixels();
 }
 
 void SampleDecoder::finish(const ImageJob& job, void* out) {
+  if (job.channels == 1 && job.output != ImageJob::Output::kAnySize) {
+    const size_t pixels = job.made_size().height * job.made_size().width;
+    if (job.output != ImageJob::Output::kNormalized) {
+      return take_grey(finished_, pixels, static_cast<uint8_t*>(out));
+    }
+    take_grey(finished_, pixels, finished_);
+    return normalize(job.normalize, finished_, out);
+  }
   switch (job.output) {
     case ImageJob::Output::kNhwcBytes:
       if (finished_ != out) std::memcpy(out, finished_, job.sample_bytes());
@@ -295,17 +320,17 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
   touch(file);
   times_.read = lap();
   times_.bytes = file.size;
-  const JpegHeader& header = open(job, file, stop);
-  size_ = ImageSize{header.height, header.width};
-  const uint64_t pixels = uint64_t{header.width} * header.height;
-  if (pixels > job.large_pixels) large_ = pixels;
-  if (count == 1 || !decode_shared(key, views, count, lap, stop)) {
-    const bool look = times_stages() && decodes_++ % kLookedAt == 0;
+  if (const std::optional<PixelSize> known = job.source->pixels(index)) {
+    size_ = ImageSize{known->height, known->width};
     for (size_t i = 0; i < count; ++i) {
-      if (i > 0) open(*views[i].job, file, stop);
-      decode_view(key, views[i], look, lap, stop);
+      const SampleGeometry geometry =
+          draw_geometry(views[i].job->transform, size_, key.seed, key.sample, views[i].number);
+      finish_view(key, views[i], geometry, file.data, whole(size_), lap, stop);
     }
-    if (look) times_.looked_at = times_.decode;
+    // Nothing was decoded: it is all the resize's.
+    times_.looked_at = times_.resize = times_.decode;
+  } else {
+    decode_file(file, key, views, count, lap, stop);
   }
   if (!traced) return;
   const int64_t decoded = begun + times_.read + times_.decode;
@@ -318,6 +343,23 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
   }
   const bool normalized = job.output == ImageJob::Output::kNormalized;
   trace::record(normalized ? "normalise" : "collate", made, made + times_.finish);
+}
+
+void SampleDecoder::decode_file(const SampleBytes& file, const SampleKey& key,
+                                const PictureView* views, size_t count, Lap& lap,
+                                const std::atomic<bool>* stop) {
+  const ImageJob& job = *views[0].job;
+  const JpegHeader& header = open(job, file, stop);
+  size_ = ImageSize{header.height, header.width};
+  const uint64_t pixels = uint64_t{header.width} * header.height;
+  if (pixels > job.large_pixels) large_ = pixels;
+  if (count > 1 && decode_shared(key, views, count, lap, stop)) return;
+  const bool look = times_stages() && decodes_++ % kLookedAt == 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (i > 0) open(*views[i].job, file, stop);
+    decode_view(key, views[i], look, lap, stop);
+  }
+  if (look) times_.looked_at = times_.decode;
 }
 
 void SampleDecoder::decode_view(const SampleKey& key, const PictureView& view, bool timed, Lap& lap,
@@ -367,12 +409,7 @@ bool SampleDecoder::decode_shared(const SampleKey& key, const PictureView* views
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
       throw Stopped("the batch was stopped");
     }
-    push_pixels(views[i], geometries[i], pixels, *all);
-    times_.decode += lap();
-    apply_recipe(key, views[i], stop);
-    times_.recipe += lap();
-    finish(*views[i].job, views[i].out);
-    times_.finish += lap();
+    finish_view(key, views[i], geometries[i], pixels, *all, lap, stop);
   }
   return true;
 }
@@ -400,11 +437,22 @@ void SampleDecoder::push_pixels(const PictureView& view, const SampleGeometry& g
   }
 }
 
+void SampleDecoder::finish_view(const SampleKey& key, const PictureView& view,
+                                const SampleGeometry& geometry, const uint8_t* pixels,
+                                const CropBox& part, Lap& lap, const std::atomic<bool>* stop) {
+  push_pixels(view, geometry, pixels, part);
+  times_.decode += lap();
+  apply_recipe(key, view, stop);
+  times_.recipe += lap();
+  finish(*view.job, view.out);
+  times_.finish += lap();
+}
+
 void SampleDecoder::transform(const SampleKey& key, const PictureView& view, const uint8_t* pixels,
                               const ImageSize& size) {
   const SampleGeometry geometry =
       draw_geometry(view.job->transform, size, key.seed, key.sample, view.number);
-  push_pixels(view, geometry, pixels, CropBox{0, 0, size.width, size.height});
+  push_pixels(view, geometry, pixels, whole(size));
   apply_recipe(key, view, nullptr);
   finish(*view.job, view.out);
 }
@@ -412,8 +460,12 @@ void SampleDecoder::transform(const SampleKey& key, const PictureView& view, con
 SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, const SampleKey& key,
                                uint32_t number) {
   const GiveBack afterwards{file_, shared_, canvas_};
-  const JpegHeader& header = open(job, fetch(job, index));
-  size_ = ImageSize{header.height, header.width};
+  if (const std::optional<PixelSize> known = job.source->pixels(index)) {
+    size_ = ImageSize{known->height, known->width};
+  } else {
+    const JpegHeader& header = open(job, fetch(job, index));
+    size_ = ImageSize{header.height, header.width};
+  }
   return draw_sample(job, size_, key.sample, key.seed, number);
 }
 

@@ -32,8 +32,8 @@ struct ImageJob {
   ImageTransform transform;
   /// What is done to the pixels that come out of `transform`; null: nothing.
   std::shared_ptr<const Recipe> recipe;
-  /// With a recipe: the size that it gives every picture.
-  ImageSize recipe_output;
+  /// The size of every finished picture, where `transform` alone does not say it.
+  ImageSize output_size;
   JpegOptions jpeg;
   /// A picture of more pixels is decoded, and worth a warning: Image.MAX_IMAGE_PIXELS.
   uint64_t large_pixels = kPillowPixelLimit / 2;
@@ -42,6 +42,9 @@ struct ImageJob {
   /// interpolated gains nothing, the fast IDCT 2 %.)
   bool approximate = false;
   Output output = Output::kNhwcBytes;
+  /// 1: all pictures are grey. They are made as RGB pictures of three equal channels, of which the
+  /// finished picture has one, unless `output` is kAnySize.
+  size_t channels = 3;
   NormalizeSpec normalize;  ///< kNormalized: of one picture (batch 1, in_layout NHWC)
 
   ImageSize made_size() const;  ///< of each finished picture
@@ -123,6 +126,9 @@ class SampleDecoder {
                          const std::atomic<bool>* stop = nullptr);
   void decode_kept(uint64_t index, const SampleKey& key, const PictureView* views, size_t count,
                    const std::atomic<bool>* stop);
+  /// Decodes a file for its views, and makes them.
+  void decode_file(const SampleBytes& file, const SampleKey& key, const PictureView* views,
+                   size_t count, Lap& lap, const std::atomic<bool>* stop);
   /// Decodes what one view needs of the opened file, and makes the view.
   void decode_view(const SampleKey& key, const PictureView& view, bool timed, Lap& lap,
                    const std::atomic<bool>* stop);
@@ -133,6 +139,10 @@ class SampleDecoder {
   /// Resizes pixels that are decoded already. `part` is the part of the picture that they are.
   void push_pixels(const PictureView& view, const SampleGeometry& geometry, const uint8_t* pixels,
                    const CropBox& part);
+  /// Makes a view of them.
+  void finish_view(const SampleKey& key, const PictureView& view, const SampleGeometry& geometry,
+                   const uint8_t* pixels, const CropBox& part, Lap& lap,
+                   const std::atomic<bool>* stop);
   /// Starts the resize of a picture that was decoded at 1/`denominator` and returns the part of it
   /// that the resize wants.
   CropBox begin(const ImageJob& job, const SampleGeometry& geometry, int denominator, void* out);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ class DelayedSource final : public Source {
     wait();
     source_->read_if(index, bytes, look);
   }
+  std::optional<PixelSize> pixels(uint64_t index) const override { return source_->pixels(index); }
   std::string name(uint64_t index) const override { return source_->name(index); }
 
  private:

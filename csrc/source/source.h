@@ -8,10 +8,16 @@
 
 namespace fastloader {
 
-/// The encoded bytes of one sample. Does not own them.
+/// The bytes of one sample: an encoded picture, unless Source::pixels() says that they are pixels.
+/// Does not own them.
 struct SampleBytes {
   const uint8_t* data = nullptr;
   size_t size = 0;
+};
+
+struct PixelSize {
+  size_t height = 0;
+  size_t width = 0;
 };
 
 /// Where the bytes of samples come from. Immutable after construction, so that any thread may read.
@@ -35,6 +41,9 @@ class Source {
   /// Returns the sample if it lies in memory already, for as long as the source lives. Otherwise
   /// read() it.
   virtual std::optional<SampleBytes> view(uint64_t /*index*/) const { return std::nullopt; }
+  /// The size of a sample whose bytes are pixels already: RGB, 3 bytes each, rows without gaps.
+  /// Nothing: they are an encoded picture.
+  virtual std::optional<PixelSize> pixels(uint64_t /*index*/) const { return std::nullopt; }
   /// What to call the sample in a message: its path, its key.
   virtual std::string name(uint64_t index) const = 0;
 };

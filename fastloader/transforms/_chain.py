@@ -20,8 +20,14 @@ from fastloader.transforms._recipe.recipe import Step
 @dataclasses.dataclass
 class Chain:
     """A head, whose steps have one order and decide what of a picture is decoded
-    (csrc/image/image_transform.h); a recipe, which is done to the pixels then; and an end."""
+    (csrc/image/image_transform.h); a recipe, which is done to the pixels then; and an end.
 
+    ``size`` and ``grey`` are of what comes out. While a chain is read, they are of what comes to its
+    next step; before the first step, of the dataset's pictures.
+    """
+
+    size: Size | None = None  # (height, width); None if it differs from picture to picture
+    grey: bool = False  # whether the pictures have one channel, as mode L has it
     random_crop: tuple[float, float, float, float] | None = None
     shorter: int | None = None
     max_size: int | None = None
@@ -35,7 +41,6 @@ class Chain:
     filter: str = "bilinear"  # or "bicubic", or "random": one of them for each sample
     recipe: tuple[Step, ...] = ()
     recipe_names: tuple[str, ...] = ()  # of the transforms that it is made of
-    recipe_size: Size | None = None  # of what comes out of it; None if that differs
     tensor: bool = False  # whether it ends in a tensor
     floating: bool = False  # whether that is of floats in 0..1, normalised if mean is set
     mean: tuple[float, ...] | None = None
@@ -51,9 +56,8 @@ class Chain:
         return any(each is not None for each in (self.exact, self.shorter, self.cover, self.fit))
 
     @property
-    def size(self) -> Size | None:
-        """The (height, width) of what comes out, if it is the same for all pictures."""
-        return self.recipe_size if self.recipe else self.center_crop or self.exact
+    def channels(self) -> int:
+        return 1 if self.grey else 3
 
     @property
     def random(self) -> bool:
@@ -161,6 +165,8 @@ class Chain:
             words.append("normalised float32")
         else:
             words.append("float32 in 0..1" if self.floating else "uint8")
+        if self.grey:
+            words[-1] += " of one channel"
         if self.erasing is not None:
             words.append(f"random erasing ({self.erasing.probability:g})")
         return ", ".join(words)

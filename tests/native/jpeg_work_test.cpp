@@ -210,7 +210,7 @@ TEST(what_an_outlier_needed_is_given_back) {
   const LargeFile outlier(jpeg, long{100} << 20);
   decoder.decode(outlier.job(), 0, 1, out);
   EXPECT(decoder.scratch_bytes() < size_t{1} << 20);
-  decoder.draw(outlier.job(), 0, 1);
+  decoder.draw(outlier.job(), 0, {0, 1});
   EXPECT(decoder.scratch_bytes() < size_t{1} << 20);
 }
 

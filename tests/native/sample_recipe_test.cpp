@@ -72,7 +72,7 @@ ImageJob job_of(std::vector<Step> recipe, Output output = Output::kNhwcBytes) {
   job.transform.exact = {23, 16};
   job.transform.vertical_flip = 0.5;
   job.recipe = std::make_shared<const Recipe>(std::move(recipe));
-  job.recipe_output = kSize;
+  job.output_size = kSize;
   job.output = output;
   job.normalize.batch = 1;
   job.normalize.height = kSize.height;
@@ -148,11 +148,12 @@ TEST(a_whole_picture_may_be_what_the_recipe_begins_with) {
 
 TEST(jobs_whose_pictures_have_no_one_size_are_refused) {
   ImageJob job = job_of({operation(Operation::Kind::kInvert, {})});
-  job.recipe_output = {};
+  job.output_size = {};
   EXPECT_THROW(validate(job), InvalidArgument, "different sizes");
-  job.recipe_output = {kMaxImageEdge + 1, 1};
+  job.output_size = {kMaxImageEdge + 1, 1};
   EXPECT_THROW(validate(job), InvalidArgument, "at most");
   job.recipe = nullptr;
+  job.output_size = {};
   job.transform = ImageTransform{};
   EXPECT_THROW(validate(job), InvalidArgument, "different sizes");
 }

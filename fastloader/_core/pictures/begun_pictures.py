@@ -94,9 +94,10 @@ class BegunPictures(Dataset[Any]):
         except Exception:  # the dataset's own code says what is wrong, or knows how
             return None
         picture = image_module().frombytes("RGB", (width, height), pixels)
+        if chain.grey:
+            picture = picture.getchannel(0)
         if self._shows_header:
-            with image_module().open(self._store.name(file)) as opened:
-                picture.info = opened.info
+            picture.info = self._store.info(file)
         return picture
 
     def _made_job(self) -> Any:

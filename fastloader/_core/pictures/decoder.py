@@ -45,7 +45,7 @@ class Decoder:
         size = images.chain.size
         assert size is not None
         if normalization is not None:
-            spec = make_spec(native, (1, 3, *size), True, normalization)
+            spec = make_spec(native, (1, images.chain.channels, *size), True, normalization)
         self.store = images.store.opened(native)
         self._pixel_limits = pixel_limits()
         large, most = self._pixel_limits
@@ -55,6 +55,7 @@ class Decoder:
             planar=options.planar,
             recipe=images.chain.native_recipe(native),
             output=size,
+            channels=images.chain.channels,
             normalize=spec,
             decode=getattr(native.DecodeMode, options.decode.upper()),
             pad_truncated=options.truncated == "pad",

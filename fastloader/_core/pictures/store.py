@@ -1,4 +1,4 @@
-"""Where encoded pictures lie, as the decode pool sees it."""
+"""Where pictures lie, as the decode pool sees it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 
 class ImageStore(Protocol):
-    """Encoded pictures, numbered from 0. A recogniser makes a store, and many loaders may share it."""
+    """Pictures, encoded or as pixels, numbered from 0. A recogniser makes a store, and many loaders may
+    share it."""
 
     kind: str  # what a message calls several stores of this type
     packed: bool  # whether the pictures lie in one file, where each must be looked up first
@@ -44,4 +45,8 @@ class OpenStore(ImageStore, Protocol):
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, or raises why that fails. Called on any thread."""
+        ...
+
+    def info(self, index: int) -> dict[str, Any]:
+        """What stands beside a picture's pixels, as ``Image.info`` of a file that was opened."""
         ...

@@ -26,16 +26,18 @@ class Beginning:
     said: str
 
 
-def read_beginning(transform: Any, ours_ends_in_tensor: bool) -> Beginning:
+def read_beginning(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = None) -> Beginning:
     """Reads as many steps of a transform as are known and give a Pillow picture.
 
     ``ours_ends_in_tensor``: whether the dataset gives a chain of ours the end that it has in a batch.
+    ``of``: a chain without a step, which says what is known of the pictures that come.
 
     Raises:
         NotNative: if the first step is not known.
     """
     steps = list(steps_of(transform))
-    chain = Chain()
+    start = Chain() if of is None else of
+    chain = dataclasses.replace(start)
     known = 0
     reason = ""
     for step in steps:
@@ -48,7 +50,7 @@ def read_beginning(transform: Any, ours_ends_in_tensor: bool) -> Beginning:
             reason = str(refusal)
             break
         known += 1
-    if chain == Chain():
+    if chain == start:
         raise NotNative(reason or "the transform begins with the conversion to a tensor")
     rest = steps[known:]
     if ours_ends_in_tensor and all(is_ours(step) for step in steps):

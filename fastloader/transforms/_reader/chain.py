@@ -5,12 +5,14 @@ If a step is not known, or not in its place, `NotNative` names it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from fastloader.errors import NotNative
+from fastloader.transforms import Grayscale
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._reader.counterpart import (
@@ -21,6 +23,7 @@ from fastloader.transforms._reader.counterpart import (
     is_ours,
 )
 from fastloader.transforms._reader.erasing import in_delivered_units, read_erasing
+from fastloader.transforms._reader.grey import check_on_grey
 from fastloader.transforms._reader.head import put_into_head
 from fastloader.transforms._recipe.recipe import MOST_STEPS
 from fastloader.transforms.steps.transform import shown, step_of
@@ -45,15 +48,16 @@ _TO_FLOATS = ("ToTensor", "timm MaybeToTensor")
 _BEHIND = ("timm ToTensor", "ToDtype", "ConvertImageDtype", "ToPureTensor", "Normalize")
 
 
-def read_chain(transform: Any, ours_ends_in_tensor: bool) -> Chain:
-    """Reads the steps of a transform into a chain.
+def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = None) -> Chain:
+    """Reads the steps of a transform into a chain. ``of``: a chain without a step, which says what is
+    known of the pictures that come.
 
     Raises:
         NotNative: which names the first step that is not known, or not known in its place.
     """
     if transform is None:
         raise NotNative("the dataset has no transform: its samples are Pillow images")
-    chain = Chain()
+    chain = Chain() if of is None else dataclasses.replace(of)
     ours = True
     for step in steps_of(transform):
         ours = ours and is_ours(step)
@@ -72,6 +76,13 @@ def steps_of(transform: Any) -> Iterable[Any]:
     if _kind(transform) != "Compose" or has_more(transform):
         return [transform]
     return [step for each in transform.transforms for step in steps_of(each)]
+
+
+def begins_with_rgb(transform: Any) -> bool:
+    """Whether the first step makes an RGB picture of any."""
+    return transform is not None and any(
+        _kind(step) == "RGB" and not has_more(step) for step in [*steps_of(transform)][:1]
+    )
 
 
 def is_conversion(step: Any) -> bool:
@@ -93,8 +104,8 @@ def _read_step(chain: Chain, step: Any) -> None:
     check_hooks(step)
     if "forward" in getattr(step, "__dict__", ()):
         raise NotNative(f"{shown(step)} has a forward() of its own")
-    if kind == "RGB":
-        pass  # every picture is RGB from the start
+    if kind == "RGB" and not (chain.grey and chain.tensor):
+        chain.grey = False  # every other picture is RGB from the start
     elif type(step).__qualname__ in ("RandomHorizontalFlip", "RandomVerticalFlip"):
         read_on_pixels(chain, step)  # which does the same before and after the conversion
     elif chain.tensor:
@@ -123,17 +134,27 @@ def read_on_pixels(chain: Chain, step: Any) -> None:
         NotNative: if the step is not known.
     """
     if _kind(step) == "RGB" and not has_more(step):
-        return  # every picture is RGB from the start
-    ours = counterpart(step)
-    if put_into_head(chain, ours):
+        chain.grey = False  # every other picture is RGB from the start
         return
+    ours = counterpart(step)
+    if chain.grey:
+        check_on_grey(step, ours)
     before = chain.size
-    tree = step_of(ours, before)
-    chain.recipe_size = ours.size_after(before)
-    if chain.recipe_size is not None and min(chain.recipe_size) < 1:
+    after = ours.size_after(before)
+    if after is not None and min(after) < 1:
         raise NotNative(f"{shown(step)} leaves nothing of the pictures")
+    if isinstance(ours, Grayscale):
+        was_grey, chain.grey = chain.grey, ours.num_output_channels == 1
+        if was_grey:
+            return  # three channels were equal already
+        ours = Grayscale(3)
+    if put_into_head(chain, ours):
+        chain.size = after
+        return
+    tree = step_of(ours, before)
     if sum(each.size for each in chain.recipe) + tree.size > MOST_STEPS:
         raise NotNative(f"{shown(step)}: a recipe of more than {MOST_STEPS} steps")
+    chain.size = after
     chain.recipe += (tree,)
     chain.recipe_names += (type(ours).__name__,)
 
@@ -183,7 +204,10 @@ def _read_normalize(chain: Chain, step: Any) -> None:
         tuple(torch.as_tensor(v, dtype=torch.float64, device="cpu").flatten().tolist())
         for v in (step.mean, step.std)
     )
-    if len(mean) not in (1, 3) or len(std) not in (1, 3) or 0.0 in std:
-        raise NotNative(f"{shown(step)} is not of three channels")
-    chain.mean = mean * (3 // len(mean))
-    chain.std = std * (3 // len(std))
+    channels = chain.channels
+    if not {len(mean), len(std)} <= {1, channels} or 0.0 in std:
+        raise NotNative(
+            f"{shown(step)} is not of {'one channel' if chain.grey else 'three channels'}"
+        )
+    chain.mean = mean * (channels // len(mean))
+    chain.std = std * (channels // len(std))

@@ -63,6 +63,8 @@ def counterpart(step: Any) -> RecipeTransform:
             made = make(step)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise NotNative(f"{shown(step)}: {error}") from None
+    if isinstance(made, transforms.Grayscale):
+        return made  # which may change the channels: the chain looks after that
     try:
         step_of(made, _SOME_SIZE)
     except NotNative as error:

@@ -14,8 +14,6 @@ from fastloader.transforms._chain import Chain
 from fastloader.transforms._reader.counterpart import check_unchanged, is_ours
 from fastloader.transforms.steps.transform import shown
 
-_CHANNELS = 3
-
 
 def read_erasing(chain: Chain, step: Any) -> None:
     """Reads a step that erases, behind the conversion to a tensor. What it has read of the chain by then
@@ -29,7 +27,7 @@ def read_erasing(chain: Chain, step: Any) -> None:
     check_unchanged(step)
     try:
         ours = step if is_ours(step) else _counterpart(step)
-        erasing = ours.erasing(_CHANNELS)
+        erasing = ours.erasing(chain.channels)
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
         raise NotNative(f"{shown(step)}: {error}") from None
     chain.erasing = erasing

@@ -28,7 +28,7 @@ def _is_v2(step: Any) -> bool:
     return type(step).__module__.startswith(_V2)
 
 
-def _fill(step: Any) -> Any:
+def fill_of(step: Any) -> Any:
     """The colour that torchvision gives to Pillow."""
     fill = step._fill if _is_v2(step) else step.fill
     if isinstance(fill, dict):
@@ -61,7 +61,7 @@ def _color_jitter(step: Any) -> transforms.ColorJitter:
 
 
 def _pad(step: Any) -> transforms.Pad:
-    return transforms.Pad(step.padding, _fill(step), step.padding_mode)
+    return transforms.Pad(step.padding, fill_of(step), step.padding_mode)
 
 
 def _random_crop(step: Any) -> transforms.RandomCrop:
@@ -70,7 +70,7 @@ def _random_crop(step: Any) -> transforms.RandomCrop:
         left, right, top, bottom = padding
         padding = (left, top, right, bottom)
     made = transforms.RandomCrop(
-        step.size, padding, step.pad_if_needed, _fill(step), step.padding_mode
+        step.size, padding, step.pad_if_needed, fill_of(step), step.padding_mode
     )
     if _is_v2(step) and made.pad_if_needed and made.padding_mode in ("reflect", "symmetric"):
         made._pads_at_once = True
@@ -79,7 +79,7 @@ def _random_crop(step: Any) -> transforms.RandomCrop:
 
 def _random_rotation(step: Any) -> transforms.RandomRotation:
     return transforms.RandomRotation(
-        _pair(step.degrees), step.interpolation, step.expand, _pair(step.center), _fill(step)
+        _pair(step.degrees), step.interpolation, step.expand, _pair(step.center), fill_of(step)
     )
 
 
@@ -90,19 +90,19 @@ def _random_affine(step: Any) -> transforms.RandomAffine:
         _pair(step.scale),
         _pair(step.shear),
         step.interpolation,
-        _fill(step),
+        fill_of(step),
         _pair(step.center),
     )
 
 
 def _random_perspective(step: Any) -> transforms.RandomPerspective:
     return transforms.RandomPerspective(
-        step.distortion_scale, step.p, step.interpolation, _fill(step)
+        step.distortion_scale, step.p, step.interpolation, fill_of(step)
     )
 
 
 def _auto_augment(step: Any) -> Policy:
-    made = transforms.AutoAugment(step.policy, step.interpolation, _fill(step))
+    made = transforms.AutoAugment(step.policy, step.interpolation, fill_of(step))
     if (step._policies if _is_v2(step) else step.policies) != POLICIES[made.policy]:
         raise ValueError("its policies are not those of its policy")
     return _with_thresholds(step, made)
@@ -110,13 +110,13 @@ def _auto_augment(step: Any) -> Policy:
 
 def _rand_augment(step: Any) -> Policy:
     made = transforms.RandAugment(
-        step.num_ops, step.magnitude, step.num_magnitude_bins, step.interpolation, _fill(step)
+        step.num_ops, step.magnitude, step.num_magnitude_bins, step.interpolation, fill_of(step)
     )
     return _with_thresholds(step, made)
 
 
 def _trivial_augment(step: Any) -> Policy:
-    made = transforms.TrivialAugmentWide(step.num_magnitude_bins, step.interpolation, _fill(step))
+    made = transforms.TrivialAugmentWide(step.num_magnitude_bins, step.interpolation, fill_of(step))
     return _with_thresholds(step, made)
 
 
@@ -128,7 +128,7 @@ def _aug_mix(step: Any) -> Policy:
         step.alpha,
         step.all_ops,
         step.interpolation,
-        _fill(step),
+        fill_of(step),
     )
     if step._PARAMETER_MAX != 10:
         raise ValueError("its _PARAMETER_MAX is not 10")

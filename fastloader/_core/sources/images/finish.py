@@ -111,7 +111,8 @@ class Finish:
         self, draws: SampleDraws, images: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         images = images.contiguous(memory_format=torch.channels_last) if self.normalizes else images
-        image = Image((len(images), 3, *self._size), True, images)
+        shape = (len(images), self._pictures.chain.channels, *self._size)
+        image = Image(shape, True, images)
         records = draws.next(image)
         if self._mixes:
             labels = records.mixed_target(labels)

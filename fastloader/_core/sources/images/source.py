@@ -54,9 +54,10 @@ class ImageSource:
         images = recognize_images(loader)
         if wanted is not None and images.chain.floating:
             raise NotNative("the transform ends in floats, but mean, std or dtype ask for uint8")
-        if wanted is not None and wanted.mean is not None and len(wanted.mean) != 3:
+        channels = images.chain.channels
+        if wanted is not None and wanted.mean is not None and len(wanted.mean) != channels:
             raise NotNative(
-                f"mean and std are of {len(wanted.mean)} channels, decoded images have 3"
+                f"mean and std are of {len(wanted.mean)} channels, the images have {channels}"
             )
         return ImagePlan(self, images, loader)
 

@@ -87,8 +87,7 @@ class Grayscale(RecipeTransform):
 
     Args:
         num_output_channels: 3 gives an RGB picture of three equal channels. 1 (the default) gives a
-            picture of mode L, which the native path does not: there, all pictures have three
-            channels.
+            picture of mode L.
 
     Raises:
         ValueError: for other numbers of channels.
@@ -102,7 +101,7 @@ class Grayscale(RecipeTransform):
     def step(self, size: Size | None) -> Step:
         if self.num_output_channels == 1:
             raise NotNative(
-                f"{shown(self)} gives pictures of one channel: num_output_channels=3 is native"
+                f"{shown(self)} gives pictures of one channel, and is native only as a step of the chain"
             )
         return operation("grayscale")
 

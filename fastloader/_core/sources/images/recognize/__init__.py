@@ -8,7 +8,6 @@ it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
@@ -17,6 +16,7 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources import collation
 from fastloader._core.sources.arguments import check_batches
+from fastloader._core.sources.images.recognize.known import Known
 from fastloader._core.sources.images.recognize.mixing import checked_mixing
 from fastloader._core.sources.images.recognize.ours import recognize_folder, recognize_lmdb
 from fastloader._core.sources.images.recognize.reading import (
@@ -25,19 +25,19 @@ from fastloader._core.sources.images.recognize.reading import (
     WholeTransform,
 )
 from fastloader._core.sources.images.recognize.timm import recognize_timm
-from fastloader._core.sources.images.recognize.torchvision import recognize_torchvision
+from fastloader._core.sources.images.recognize.torchvision.datasets import DATASETS
 from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import NotNative
 
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
 # dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
-RECOGNIZERS: dict[tuple[str, str], Callable[[Any, Reading], NativeImages]] = {
-    ("fastloader.datasets.image_folder", "ImageFolder"): recognize_folder,
-    ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): recognize_lmdb,
-    ("torchvision.datasets.folder", "ImageFolder"): recognize_torchvision,
-    ("timm.data.dataset", "ImageDataset"): recognize_timm,
-    ("fastloader.compat.timm.dataset", "ImageDataset"): recognize_timm,
+RECOGNIZERS: dict[tuple[str, str], Known] = {
+    ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_folder),
+    ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
+    ("timm.data.dataset", "ImageDataset"): Known(recognize_timm),
+    ("fastloader.compat.timm.dataset", "ImageDataset"): Known(recognize_timm),
+    **DATASETS,
 }
 
 
@@ -103,7 +103,7 @@ def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:
     """
     if isinstance(first_part(dataset), LMDBDataset) or type(dataset) is ConcatDataset:
         # Neither a file's map nor several transforms go to worker processes.
-        raise NotNative("only folders have a native beginning")
+        raise NotNative("neither LMDB files nor several datasets have a native beginning")
     reading = KnownBeginning()
     return _recognize(dataset, reading), reading
 
@@ -117,11 +117,12 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
     known = _known_class(dataset)
     if known is None:
         raise NotNative(unknown(dataset))
+    recognizer = RECOGNIZERS[_name(known)]
     for own in kind.__mro__[: kind.__mro__.index(known)]:
-        for name in _WHAT_MATTERS:
+        for name in (*_WHAT_MATTERS, *recognizer.reads):
             if name in vars(own):
                 raise NotNative(f"{own.__qualname__} has a {name} of its own")
-    images = RECOGNIZERS[_name(known)](dataset, reading)
+    images = recognizer.recognize(dataset, reading)
     if kind is known:
         return images
     return dataclasses.replace(images, name=f"{kind.__qualname__}, {images.name}")

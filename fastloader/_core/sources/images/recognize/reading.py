@@ -11,8 +11,11 @@ from fastloader.transforms._reader.chain import read_chain
 
 
 class Reading(Protocol):
-    def chain(self, transform: Any, ours_ends_in_tensor: bool) -> Chain:
-        """What is done natively to the dataset's pictures. Raises NotNative if nothing is."""
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
+        """What is done natively to the dataset's pictures. ``of``: a chain without a step, which says
+        what is known of these. Raises NotNative if nothing is."""
         ...
 
     def target_transform(self, transform: Any) -> None:
@@ -23,10 +26,12 @@ class Reading(Protocol):
 class WholeTransform:
     """Batches are made without Python: everything has to be known."""
 
-    def chain(self, transform: Any, ours_ends_in_tensor: bool) -> Chain:
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
         if transform is None:
             raise NotNative("the dataset has no transform: its samples are Pillow images")
-        return read_chain(transform, ours_ends_in_tensor)
+        return read_chain(transform, ours_ends_in_tensor, of)
 
     def target_transform(self, transform: Any) -> None:
         if transform is not None:
@@ -40,10 +45,12 @@ class KnownBeginning:
         self.beginning: Beginning | None = None
         self.of_target: Any = None
 
-    def chain(self, transform: Any, ours_ends_in_tensor: bool) -> Chain:
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
         if transform is None:
             raise NotNative("the dataset has no transform: its samples are Pillow images")
-        self.beginning = read_beginning(transform, ours_ends_in_tensor)
+        self.beginning = read_beginning(transform, ours_ends_in_tensor, of)
         return self.beginning.chain
 
     def target_transform(self, transform: Any) -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastloader._core.sources.images.recognize.last_time import last_time
+from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.errors import NotNative
 
+Samples = list[tuple[Any, int]]  # (path, class) of each
 
-def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderStore, Any]:
-    """Returns (store, targets) of a list of samples. Encoding a million paths takes half a second, so it
-    is done once. A shallow copy of the list, 8 bytes a sample, shows whether any sample was replaced:
-    comparing two lists of the same tuples only compares their addresses."""
+
+def flat(dataset: Any, known_by: Any, listed: Callable[[], Samples]) -> tuple[FolderStore, Any]:
+    """Returns (store, targets) of the samples that ``listed`` gives. Encoding a million paths takes half
+    a second, so it is done once, as long as ``known_by`` stays equal. For a list of samples, that is a
+    shallow copy, 8 bytes a sample: comparing two lists of the same tuples only compares their
+    addresses."""
     kept = last_time.get(dataset)
-    if kept is not None and kept[0] == samples:
+    if kept is not None and kept[0] == known_by:
         arrays: tuple[FolderStore, Any] = kept[1]
         return arrays
+    samples = listed()
     encoded = [os.fsencode(path) for path, _target in samples]
     targets = [target for _path, target in samples]
     if not all(isinstance(target, int) and not isinstance(target, bool) for target in targets):
@@ -31,5 +36,5 @@ def flat(dataset: Any, samples: list[tuple[str, int]]) -> tuple[FolderStore, Any
         np.cumsum([len(path) for path in encoded], dtype=np.uint64),
     )
     arrays = store, np.asarray(targets, dtype=np.int64)
-    last_time[dataset] = (list(samples), arrays)
+    last_time[dataset] = (known_by, arrays)
     return arrays

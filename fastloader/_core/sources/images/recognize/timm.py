@@ -29,8 +29,8 @@ def recognize_timm(dataset: Any, reading: Reading) -> NativeImages:
     attempts = getattr(dataset, "_max_retries", None)
     if not isinstance(attempts, int) or attempts < 1:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
-    chain = reading.chain(dataset.transform, ours_ends_in_tensor=False)
-    store, targets = flat(dataset, dataset.reader.samples)
+    chain = reading.chain(dataset.transform)
+    store, targets = flat(dataset, list(dataset.reader.samples), lambda: dataset.reader.samples)
     modules = [kind.__module__ for kind in type(dataset).__mro__]
     package = "timm" if "timm.data.dataset" in modules else "fastloader"
     return NativeImages(store, targets, None, chain, f"{package} ImageDataset", attempts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import ImageStore
-from fastloader._core.sources.images.recognize.last_time import last_time
+from fastloader._core.sources.images.last_time import last_time
 from fastloader.errors import NotNative
 
 

@@ -1,1 +1,1 @@
-"""Stores of encoded pictures."""
+"""Stores of pictures."""

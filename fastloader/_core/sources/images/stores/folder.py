@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader.transforms._pillow import open_rgb
+from fastloader.transforms._pillow import image_module, open_rgb
 
 
 class FolderStore:
@@ -52,3 +52,7 @@ class FolderStore:
 
     def open_rgb(self, index: int) -> Any:
         return open_rgb(self.name(index))
+
+    def info(self, index: int) -> dict[str, Any]:
+        with image_module().open(self.name(index)) as opened:
+            return dict(opened.info)

@@ -87,3 +87,6 @@ class LmdbStore:
     def open_rgb(self, index: int) -> Any:
         part, record = self._part(index)
         return part.open_rgb(record)
+
+    def info(self, index: int) -> dict[str, Any]:
+        return dict(self.open_rgb(index).info)
