@@ -88,20 +88,23 @@ class Chain:
     def native_recipe(self, module: Any) -> Any | None:
         return module.Recipe(self.recipe) if self.recipe else None
 
-    def steps(self, drawn: Mapping[str, Any]) -> list[NamedOperation]:
+    def operations(self, drawn: Mapping[str, Any]) -> list[Operation]:
         """Every operation on a picture, one after the other. ``drawn`` is what the native module's
         ``ImageJob.draw`` gives for it."""
         found: list[Operation] = []
-        left, top, width, height = drawn["box"]
         scaled = drawn["scaled"]
         if self.random_crop is not None:
-            found.append(("crop", [left, top, width, height]))
+            found.append(("crop", list(drawn["box"])))
         if self.scaled:
             found.append(("resize", [*scaled, RESAMPLINGS.index(drawn["interpolation"])]))
         if self.center_crop is not None:
             found += self._center_cropped(scaled, self.center_crop)
         found += [(name, []) for name in ("hflip", "vflip") if drawn[name]]
-        return [named(operation) for operation in [*found, *drawn["operations"]]]
+        return [*found, *drawn["operations"]]
+
+    def steps(self, drawn: Mapping[str, Any]) -> list[NamedOperation]:
+        """The same as `operations`, with names for their numbers."""
+        return [named(operation) for operation in self.operations(drawn)]
 
     def erased(self, seed: int, sample: int) -> list[NamedOperation]:
         """The last step of a sample, where a box of it is erased."""
