@@ -106,6 +106,12 @@ class Chain:
         """The same as `operations`, with names for their numbers."""
         return [named(operation) for operation in self.operations(drawn)]
 
+    def replayed(self, drawn: Mapping[str, Any], seed: int, sample: int) -> dict[str, Any]:
+        """What `FastLoader.replay` gives for a sample for which this was ``drawn``."""
+        kept = ("box", "hflip", "vflip", "interpolation")
+        steps = [*self.steps(drawn), *self.erased(seed, sample)]
+        return {**{name: drawn[name] for name in kept}, "steps": steps}
+
     def erased(self, seed: int, sample: int) -> list[NamedOperation]:
         """The last step of a sample, where a box of it is erased."""
         if self.erasing is None or self.size is None:

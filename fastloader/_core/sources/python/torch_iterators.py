@@ -22,6 +22,7 @@ from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
+from fastloader._core.sources.python.seeding import SeedingIterator
 from fastloader._core.sources.python.stateful import (
     AskingForState,
     Ended,
@@ -34,7 +35,7 @@ from fastloader.errors import Error
 _next = dataloader._BaseDataLoaderIter.__next__
 
 
-class CountingIterator(dataloader._BaseDataLoaderIter):
+class CountingIterator(SeedingIterator):
     """Counts the batches of torch's iterators. It stands between them and their base in the order of
     resolution, so that it can exchange the epoch's seed before worker processes are started with it."""
 
@@ -59,6 +60,7 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
+        self._begin_seeds(loader)
         # torch calls iter(dataset) next, and a dataset may restore the global generator there.
         self._restoring = (
             loader.num_workers == 0
@@ -73,6 +75,8 @@ class CountingIterator(dataloader._BaseDataLoaderIter):
         super()._reset(loader, first_iter)
         self._pass = self._begun_pass()
         self._pass.take_seed(int(self._base_seed))
+        if not first_iter:
+            self._begin_seeds(loader)
         self._pass.in_order = getattr(self, "_in_order", True)
         if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
             self._pass.outstanding = {}
@@ -225,7 +229,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     def _next_index(self) -> Any:
         index = super()._next_index()
         if self._pass.outstanding is not None:
-            self._pass.outstanding[self._send_idx] = as_given(index)
+            self._pass.outstanding[self._send_idx] = as_given(self._drawn)
         asked = self._stateful and (self._always or self._position.asked)
         return AskingForState(index) if asked else index
 
