@@ -32,6 +32,7 @@ pytestmark = [
 
 COUNT = 14
 WAYS = [{}, {"num_workers": 2}, {"num_workers": 2, "worker_backend": "thread"}]
+SPAWNED = {"num_workers": 1, "multiprocessing_context": "spawn"}
 HEAD = [T.RandomResizedCrop((16, 18), interpolation="random"), T.RandomHorizontalFlip()]
 RECIPE = [T.RandAugment(2, 9), T.ColorJitter(0.4, 0.4, 0.4), T.RandomErasing(0.7, value=(3, 99, 7))]
 FLOATS = [T.ToTensor(), T.Normalize(MEAN, STD)]
@@ -61,7 +62,7 @@ def folder(root, *steps, **options):
     return ImageFolder(root, T.Compose(steps or HEAD), **options)
 
 
-def both(monkeypatch, make, epochs=2, begins="native images: "):
+def both(monkeypatch, make, epochs=2, ways=WAYS):
     """What ``make(way)`` gives with the native module, and in each way without it: the batches of the
     epochs and what `replay` says of the last one."""
 
@@ -80,10 +81,10 @@ def both(monkeypatch, make, epochs=2, begins="native images: "):
         loader.close()
         return found, replayed
 
-    wanted = run({"num_workers": 2}, begins)
+    wanted = run({"num_workers": 2}, "native images: ")
     assert any(wanted[1])
     monkeypatch.setenv("FASTLOADER_NATIVE", "0")
-    for way in WAYS:
+    for way in ways:
         same(run(way, "Python path: the native module is not in use: "), wanted)
     return wanted
 
@@ -153,6 +154,7 @@ ORDERS = {
     "rank": lambda d: {"sampler": DistributedSampler(d, 3, rank=1, shuffle=True)},
     "repeated": lambda d: {"sampler": RepeatAugSampler(d, 2, 1, selected_round=0)},
     "generator": lambda d: {"shuffle": True, "generator": generator(5)},
+    "shares": lambda d: {"distributed": "pad", "shuffle": True, "generator": generator(3)},
     "reversed": lambda d: {"sampler": Own(range(len(d))[::-1]), "generator": generator(9)},
 }
 
@@ -186,7 +188,12 @@ def test_selections(root, monkeypatch, name):
 
 def test_packed_files(packed, monkeypatch):
     dataset = LMDBDataset(packed, T.Compose(CHAINS["recipe"]))
-    both(monkeypatch, lambda way: FastLoader(dataset, 4, shuffle=True, **way))
+    both(
+        monkeypatch,
+        lambda way: FastLoader(dataset, 4, shuffle=True, **way),
+        epochs=1,
+        ways=[*WAYS, SPAWNED],
+    )
 
 
 def test_files_of_any_kind(tmp_path, monkeypatch):
@@ -249,7 +256,7 @@ def test_a_file_that_cannot_be_read_is_timms_next_one(tmp_path, monkeypatch, cap
     paths = sorted(root.glob("*/*.jpg"))
     for number in (2, 3, 8):
         paths[number].write_bytes(b"\xff\xd8\xff nothing")
-    transform = T.Compose([*HEAD, T.PILToTensor()])
+    transform = T.Compose([*HEAD, T.PILToTensor(), T.RandomErasing(1, value=(3, 99, 7))])
     with caplog.at_level(logging.WARNING, "fastloader"):
         both(
             monkeypatch,
@@ -271,7 +278,7 @@ def test_errors_are_the_datasets(tmp_path, root, monkeypatch):
         with pytest.raises(IndexError, match=f"sample {COUNT} of {COUNT}"):
             next(batches)
         assert len(next(batches)[1]) == 1
-        with pytest.raises(ValueError, match="on_error='skip'.*the native module is not in use"):
+        with pytest.raises(ValueError, match=r"on_error='skip'.*the native module is not"):
             iter(FastLoader(folder(root), 4, on_error="skip", **way))
 
 
@@ -299,8 +306,7 @@ def test_beginnings_draw_by_the_sample(root, packed, monkeypatch, name):
     found = []
     for native in ("1", "0"):
         monkeypatch.setenv("FASTLOADER_NATIVE", native)
-        spawned = {"num_workers": 1, "multiprocessing_context": "spawn"}
-        for way in [*WAYS, spawned] if name == "packed" else WAYS:
+        for way in [*WAYS, SPAWNED] if name == "packed" and native == "1" else WAYS:
             torch.manual_seed(11)
             loader = FastLoader(dataset, 3, shuffle=True, **options, **way)
             plan = loader.plan()
