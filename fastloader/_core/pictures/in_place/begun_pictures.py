@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-from torch.utils.data import ConcatDataset, Subset
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.pictures.in_place.in_place import InPlace
+from fastloader._core.pictures.in_place.in_place import InPlace, leaves
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow import image_module, pixel_limits
+
+# A packed file is opened anew in another process; timm's datasets count bad files.
+_CHANGING = ("_environment", "skipped", "_consecutive_errors")
 
 Steps = Sequence[Callable[[Any], Any]]
 
@@ -47,7 +47,7 @@ class BegunPictures(InPlace):
         self._rests = rests
         self._target_transforms = target_transforms
         self._shows_header = shows_header
-        self._read = list(_attributes(dataset))
+        self._read = _attributes(dataset)
         self._made_here: HomeProcess | None = None
         self._job: Any = None
 
@@ -55,13 +55,13 @@ class BegunPictures(InPlace):
         return {**super().__getstate__(), "_made_here": None, "_job": None}
 
     def sample(self, key: Any, number: int, seed: int) -> Any:
-        if not _same(self._read, list(_attributes(self.own))):
+        if not _same(self._read, _attributes(self.own)):
             return self.own[key]
         file = self.file(number)
         picture = self._picture(file, seed)
         if picture is None:
             return self.own[key]
-        part = bisect.bisect_right(self.images.starts, file) - 1
+        part = self.part(file)
         for step in self._rests[part]:
             picture = step(picture)
         target = int(self.images.targets[file])
@@ -111,16 +111,12 @@ class BegunPictures(InPlace):
         )
 
 
-def _attributes(dataset: Any) -> Iterator[dict[str, Any]]:
-    """The datasets' own attributes, below the selections of their samples."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    if type(dataset) is ConcatDataset:
-        for each in dataset.datasets:
-            yield from _attributes(each)
-        return
-    # A dataset opens its file anew in another process.
-    yield {name: value for name, value in vars(dataset).items() if name != "_environment"}
+def _attributes(dataset: Any) -> list[dict[str, Any]]:
+    """The attributes of the datasets that hold the samples, but for those that they change."""
+    return [
+        {name: value for name, value in vars(each).items() if name not in _CHANGING}
+        for each in leaves(dataset)
+    ]
 
 
 def _same(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:

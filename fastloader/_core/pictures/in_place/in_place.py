@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
@@ -78,6 +79,10 @@ class InPlace(Dataset[Any]):
         height, width = self.store.open_rgb(file).size[::-1]
         return chain.replayed(pillow_chain.draw(chain, (height, width), seed, file), seed, file)
 
+    def part(self, file: int) -> int:
+        """The number of the dataset that a file is of, among `leaves`."""
+        return bisect.bisect_right(self.images.starts, file) - 1
+
     def file(self, number: int) -> int:
         """The file of a sample."""
         indices = self.images.indices
@@ -90,3 +95,15 @@ class InPlace(Dataset[Any]):
             self._opened = self.images.store.opened(extension.load())
             self._home = HomeProcess()
         return self._opened
+
+
+def leaves(dataset: Any) -> Iterator[Any]:
+    """The datasets that hold the samples of which ``dataset`` is a selection: itself, unless it is a
+    Subset or a ConcatDataset."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    if type(dataset) is not ConcatDataset:
+        yield dataset
+        return
+    for each in dataset.datasets:
+        yield from leaves(each)

@@ -154,7 +154,6 @@ ORDERS = {
     "rank": lambda d: {"sampler": DistributedSampler(d, 3, rank=1, shuffle=True)},
     "repeated": lambda d: {"sampler": RepeatAugSampler(d, 2, 1, selected_round=0)},
     "generator": lambda d: {"shuffle": True, "generator": generator(5)},
-    "shares": lambda d: {"distributed": "pad", "shuffle": True, "generator": generator(3)},
     "reversed": lambda d: {"sampler": Own(range(len(d))[::-1]), "generator": generator(9)},
 }
 
@@ -170,6 +169,19 @@ def test_orders(root, monkeypatch, name):
         )
 
     both(monkeypatch, make)
+
+
+def test_shares_of_ranks_have_one_seed(root, monkeypatch):
+    """That of the run, which the ranks agree on."""
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        dataset = folder(root)
+        both(
+            monkeypatch, lambda way: FastLoader(dataset, 4, shuffle=True, distributed="pad", **way)
+        )
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 SELECTIONS = {
@@ -327,6 +339,21 @@ def test_beginnings_draw_by_the_sample(root, packed, monkeypatch, name):
         for _ in range(2):
             list(again)
         assert replayed == [again.replay(index) for index in range(COUNT)]
+
+
+@pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
+def test_a_bad_file_leaves_the_others_their_draws(tmp_path):
+    """It is the dataset's own sample, which counts it."""
+    root = plain_folder(tmp_path, 6, classes=1)
+    found = []
+    for damaged in (False, True):
+        if damaged:
+            next(root.glob("*/001.jpg")).write_bytes(b"\xff\xd8\xff nothing")
+        dataset = ImageDataset(str(root), transform=T.Compose([*HEAD, Mirrored(), T.PILToTensor()]))
+        torch.manual_seed(3)
+        found.append(torch.cat([images for images, _ in FastLoader(dataset, 2)]))
+    assert dataset.skipped == 1
+    assert [torch.equal(*pair) for pair in zip(*found)] == [True, False, *[True] * 4]
 
 
 def flat(batches):
