@@ -20,9 +20,9 @@ from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.states.stateful import is_stateful
+from fastloader._core.pictures.in_place.seeding_iterator import SeedingIterator
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator
-from fastloader._core.sources.python.seeding import SeedingIterator
 from fastloader._core.sources.python.stateful import (
     AskingForState,
     Ended,
