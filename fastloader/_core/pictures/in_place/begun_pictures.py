@@ -7,7 +7,7 @@ from typing import Any
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.pictures.in_place.in_place import InPlace, leaves
+from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow import image_module, pixel_limits
@@ -47,7 +47,7 @@ class BegunPictures(InPlace):
         self._rests = rests
         self._target_transforms = target_transforms
         self._shows_header = shows_header
-        self._read = _attributes(dataset)
+        self._read = [_attributes(part) for part in self.parts]
         self._made_here: HomeProcess | None = None
         self._job: Any = None
 
@@ -55,13 +55,13 @@ class BegunPictures(InPlace):
         return {**super().__getstate__(), "_made_here": None, "_job": None}
 
     def sample(self, key: Any, number: int, seed: int) -> Any:
-        if not _same(self._read, _attributes(self.own)):
-            return self.own[key]
         file = self.file(number)
+        part = self.part(file)
+        if not _same(self._read[part], _attributes(self.parts[part])):
+            return self.own[key]
         picture = self._picture(file, seed)
         if picture is None:
             return self.own[key]
-        part = self.part(file)
         for step in self._rests[part]:
             picture = step(picture)
         target = int(self.images.targets[file])
@@ -111,18 +111,11 @@ class BegunPictures(InPlace):
         )
 
 
-def _attributes(dataset: Any) -> list[dict[str, Any]]:
-    """The attributes of the datasets that hold the samples, but for those that they change."""
-    return [
-        {name: value for name, value in vars(each).items() if name not in _CHANGING}
-        for each in leaves(dataset)
-    ]
+def _attributes(dataset: Any) -> dict[str, Any]:
+    """The dataset's own attributes, but for those that it changes itself."""
+    return {name: value for name, value in vars(dataset).items() if name not in _CHANGING}
 
 
-def _same(some: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
+def _same(some: dict[str, Any], others: dict[str, Any]) -> bool:
     """Whether the attributes are the same objects."""
-    return len(some) == len(others) and all(map(_same_objects, some, others))
-
-
-def _same_objects(some: dict[str, Any], others: dict[str, Any]) -> bool:
     return len(some) == len(others) and all(others.get(name, some) is some[name] for name in some)

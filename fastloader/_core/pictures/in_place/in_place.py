@@ -36,6 +36,7 @@ class InPlace(Dataset[Any]):
         self, dataset: Any, images: NativeImages, began: Callable[[InPlace], None] | None = None
     ) -> None:
         self.own = dataset  # which workers are to show
+        self.parts = list(_parts(dataset))  # the datasets that hold the samples
         self.images = images
         self._began = None if began is None else weakref.WeakMethod(began)
         self._seeds: CropSeeds | None = None  # of the epoch begun last
@@ -80,7 +81,7 @@ class InPlace(Dataset[Any]):
         return chain.replayed(pillow_chain.draw(chain, (height, width), seed, file), seed, file)
 
     def part(self, file: int) -> int:
-        """The number of the dataset that a file is of, among `leaves`."""
+        """The number of the dataset that a file is of, among ``parts``."""
         return bisect.bisect_right(self.images.starts, file) - 1
 
     def file(self, number: int) -> int:
@@ -97,13 +98,13 @@ class InPlace(Dataset[Any]):
         return self._opened
 
 
-def leaves(dataset: Any) -> Iterator[Any]:
-    """The datasets that hold the samples of which ``dataset`` is a selection: itself, unless it is a
-    Subset or a ConcatDataset."""
+def _parts(dataset: Any) -> Iterator[Any]:
+    """The datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
+    ConcatDataset."""
     while type(dataset) is Subset:
         dataset = dataset.dataset
     if type(dataset) is not ConcatDataset:
         yield dataset
         return
     for each in dataset.datasets:
-        yield from leaves(each)
+        yield from _parts(each)

@@ -14,7 +14,7 @@ from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.pictures.crop_seeds import SeededKeys
-from fastloader._core.pictures.in_place.in_place import InPlace, leaves
+from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.finish import Finish
 from fastloader.transforms._pillow import chain as pillow_chain
@@ -67,7 +67,7 @@ class PillowPictures(InPlace):
                     raise
                 last = error
                 _log.warning("fastloader: skipped %s: %s", self.store.name(file), error)
-                dataset = list(leaves(self.own))[self.part(file)]
+                dataset = self.parts[self.part(file)]
                 if hasattr(dataset, "skipped"):  # that of compat.timm counts
                     dataset.skipped += 1
                 file = self.images.next_file(file)
