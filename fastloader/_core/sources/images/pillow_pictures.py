@@ -40,10 +40,6 @@ class PillowPictures(InPlace):
     ) -> None:
         super().__init__(dataset, images, began)
         self._collate_fn = collate_fn
-        self._finish: Finish | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_finish": None}
 
     def __getitems__(self, keys: Any) -> list[Any]:
         made = super().__getitems__(keys)
@@ -79,14 +75,16 @@ class PillowPictures(InPlace):
         pixels, files, own, seeds = (list(each) for each in zip(*samples, strict=True))
         chain = self.images.chain
         images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
-        finish = self._finish or self._made_finish()
+        finish = self._finish()
         if chain.floating and not finish.normalizes:
             normalization = chain.normalization
             out = normalization.output(images.shape, images.device)
             images = normalization.apply(images, out)
         return finish.finished(images, files, own, seeds)
 
-    def _made_finish(self) -> Finish:
+    def _finish(self) -> Finish:
+        """One for each batch, because worker threads are at several batches at a time, and its draws
+        know one batch's samples."""
         chain, mixing = self.images.chain, self.images.mixing
         erasing = chain.erasing if chain.floating else None
         draws = None
@@ -97,8 +95,7 @@ class PillowPictures(InPlace):
             held_by_loop=True,
             normalization=chain.normalization if chain.floating else None,
         )
-        self._finish = Finish(self.images, handoff, draws, pin=False)
-        return self._finish
+        return Finish(self.images, handoff, draws, pin=False)
 
 
 class _Made(list[Any]):

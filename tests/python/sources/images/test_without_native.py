@@ -1,7 +1,9 @@
 """Where the native module is not in use, Python makes the batches of the native path: the same draws,
 the same pixels, in the same order."""
 
+import concurrent.futures
 import logging
+import threading
 
 import numpy as np
 import pytest
@@ -19,7 +21,9 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.machine import extension
+from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader.cli.__main__ import main
 from fastloader.compat.timm import FastCollateMixup, ImageDataset, RepeatAugSampler
 from fastloader.datasets import ImageFolder, LMDBDataset
@@ -292,6 +296,26 @@ def test_errors_are_the_datasets(tmp_path, root, monkeypatch):
         assert len(next(batches)[1]) == 1
         with pytest.raises(ValueError, match=r"on_error='skip'.*the native module is not"):
             iter(FastLoader(folder(root), 4, on_error="skip", **way))
+
+
+def test_two_batches_at_a_time_keep_their_draws(root, monkeypatch):
+    """Both threads have told whose batch comes next before either draws for it."""
+    monkeypatch.setenv("FASTLOADER_NATIVE", "0")
+    loader = FastLoader(folder(root, *CHAINS["deviates"]), 4)
+    made, _ = loader._runtime.images.in_place(loader, None, "")
+    seeds = CropSeeds(5, False, 0)
+    batches = [made.__getitems__(seeds.beside(keys, COUNT, True)) for keys in ([0, 1], [2, 3])]
+    wanted = [made.collate(samples) for samples in batches]
+    given = threading.Barrier(2, timeout=30)
+    give = SampleDraws.give
+
+    def give_and_wait(self, *samples):
+        give(self, *samples)
+        given.wait()
+
+    monkeypatch.setattr(SampleDraws, "give", give_and_wait)
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        same(list(threads.map(made.collate, batches)), wanted)
 
 
 BEGINNINGS = {
