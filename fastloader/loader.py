@@ -256,7 +256,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         ``{"box": (left, top, width, height), "hflip": bool, "vflip": bool, "interpolation": str,
         "steps": [(name, parameters), ...]}``. `fastloader.transforms.apply` redoes the steps.
 
-        Raises ValueError when the native path is not in use or has not come to that sample.
+        Raises ValueError when no step of the transform is known, or the epoch has not come to that
+        sample.
         """
         return self._runtime.replay(self, index)
 

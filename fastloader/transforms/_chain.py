@@ -106,6 +106,15 @@ class Chain:
         found += [(name, []) for name in ("hflip", "vflip") if drawn[name]]
         return [*found, *drawn["operations"]]
 
+    def replayed(
+        self, drawn: Mapping[str, Any], seed: int, sample: int, number: int = 0
+    ) -> dict[str, Any]:
+        """What `FastLoader.replay` gives for picture ``number`` of a sample, for which this was
+        ``drawn``."""
+        kept = ("box", "hflip", "vflip", "interpolation")
+        steps = [*self.steps(drawn), *self.erased(seed, sample, number)]
+        return {**{name: drawn[name] for name in kept}, "steps": steps}
+
     def steps(self, drawn: Mapping[str, Any]) -> list[NamedOperation]:
         """The same as `operations`, with names for their numbers."""
         return [named(operation) for operation in self.operations(drawn)]

@@ -45,7 +45,7 @@ class Single:
             picture = step(picture)
         if not (wanted.chain.tensor or wanted.whole):
             return picture
-        return finished(wanted.chain, _tensor(picture), self._key)
+        return finished(wanted.chain, _tensor(picture)[: wanted.chain.channels], self._key)
 
     def drawn(self) -> Mapping[str, Any]:
         """What is drawn for it, as the native module's ``ImageJob.draw`` gives it."""

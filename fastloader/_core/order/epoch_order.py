@@ -50,18 +50,21 @@ class EpochOrder:
         assert self._position.current is not None
         return self._position.current.take_seed(drawn)
 
-    def epoch_seed(self) -> int:
+    def epoch_seed(self, drawn: int | None = None) -> int:
         """The seed of what a source draws in this epoch, such as crops. A source asks for it once in
         each epoch, behind `index_batches` and before the first index batch, even if it draws nothing
         itself: torch draws a seed there, from the generator that the order comes from, so without it the
         next epoch's order would be another one. With a ShardSampler all ranks have the same seed, so
-        that a picture's crop does not depend on the rank that decodes it."""
+        that a picture's crop does not depend on the rank that decodes it. ``drawn``: the seed that
+        torch's own iterator has drawn there."""
         position, loader = self._position, self._loader
         assert position.current is not None
         if loader.persistent_workers and position.last_seed is not None:
             # torch draws a seed in the first epoch only, and so must we, or the later epochs would have
             # another order. Their seeds follow from the first one.
             seed = splitmix64(position.last_seed, 1)
+        elif drawn is not None:
+            seed = drawn
         else:
             seed = default_device.drawn_seed(loader.generator)
         shard = position.samplers.shard

@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+import dataclasses
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
 
 from fastloader._core.order.states.generators import splitmix64
+
+
+@dataclasses.dataclass(frozen=True)
+class SeededKeys:
+    """An index batch, or a single index, on its way to where Python makes the samples: ``keys`` as the
+    sampler gave them, the ``numbers`` of the samples, and the seed of each, or one for all."""
+
+    keys: Any
+    numbers: list[int]
+    seeds: list[int]
+
+    def __iter__(self) -> Iterator[tuple[Any, int, int]]:
+        """Gives key, number and seed of each sample."""
+        seeds = self.seeds * len(self.numbers) if len(self.seeds) == 1 else self.seeds
+        return zip(self.keys, self.numbers, seeds, strict=True)
 
 
 class CropSeeds:
@@ -26,6 +47,26 @@ class CropSeeds:
             start = self._position
             return [splitmix64(self.base_seed, start + i) for i in range(count)]
         return [self.base_seed]
+
+    def beside(self, keys: Any, length: int, batched: bool) -> Any:
+        """``keys`` of the sampler's with their seeds, which counts them as submitted. ``length``: how
+        many samples there are. ``batched``: whether they are an index batch. Keys of which one is no
+        index of a sample are returned as they are."""
+        if batched and not isinstance(keys, list | tuple | torch.Tensor | np.ndarray):
+            try:
+                keys = list(keys)  # it may give them only once
+            except TypeError:
+                return keys
+        try:
+            numbers = [operator.index(key) for key in (keys if batched else (keys,))]
+        except TypeError:
+            return keys
+        if not all(-length <= number < length for number in numbers):
+            return keys
+        numbers = [number + length if number < 0 else number for number in numbers]
+        seeds = self.of_next(len(numbers))
+        self.submitted(numbers, seeds)
+        return SeededKeys(keys, numbers, seeds)
 
     def submitted(self, keys: Sequence[int], seeds: Sequence[int]) -> None:
         """Notes that a batch of these samples was submitted with these seeds."""

@@ -83,10 +83,7 @@ class Decoder:
         except Error:
             # The file is no JPEG, but Pillow knows its size.
             found = self.job.draw(file, seed, self.store.open_rgb(file).size[::-1])
-        kept = ("box", "hflip", "vflip", "interpolation")
-        chain = self.images.chain
-        steps = [*chain.steps(found), *chain.erased(seed, file)]
-        return {**{name: found[name] for name in kept}, "steps": steps}
+        return self.images.chain.replayed(found, seed, file)
 
     def leaf_bytes(self, samples: int) -> list[int]:
         """The bytes of a batch's pixels, and of its labels."""

@@ -23,9 +23,10 @@ class ImageStore(Protocol):
         """The files of this store, followed by those of ``others``, which are of its type."""
         ...
 
-    def opened(self, native: Any) -> OpenStore:
+    def opened(self, native: Any | None) -> OpenStore:
         """These files for one loader, with a native source of their own. What the loader looks up there
-        must not reach another loader that recognised the same files."""
+        must not reach another loader that recognised the same files. Without the native module, None,
+        there is no source."""
         ...
 
 

@@ -179,8 +179,8 @@ class Runtime:
             if plan is not None:
                 return plan, ""
         reason = reason or python_path.why_no_source(loader)
-        begun = self.images.begin_with(loader)
-        return self.python.plan(loader, wanted, reason, begun), reason
+        in_place, said = self.images.in_place(loader, wanted, reason)
+        return self.python.plan(loader, wanted, said, in_place), reason
 
     def _say(self, loader: Loader, reason: str) -> None:
         """Once, not at every epoch."""

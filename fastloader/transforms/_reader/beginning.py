@@ -17,13 +17,18 @@ from fastloader.transforms.steps.structure import Compose
 @dataclasses.dataclass
 class Beginning:
     """``chain`` is done natively and gives a picture; ``rest`` are the steps behind it, which Python
-    does one after the other. ``unknown``: whether a step may be anything. ``said`` is all that in words.
-    """
+    does one after the other. ``last`` is the name of the last step of the chain, ``unknown`` those of
+    the steps behind it that may be anything."""
 
     chain: Chain
     rest: list[Callable[[Any], Any]]
-    unknown: bool
-    said: str
+    last: str
+    unknown: str
+
+    @property
+    def said(self) -> str:
+        """How far the chain goes, in words."""
+        return f"up to {self.last}" + (f", then Python: {self.unknown}" if self.unknown else "")
 
 
 def read_beginning(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = None) -> Beginning:
@@ -57,8 +62,7 @@ def read_beginning(transform: Any, ours_ends_in_tensor: bool, of: Chain | None =
         rest = [as_tensor_chain(Compose(rest))]  # its end is the one that it has in a batch
     last = type(steps[known - 1]).__name__
     then = ", ".join(_name(step) for step in steps[known:] if not is_conversion(step))
-    said = f"native up to {last}" + (f", then Python: {then}" if then else "")
-    return Beginning(chain, rest, bool(then), said)
+    return Beginning(chain, rest, last, then)
 
 
 def _name(step: Any) -> str:

@@ -18,7 +18,6 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.batch.augmentation.augmentation import Augmentation
 from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader._core.machine import extension
 from fastloader.compat import timm
 from fastloader.compat.timm.erasing import ErasingLoader
 from fastloader.datasets import ImageFolder
@@ -59,11 +58,6 @@ def maker(way, dataset, workers=0, mixed=None, **options):
         return loader
 
     return make
-
-
-def skip_without_pictures(way, kind):
-    if kind == "pictures" and (way.name == "pure" or extension.load() is None):
-        pytest.skip("random crops in Python are drawn anew after a state")
 
 
 def batches_of(loader, count=None):
@@ -115,7 +109,6 @@ def resumed(make, state, users, epochs):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_boxes_are_those_of_a_run_that_never_stopped(way, dataset_of, kind, workers):
-    skip_without_pictures(way, kind)
     make = maker(way, dataset_of[kind], workers)
     seed = random.randrange(1 << 30)
     wanted = all_epochs(make, seed, 3)
@@ -137,7 +130,6 @@ def test_so_are_partners_and_targets(way, dataset_of, mode):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_persistent_workers(way, dataset_of, kind):
-    skip_without_pictures(way, kind)
     make = maker(way, dataset_of[kind], 2, persistent_workers=True)
     wanted = all_epochs(make, 8, 3)
     for received in (0, 2):
@@ -232,7 +224,6 @@ def test_behind_errors_in_the_place_of_batches(way, workers):
 
 def test_ahead_of_the_loop_through_streams(enter_way, crops):
     """A batch is always in flight there while the loop has another."""
-    skip_without_pictures(enter_way("streams"), "pictures")
     make = maker(enter_way("streams"), crops)
     wanted = all_epochs(make, 3, 1)[0]
     torch.manual_seed(3)

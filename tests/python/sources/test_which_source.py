@@ -129,11 +129,19 @@ def test_a_concatenation_may_have_lost_its_parts(root):
     assert in_words(FastLoader(dataset)) == expected
 
 
-@pytest.mark.parametrize("make", [own, folder, lambda root: Stream(3)])
+@pytest.mark.parametrize("make", [own, lambda root: Stream(3)])
 def test_without_the_native_module_that_is_told(monkeypatch, root, make):
     monkeypatch.setenv("FASTLOADER_NATIVE", "0")
     words = "Python path: the native module is not in use"
     assert in_words(FastLoader(make(root))) == words
+
+
+def test_without_the_native_module_known_pictures_draw_as_with_it(monkeypatch, root):
+    monkeypatch.setenv("FASTLOADER_NATIVE", "0")
+    loader = FastLoader(folder(root))
+    words = "Python path: the native module is not in use: "
+    said = in_words(loader)
+    assert said.startswith(words) and said.endswith(", with the native path's draws"), said
 
 
 @pytest.mark.parametrize("kind", [Toys, ThreadToys])

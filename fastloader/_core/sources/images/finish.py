@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fastloader._core.batch.augmentation.augmentation import make_augment_spec
-from fastloader._core.batch.augmentation.in_torch import augment_bytes
+from fastloader._core.batch.augmentation.in_torch import apply, augment_bytes
 from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.batch.images import Image
 from fastloader._core.handoff import Handoff
@@ -52,7 +52,9 @@ class Finish:
             self._values = self._values_of(self._erasing)
         native: Any = extension.load()
         self._native = native
-        self._pool: Any = native.BufferPool() if self.normalizes else None
+        self._pool: Any = None
+        if self.normalizes and native is not None:
+            self._pool = native.BufferPool()
 
     def _values_of(self, erasing: Erasing) -> torch.Tensor:
         assert erasing.value is not None
@@ -68,10 +70,17 @@ class Finish:
         """What is delivered. ``kept``: the positions of which the batch consists, None for all. A
         second call gives the same."""
         images = torch.from_dlpack(pending.batch.take())
-        labels = torch.from_numpy(self._pictures.targets[pending.files].astype(np.int64))
+        files = pending.files
         if kept is not None:
-            images, labels = images[kept], labels[kept]
-        samples, seeds = self._drawn_by(pending, kept)
+            images, files = images[kept], [files[each] for each in kept]
+        return self.finished(images, files, *self._drawn_by(pending, kept))
+
+    def finished(
+        self, images: torch.Tensor, files: list[int], samples: list[int], seeds: list[int]
+    ) -> Any:
+        """What is delivered of pictures, which come from these ``files`` and were drawn for these
+        ``samples`` by these seeds, one for each or one for all."""
+        labels = torch.from_numpy(self._pictures.targets[files].astype(np.int64))
         if self._erasing is not None:
             self._erase(self._erasing, images, samples, seeds)
         if self._draws is not None:
@@ -119,6 +128,9 @@ class Finish:
         if not self.normalizes:
             return augment_bytes(images, records), labels
         assert self._normalization is not None
+        if self._pool is None:
+            out = self._normalization.output((len(records), 3, *self._size), images.device)
+            return apply(self._normalization, images, records, out), labels
         spec = make_augment_spec(self._native, image, self._normalization, records)
         packed = records.packed()
         capsule = self._pool.augmented(spec, source=images.data_ptr(), records=packed.data_ptr())

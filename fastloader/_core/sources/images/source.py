@@ -18,14 +18,16 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.pictures.bad_samples import ErrorPolicy
-from fastloader._core.pictures.begun_pictures import BegunPictures
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
+from fastloader._core.pictures.in_place.begun_pictures import BegunPictures
+from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
 from fastloader._core.sources.arguments import check_extension, check_native, only_seeds
 from fastloader._core.sources.images.finish import Finish
 from fastloader._core.sources.images.iterator import ImageIterator
+from fastloader._core.sources.images.pillow_pictures import PillowPictures
 from fastloader._core.sources.images.recognize import (
     holds_images,
     recognize_beginning,
@@ -42,7 +44,9 @@ class ImageSource:
         self._statistics = statistics
         self.policy = policy
         self.decoder: Decoder | None = None  # kept over the epochs as long as it serves
-        self.last: ImageIterator | None = None  # the iterator of the epoch begun last, for replay()
+        self.last: ImageIterator | None = None  # the iterator of the epoch begun last
+        # What knows the draws of the epoch begun last, for replay().
+        self._replayed: ImageIterator | InPlace | None = None
         self._tuner: tuple[AutoWorkers, ThreadTuner] | None = None
         self._locates = LOOP  # the thread that found the records of the last epoch
 
@@ -51,6 +55,9 @@ class ImageSource:
             return None
         check_native(loader)
         check_extension()
+        return ImagePlan(self, self._recognized(loader, wanted), loader)
+
+    def _recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages:
         images = recognize_images(loader)
         if wanted is not None and images.chain.floating:
             raise NotNative("the transform ends in floats, but mean, std or dtype ask for uint8")
@@ -59,27 +66,48 @@ class ImageSource:
             raise NotNative(
                 f"mean and std are of {len(wanted.mean)} channels, the images have {channels}"
             )
-        return ImagePlan(self, images, loader)
+        return images
 
-    def begin_with(self, loader: Loader) -> tuple[BegunPictures, str] | None:
-        """The dataset that stands in the place of the loader's, where Python makes the samples, if the
-        native path knows the beginning of its transform; and how far it goes, in words."""
+    def in_place(
+        self, loader: Loader, wanted: Normalization | None, reason: str
+    ) -> tuple[InPlace | None, str]:
+        """What stands in the place of the loader's dataset, where Python makes the samples for this
+        ``reason``: pictures whose transform is known, if only in part. Also the reason, with what
+        it is that Python does."""
         dataset = loader.dataset
-        if not loader.native or extension.load() is None or not holds_images(dataset):
-            return None
-        if is_stateful(dataset):
-            return None  # workers ask it for its state
+        if not loader.native or not holds_images(dataset) or is_stateful(dataset):
+            return None, reason  # workers ask the dataset for its state
         init = loader.worker_init_fn
         if init is not None and loader.num_workers and not only_seeds(init):
-            return None  # it may change the dataset in the worker
+            return None, reason  # it may change the dataset in the worker
+        if extension.load() is None:
+            try:
+                images = self._recognized(loader, wanted)
+            except NotNative:
+                pass
+            else:
+                mixed = "" if images.mixing is None else ", mixed"
+                reason = f"{reason}: {images.chain}{mixed}, with the native path's draws"
+                return PillowPictures(dataset, images, loader.collate_fn, self._note), reason
         try:
             images, reading = recognize_beginning(dataset)
         except NotNative:
-            return None
-        beginning = reading.beginning
-        assert beginning is not None
-        begun = BegunPictures(dataset, images, beginning.rest, reading.of_target, beginning.unknown)
-        return begun, beginning.said
+            return None, reason
+        beginnings = reading.beginnings
+        begun = BegunPictures(
+            dataset,
+            images,
+            [each.rest for each in beginnings],
+            reading.of_targets,
+            bool(beginnings[0].unknown),
+            self._note,
+        )
+        if extension.load() is None:
+            return begun, f"{reason}: with the native path's draws {beginnings[0].said}"
+        return begun, f"native {beginnings[0].said} ({reason})"
+
+    def _note(self, replayed: InPlace) -> None:
+        self._replayed = replayed
 
     def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:
         """The tuner that fits the number of threads to the loop; None without ``num_workers="auto"``."""
@@ -125,11 +153,12 @@ class ImageSource:
             finish=finish,
             drawn_ahead=_drawn_ahead(loader, handoff),
         )
+        self._replayed = self.last
         return self.last
 
     def replay(self, index: int) -> dict[str, Any] | None:
         """What became of a sample of the epoch begun last; None if no epoch has begun."""
-        return None if self.last is None else self.last.replay(index)
+        return None if self._replayed is None else self._replayed.replay(index)
 
     def figures(self, loader: Loader) -> Figures:
         decoder = self.decoder

@@ -14,7 +14,8 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
-from fastloader._core.pictures.begun_pictures import ShowingOwn
+from fastloader._core.pictures.in_place.in_place import InPlace
+from fastloader._core.pictures.in_place.showing_own import ShowingOwn
 from fastloader._core.sources.encoded.pictures import EncodedPictures
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
@@ -40,23 +41,20 @@ class PythonSource:
         self.encoded_epoch = self.encoded.epoch  # as iterators ask for it
         self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
         # What makes the samples in the place of the loader's dataset, in iterators that begin now.
-        self._in_place: Any | None = None
+        self._in_place: InPlace | None = None
 
     def plan(
         self,
         loader: Loader,
         wanted: Normalization | None,
         reason: str = "",
-        begun: tuple[Any, str] | None = None,
+        in_place: InPlace | None = None,
     ) -> PythonPlan:
-        """Plans an epoch. ``reason`` says why no other source makes the batches. ``begun``: what makes
-        the samples in the place of the loader's dataset, and what it does, in words."""
-        if begun is None:
-            return PythonPlan(loader, reason, self, None)
-        in_place, said = begun
-        return PythonPlan(loader, f"{said} ({reason})", self, in_place)
+        """Plans an epoch. ``reason`` says why no other source makes the batches. ``in_place``: what
+        makes the samples in the place of the loader's dataset."""
+        return PythonPlan(loader, reason, self, in_place)
 
-    def torch_iterator(self, loader: Loader, in_place: Any | None) -> Any:
+    def torch_iterator(self, loader: Loader, in_place: InPlace | None) -> Any:
         """torch's way to `iterator`."""
         self._in_place = in_place
         try:
@@ -69,8 +67,13 @@ class PythonSource:
         made: CountingIterator
         seen: Any = loader
         if self._in_place is not None:
-            showing = ShowingOwn(self._in_place, loader.worker_init_fn)
-            seen = LoaderView(loader, dataset=self._in_place, worker_init_fn=showing)
+            in_place = self._in_place
+            seen = LoaderView(
+                loader,
+                dataset=in_place,
+                worker_init_fn=ShowingOwn(in_place, loader.worker_init_fn),
+                collate_fn=in_place.collate or loader.collate_fn,
+            )
         if loader.num_workers == 0:
             made = SingleProcessIterator(seen)
         elif loader.worker_backend == "thread":
@@ -139,7 +142,7 @@ class PythonPlan:
     fills_slots = False
 
     def __init__(
-        self, loader: Loader, reason: str, source: PythonSource, in_place: Any | None
+        self, loader: Loader, reason: str, source: PythonSource, in_place: InPlace | None
     ) -> None:
         self._loader = loader
         self._source = source

@@ -20,6 +20,7 @@ from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.states.stateful import is_stateful
+from fastloader._core.pictures.in_place.seeding_iterator import SeedingIterator
 from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.loader_view import LoaderView
@@ -36,7 +37,7 @@ from fastloader.errors import Error
 _next = dataloader._BaseDataLoaderIter.__next__
 
 
-class CountingIterator(DecodingIterator):
+class CountingIterator(DecodingIterator, SeedingIterator):
     """Counts the batches of torch's iterators. It stands between them and their base in the order of
     resolution, so that it can exchange the epoch's seed before worker processes are started with it."""
 
@@ -64,6 +65,7 @@ class CountingIterator(DecodingIterator):
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
         self._note_order(loader)
+        self._begin_seeds(loader)
         # torch calls iter(dataset) next, and a dataset may restore the global generator there.
         self._restoring = (
             loader.num_workers == 0
@@ -81,6 +83,8 @@ class CountingIterator(DecodingIterator):
         self._pass = self._begun_pass()
         self._note_order(loader)
         self._pass.take_seed(int(self._base_seed))
+        if not first_iter:
+            self._begin_seeds(loader)
         self._pass.in_order = getattr(self, "_in_order", True)
         if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
             self._pass.outstanding = {}
@@ -238,7 +242,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     def _next_index(self) -> Any:
         index = super()._next_index()
         if self._pass.outstanding is not None:
-            self._pass.outstanding[self._send_idx] = as_given(index)
+            self._pass.outstanding[self._send_idx] = as_given(self._drawn)
         asked = self._stateful and (self._always or self._position.asked)
         return AskingForState(index) if asked else index
 

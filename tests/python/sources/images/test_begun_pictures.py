@@ -13,6 +13,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
+from fastloader._core.pictures.crop_seeds import CropSeeds
+from fastloader._core.pictures.in_place.begun_pictures import BegunPictures
 from fastloader.datasets import ImageFolder
 from support import same
 
@@ -133,31 +135,34 @@ def test_any_file_is_a_sample(tmp_path):
             wanted = dataset[index]
         except Exception as error:
             with pytest.raises(type(error)):
-                begun[index]
+                sample(begun, index)
             continue
-        found = begun[index]
+        found = sample(begun, index)
         assert torch.equal(found[0], wanted[0]) and found[1] == wanted[1]
         opened += 1
     assert opened > 10
 
 
 def begun_of(dataset):
+    """What stands in the dataset's place."""
     loader = FastLoader(dataset, 2)
-    return loader._runtime.images.begin_with(loader)[0]
+    begun, _said = loader._runtime.images.in_place(loader, None, "")
+    assert type(begun) is BegunPictures
+    return begun
 
 
-def test_random_beginnings_follow_torchs_generator(root):
+def sample(begun, key, seed=0):
+    """Its sample, as it is asked for within an epoch."""
+    return begun[CropSeeds(seed, False, 0).beside(key, len(begun), batched=False)]
+
+
+def test_random_beginnings_follow_the_samples_seed(root):
     steps = [T.RandomResizedCrop(8), T.ColorJitter(0.5), Mirrored(), T.PILToTensor()]
     begun = begun_of(folder(root, steps))
-    torch.manual_seed(3)
-    first, second = begun[2][0], begun[2][0]
-    assert not torch.equal(first, second)
-    torch.manual_seed(3)
-    assert torch.equal(begun[2][0], first)
-    # Nothing is drawn where nothing is random.
-    begun = begun_of(folder(root))
     before = torch.get_rng_state()
-    begun[0]
+    first, second = sample(begun, 2, seed=3)[0], sample(begun, 2, seed=4)[0]
+    assert not torch.equal(first, second)
+    assert torch.equal(sample(begun, 2, seed=3)[0], first)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -188,20 +193,20 @@ def test_indices_of_any_kind(root, index):
         wanted = dataset[index]
     except Exception as error:
         with pytest.raises(type(error)):
-            begun[index]
+            sample(begun, index)
         return
-    assert torch.equal(begun[index][0], wanted[0])
+    assert torch.equal(sample(begun, index)[0], wanted[0])
 
 
 def test_what_is_put_into_the_dataset_counts_at_once(root):
     dataset = folder(root)
     begun = begun_of(Subset(dataset, [1, 2]))
-    assert begun[0][0].shape == (3, 12, 10)
+    assert sample(begun, 0)[0].shape == (3, 12, 10)
     dataset.transform = T.Compose([T.Resize((3, 3)), T.PILToTensor()])
-    assert begun[0][0].shape == (3, 3, 3)
+    assert sample(begun, 0)[0].shape == (3, 3, 3)
     begun = begun_of(folder(root))
     begun.own.target_transform = str
-    assert begun[0][1] == str(begun.own.targets[0])
+    assert sample(begun, 0)[1] == str(begun.own.targets[0])
 
 
 class Upright:
@@ -225,8 +230,8 @@ def test_steps_see_the_files_header(tmp_path):
     dataset = folder(str(tmp_path), [T.Resize(20), Upright(), T.PILToTensor()])
     begun = begun_of(dataset)
     for index in range(3):
-        assert torch.equal(begun[index][0], dataset[index][0])
-        assert begun[index][0].shape == (3, 26, 20)
+        assert torch.equal(sample(begun, index)[0], dataset[index][0])
+        assert sample(begun, index)[0].shape == (3, 26, 20)
 
 
 def changes_the_dataset(_worker):
@@ -282,4 +287,4 @@ def test_large_pictures_are_pillows(root, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     begun = begun_of(folder(root))
     with pytest.warns(Image.DecompressionBombWarning):
-        begun[0]
+        sample(begun, 0)

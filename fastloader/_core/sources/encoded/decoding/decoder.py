@@ -102,7 +102,7 @@ class EncodedDecoder:
         assert chain.size is not None
         spec = None
         if chain.floating:
-            spec = make_spec(native, (1, 3, *chain.size), True, chain.normalization)
+            spec = make_spec(native, (1, chain.channels, *chain.size), True, chain.normalization)
         no_files = native.FolderSource(np.empty(0, np.uint8), np.empty(0, np.uint64))
         return native.ImageJob(
             source=no_files,
@@ -110,6 +110,7 @@ class EncodedDecoder:
             planar=True,
             recipe=chain.native_recipe(native),
             output=chain.size,
+            channels=chain.channels,
             normalize=spec,
             decode=getattr(native.DecodeMode, decode.upper()),
             pad_truncated=truncated == "pad",

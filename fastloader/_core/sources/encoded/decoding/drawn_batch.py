@@ -41,10 +41,7 @@ class DrawnBatch:
         for number, column in enumerate(self._columns):
             drawn = self._drawn(number, position)
             chain = self._decoder.chain(self._chains[column.chains[position]])
-            seed, key = self._key(position)
-            steps = [*chain.steps(drawn), *chain.erased(seed, key, column.number)]
-            kept = ("box", "hflip", "vflip", "interpolation")
-            found.append({**{name: drawn[name] for name in kept}, "steps": steps})
+            found.append(chain.replayed(drawn, *self._key(position), column.number))
         return found[0] if len(found) == 1 else found
 
     def parameters(self, number: int) -> dict[str, torch.Tensor]:

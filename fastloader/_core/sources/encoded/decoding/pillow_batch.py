@@ -34,7 +34,7 @@ class PillowBatch:
         self._out = []
         for chain, _number in views:
             assert chain.size is not None
-            shape = (len(indices), 3, *chain.size)
+            shape = (len(indices), chain.channels, *chain.size)
             dtype = torch.float32 if chain.floating else torch.uint8
             self._out.append(torch.empty(shape, dtype=dtype, device="cpu"))
         pool = ThreadPoolExecutor(threads, thread_name_prefix="fastloader-pillow")
@@ -53,7 +53,7 @@ class PillowBatch:
         seed = self._seeds[0] if len(self._seeds) == 1 else self._seeds[position]
         for out, (chain, number) in zip(self._out, self._views, strict=True):
             made = pillow_chain.made(chain, picture, seed, self._samples[position], number)
-            pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)
+            pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
             if chain.floating:
                 chain.normalization.apply(pixels[None], out[position : position + 1])
             else:

@@ -27,7 +27,6 @@ from fastloader._core.sources.images.recognize.reading import (
 from fastloader._core.sources.images.recognize.timm import recognize_timm
 from fastloader._core.sources.images.recognize.torchvision.datasets import DATASETS
 from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
-from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.errors import NotNative
 
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
@@ -101,9 +100,6 @@ def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:
     Raises:
         NotNative: if there is no such beginning.
     """
-    if isinstance(first_part(dataset), LMDBDataset) or type(dataset) is ConcatDataset:
-        # Neither a file's map nor several transforms go to worker processes.
-        raise NotNative("neither LMDB files nor several datasets have a native beginning")
     reading = KnownBeginning()
     return _recognize(dataset, reading), reading
 

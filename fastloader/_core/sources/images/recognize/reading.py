@@ -39,19 +39,23 @@ class WholeTransform:
 
 
 class KnownBeginning:
-    """Samples are made in Python, of pictures with which the native path has begun."""
+    """Samples are made in Python, of pictures with which the native path has begun. Takes note of the
+    beginning and of the target_transform of each dataset that is read."""
 
     def __init__(self) -> None:
-        self.beginning: Beginning | None = None
-        self.of_target: Any = None
+        self.beginnings: list[Beginning] = []
+        self.of_targets: list[Any] = []
 
     def chain(
         self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
     ) -> Chain:
         if transform is None:
             raise NotNative("the dataset has no transform: its samples are Pillow images")
-        self.beginning = read_beginning(transform, ours_ends_in_tensor, of)
-        return self.beginning.chain
+        beginning = read_beginning(transform, ours_ends_in_tensor, of)
+        if self.beginnings and beginning.said != self.beginnings[0].said:
+            raise NotNative("the datasets of a ConcatDataset have different transforms")
+        self.beginnings.append(beginning)
+        return beginning.chain
 
     def target_transform(self, transform: Any) -> None:
-        self.of_target = transform
+        self.of_targets.append(transform)

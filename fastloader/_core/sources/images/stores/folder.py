@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fastloader.transforms._pillow import image_module, open_rgb
+from fastloader.transforms._pillow import open_rgb, opened
 
 
 class FolderStore:
@@ -40,19 +41,20 @@ class FolderStore:
 
     def opened(self, native: Any) -> FolderStore:
         mine = copy.copy(self)
-        mine.source = native.FolderSource(self.paths, self.ends)
+        if native is not None:
+            mine.source = native.FolderSource(self.paths, self.ends)
         return mine
 
     def prepare(self, indices: list[int]) -> None:
         pass
 
     def name(self, index: int) -> str:
-        name: str = self.source.name(index)
-        return name
+        begin = int(self.ends[index - 1]) if index else 0
+        return os.fsdecode(self.paths[begin : int(self.ends[index])].tobytes())
 
     def open_rgb(self, index: int) -> Any:
         return open_rgb(self.name(index))
 
     def info(self, index: int) -> dict[str, Any]:
-        with image_module().open(self.name(index)) as opened:
-            return dict(opened.info)
+        with opened(self.name(index)) as header:
+            return dict(header.info)

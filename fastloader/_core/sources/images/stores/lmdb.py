@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import copy
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from fastloader.datasets._lmdb_file import DamagedError
 from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.transforms._pillow import opened
 
 
 class _Table(np.ndarray):
@@ -37,6 +39,12 @@ class LmdbStore:
         self.starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
         self._environments = tuple(part.environment for part in parts)
 
+    def __getstate__(self) -> Any:
+        return self.parts  # a process that gets them by pickle maps the files anew
+
+    def __setstate__(self, parts: list[LMDBDataset]) -> None:
+        self.__init__(parts)  # type: ignore[misc]
+
     def __len__(self) -> int:
         return int(self.starts[-1])
 
@@ -55,7 +63,8 @@ class LmdbStore:
         mine._addresses = np.zeros(len(self), np.uint64).view(_Table)
         mine._addresses.environments = self._environments
         mine._sizes = np.zeros(len(self), np.uint64)
-        mine.source = native.MemorySource(mine._addresses, mine._sizes)
+        if native is not None:
+            mine.source = native.MemorySource(mine._addresses, mine._sizes)
         return mine
 
     def _part(self, index: int) -> tuple[LMDBDataset, int]:
@@ -89,4 +98,6 @@ class LmdbStore:
         return part.open_rgb(record)
 
     def info(self, index: int) -> dict[str, Any]:
-        return dict(self.open_rgb(index).info)
+        part, record = self._part(index)
+        with opened(io.BytesIO(part.record(record).image), self.name(index)) as header:
+            return dict(header.info)

@@ -62,7 +62,8 @@ class PixelStore:
 
     def opened(self, native: Any) -> PixelStore:
         mine = copy.copy(self)
-        mine.source = native.PixelSource([part.seen() for part in self.parts])
+        if native is not None:
+            mine.source = native.PixelSource([part.seen() for part in self.parts])
         return mine
 
     def prepare(self, indices: list[int]) -> None:

@@ -1,0 +1,122 @@
+"""Samples of a dataset of pictures whose transform the native path knows in part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastloader._core.machine import extension
+from fastloader._core.machine.process import HomeProcess
+from fastloader._core.pictures.in_place.in_place import InPlace
+from fastloader._core.pictures.native_images import NativeImages
+from fastloader.transforms._pillow import chain as pillow_chain
+from fastloader.transforms._pillow import image_module, pixel_limits
+
+# A packed file is opened anew in another process; timm's datasets count bad files.
+_CHANGING = ("_environment", "skipped", "_consecutive_errors")
+
+Steps = Sequence[Callable[[Any], Any]]
+
+
+class BegunPictures(InPlace):
+    """A picture is decoded and changed as far as ``images.chain`` goes: natively or, where that cannot
+    be, by Pillow, with the same draws and the same pixels. The rest of the transform is done to the
+    Pillow picture that comes out.
+
+    What cannot be decoded is the dataset's own sample, with the dataset's own errors. So is everything,
+    once somebody has put another transform or other samples into the dataset.
+
+    Args:
+        rests: the steps behind the beginning, one after the other, of each dataset that was
+            concatenated.
+        target_transforms: what is done to a target, of each of them.
+        shows_header: whether a step may look at what stands in a file beside its pixels, as
+            ``Image.info``: the orientation, a colour profile.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        images: NativeImages,
+        rests: Sequence[Steps],
+        target_transforms: Sequence[Callable[[Any], Any] | None],
+        shows_header: bool,
+        began: Callable[[InPlace], None] | None = None,
+    ) -> None:
+        super().__init__(dataset, images, began)
+        self._rests = rests
+        self._target_transforms = target_transforms
+        self._shows_header = shows_header
+        self._read = [_attributes(part) for part in self.parts]
+        self._made_here: HomeProcess | None = None
+        self._job: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_made_here": None, "_job": None}
+
+    def sample(self, key: Any, number: int, seed: int) -> Any:
+        file = self.file(number)
+        part = self.part(file)
+        if not _same(self._read[part], _attributes(self.parts[part])):
+            return self.own[key]
+        picture = self._picture(file, seed)
+        if picture is None:
+            return self.own[key]
+        for step in self._rests[part]:
+            picture = step(picture)
+        target = int(self.images.targets[file])
+        of_target = self._target_transforms[part]
+        return picture, target if of_target is None else of_target(target)
+
+    def _picture(self, file: int, seed: int) -> Any | None:
+        """The picture with which the rest goes on; None for one that cannot be decoded."""
+        picture = self._natively(file, seed)
+        if picture is None:
+            try:
+                opened = self.store.open_rgb(file)
+                picture = pillow_chain.made(self.images.chain, opened, seed, file)
+            except Exception:  # the dataset's own code says what is wrong, or knows how
+                return None
+        if self.images.chain.grey:
+            picture = picture.getchannel(0)
+        if self._shows_header:
+            picture.info = self.store.info(file)
+        return picture
+
+    def _natively(self, file: int, seed: int) -> Any | None:
+        if extension.load() is None:
+            return None
+        store = self.store
+        if self._made_here is None or not self._made_here.here:
+            self._job, self._made_here = self._made_job(), HomeProcess()
+        store.prepare([file])
+        try:
+            pixels, (height, width) = self._job.picture(file, seed)
+        except Exception:  # Pillow may know how, and warns of large pictures
+            return None
+        return image_module().frombytes("RGB", (width, height), pixels)
+
+    def _made_job(self) -> Any:
+        native: Any = extension.load()
+        chain = self.images.chain
+        # A larger picture is left to Pillow, which warns of it.
+        large, _most = pixel_limits()
+        return native.ImageJob(
+            source=self.store.source,
+            transform=chain.native(native),
+            planar=False,
+            recipe=chain.native_recipe(native),
+            any_size=True,
+            pixel_limit=large,
+            large_pixels=large,
+        )
+
+
+def _attributes(dataset: Any) -> dict[str, Any]:
+    """The dataset's own attributes, but for those that it changes itself."""
+    return {name: value for name, value in vars(dataset).items() if name not in _CHANGING}
+
+
+def _same(some: dict[str, Any], others: dict[str, Any]) -> bool:
+    """Whether the attributes are the same objects."""
+    return len(some) == len(others) and all(others.get(name, some) is some[name] for name in some)

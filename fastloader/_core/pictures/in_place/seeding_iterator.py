@@ -1,0 +1,36 @@
+"""Index batches with the seeds of their samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import dataloader
+
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import Loader
+from fastloader._core.order.position import Position
+from fastloader._core.pictures.crop_seeds import CropSeeds
+from fastloader._core.pictures.in_place.in_place import InPlace
+
+
+class SeedingIterator(dataloader._BaseDataLoaderIter):
+    """Draws index batches for torch's iterators. A dataset that stands in the place of the loader's gets
+    them with the seeds of their samples."""
+
+    _position: Position
+    _dataset: Any
+    _seeds: CropSeeds | None = None  # of the epoch, if such a dataset makes the samples
+    _drawn: Any = None  # what the sampler gave last
+
+    def _begin_seeds(self, loader: Loader) -> None:
+        """Begins the seeds of an epoch. To be called once in each, when torch's seed is drawn and no
+        index is."""
+        if isinstance(self._dataset, InPlace):
+            order = EpochOrder(self._position, loader)
+            self._seeds = self._dataset.begin_epoch(order, int(self._base_seed))
+
+    def _next_index(self) -> Any:
+        self._drawn = keys = super()._next_index()
+        if self._seeds is None:
+            return keys
+        return self._seeds.beside(keys, len(self._dataset), self._auto_collation)
