@@ -67,13 +67,6 @@ uint8_t* at_least(std::vector<uint8_t>& memory, size_t bytes) {
   return memory.data();
 }
 
-// libjpeg asks for the first two; Pillow takes what lacks one of the three for no JPEG.
-constexpr std::array<uint8_t, 3> kSignature{0xFF, 0xD8, 0xFF};
-
-bool begins_as_jpeg(const uint8_t* begin, size_t size) {
-  return size >= kSignature.size() && std::equal(kSignature.begin(), kSignature.end(), begin);
-}
-
 /// The most bytes that a thread keeps for a file. The system's allocator maps larger blocks by
 /// themselves and gives them back to the system; a new one costs little beside such a file.
 constexpr size_t kKeptFile = size_t{32} << 20;
@@ -213,18 +206,15 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
 
 SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index) {
   if (const std::optional<SampleBytes> file = job.source->view(index)) return *file;
-  job.source->read_if(index, file_, begins_as_jpeg);
+  job.source->read_if(index, file_, PictureDecoder::knows);
   return SampleBytes{file_.data(), file_.size()};
 }
 
-const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
-                                      const std::atomic<bool>* stop) {
-  if (file.size >= kSignature.size() && !begins_as_jpeg(file.data, file.size)) {
-    throw DecodeError("the file does not begin as a JPEG does");
-  }
+PictureSize SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
+                                const std::atomic<bool>* stop) {
   JpegOptions options = job.jpeg;
   options.stop = stop;
-  return jpeg_.open(file.data, file.size, options);
+  return picture_.open(file.data, file.size, options);
 }
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
@@ -257,20 +247,19 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
   touch(file);
   times_.read = lap();
   times_.bytes = file.size;
-  const JpegHeader& header = open(job, file, stop);
+  const PictureSize header = open(job, file, stop);
   const uint64_t pixels = uint64_t{header.width} * header.height;
   if (pixels > job.large_pixels) large_ = pixels;
   const SampleGeometry geometry =
       draw_geometry(job.transform, ImageSize{header.height, header.width}, seed, index);
   int denominator = 1;
   if (job.approximate) {
-    denominator = denominator_for(geometry);
-    jpeg_.reduce(denominator);
+    denominator = picture_.reduce(denominator_for(geometry));
   }
   const CropBox needed = begin(job, geometry, denominator, out);
-  jpeg_.begin(JpegRegion{static_cast<uint32_t>(needed.left), static_cast<uint32_t>(needed.top),
-                         static_cast<uint32_t>(needed.width),
-                         static_cast<uint32_t>(needed.height)});
+  picture_.begin(
+      PictureRegion{static_cast<uint32_t>(needed.left), static_cast<uint32_t>(needed.top),
+                    static_cast<uint32_t>(needed.width), static_cast<uint32_t>(needed.height)});
   const bool look = times_stages() && decodes_++ % kLookedAt == 0;
   push_rows(needed.height, look);
   times_.decode = lap();
@@ -294,12 +283,12 @@ void SampleDecoder::decode_kept(const ImageJob& job, uint64_t index, uint64_t se
 
 void SampleDecoder::push_rows(size_t rows, bool timed) {
   if (!timed) {
-    for (size_t y = 0; y < rows; ++y) resizer_.push_row(jpeg_.read_row());
+    for (size_t y = 0; y < rows; ++y) resizer_.push_row(picture_.read_row());
     return;
   }
   Lap lap(true);
   for (size_t y = 0; y < rows; ++y) {
-    const uint8_t* row = jpeg_.read_row();
+    const uint8_t* row = picture_.read_row();
     lap();
     resizer_.push_row(row);
     times_.resize += lap();
@@ -319,7 +308,7 @@ void SampleDecoder::transform(const ImageJob& job, uint64_t index, uint64_t seed
 
 SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, uint64_t seed) {
   const GiveBack afterwards{file_, canvas_};
-  const JpegHeader& header = open(job, fetch(job, index));
+  const PictureSize header = open(job, fetch(job, index));
   return draw_sample(job, ImageSize{header.height, header.width}, index, seed);
 }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "image/image_transform.h"
-#include "image/jpeg/decoder.h"
 #include "image/normalize/normalize.h"
 #include "image/ops/canvas.h"
+#include "image/picture_decoder.h"
 #include "image/recipe/recipe.h"
 #include "image/resize/resizer.h"
 #include "pipeline/stage_times.h"
@@ -88,17 +88,17 @@ class SampleDecoder {
   /// What is drawn for a sample, from its header.
   SampleDraw draw(const ImageJob& job, uint64_t index, uint64_t seed);
 
-  /// Bytes kept from picture to picture, without libjpeg's own tables. They are what usual pictures
-  /// need: the decoder gives back what only an unusually large one had needed.
+  /// Bytes kept from picture to picture, without the libraries' own tables. They are what usual
+  /// pictures need: the decoder gives back what only an unusually large one had needed.
   size_t scratch_bytes() const {
-    return file_.capacity() + pixels_.capacity() + jpeg_.scratch_bytes() +
+    return file_.capacity() + pixels_.capacity() + picture_.scratch_bytes() +
            resizer_.scratch_bytes() + canvas_.scratch_bytes();
   }
 
  private:
   SampleBytes fetch(const ImageJob& job, uint64_t index);
-  const JpegHeader& open(const ImageJob& job, const SampleBytes& file,
-                         const std::atomic<bool>* stop = nullptr);
+  PictureSize open(const ImageJob& job, const SampleBytes& file,
+                   const std::atomic<bool>* stop = nullptr);
   void decode_kept(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
                    const std::atomic<bool>* stop);
   /// Starts the resize of a picture that was decoded at 1/`denominator` and returns the part of it
@@ -110,7 +110,7 @@ class SampleDecoder {
                     const std::atomic<bool>* stop);
   void finish(const ImageJob& job, void* out);
 
-  JpegDecoder jpeg_;
+  PictureDecoder picture_;
   Resizer resizer_;
   Canvas canvas_;  // the picture, while a recipe works on it
   std::vector<uint8_t> file_;
