@@ -1,4 +1,4 @@
-"""PNG files of every kind that the standard knows, made from chunks: Pillow writes only a few of them."""
+"""PNG files of every kind that the standard knows, made from chunks: Pillow writes only a few."""
 
 import struct
 import zlib
@@ -54,7 +54,9 @@ def filtered(rng, rows, step):
     above = np.zeros(len(rows[0]), np.int32)
     for packed_row in rows:
         row = np.frombuffer(packed_row, np.uint8).astype(np.int32)
-        left, corner = (np.concatenate([np.zeros(step, np.int32), line])[: len(row)] for line in (row, above))
+        left, corner = (
+            np.concatenate([np.zeros(step, np.int32), line])[: len(row)] for line in (row, above)
+        )
         kind = rng.randrange(5)
         if kind == 4:
             guess = left + above - corner
@@ -83,7 +85,9 @@ def random_png(rng, color=None, depth=None, interlaced=None, size=None, before=b
         color, depth = rng.choice(KINDS)
     if interlaced is None:
         interlaced = rng.random() < 0.4
-    width, height = size or (rng.choice([1, 2, 3, 5, 7, 8, 9, 31, rng.randint(1, 90)]) for _ in "ab")
+    width, height = size or (
+        rng.choice([1, 2, 3, 5, 7, 8, 9, 31, rng.randint(1, 90)]) for _ in "ab"
+    )
     pixels = samples(rng, width, height, color, depth)
     step = max(1, CHANNELS[color] * depth // 8)
     passes = PASSES if interlaced else [(0, 0, 1, 1)]
