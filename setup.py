@@ -3,6 +3,8 @@
 Environment variables:
     FASTLOADER_NATIVE             0: install pure Python, without CMake and without a compiler.
     FASTLOADER_CUDA               auto (nvcc found; the default) | on | off
+    FASTLOADER_PNG                auto (zlib's headers found; the default) | on | off: by Pillow
+    FASTLOADER_WEBP               auto (libwebp's headers found; the default) | on | off: by Pillow
     CMAKE_CUDA_ARCHITECTURES      which GPUs to compile for; CMake's own CUDAARCHS works too.
     CMAKE_ARGS                    further arguments for CMake, as a shell would read them.
     CMAKE_BUILD_TYPE              Release unless said otherwise.
@@ -129,6 +131,8 @@ class BuildExtension(build_ext):
             f"-DCMAKE_BUILD_TYPE={build_type}",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DFASTLOADER_CUDA={os.environ.get('FASTLOADER_CUDA') or 'auto'}",
+            f"-DFASTLOADER_PNG={os.environ.get('FASTLOADER_PNG') or 'auto'}",
+            f"-DFASTLOADER_WEBP={os.environ.get('FASTLOADER_WEBP') or 'auto'}",
             "-DFASTLOADER_PYTHON=ON",
             # What only tests use is not in a wheel; tools/check_wheel.py looks.
             f"-DFASTLOADER_TEST_HOOKS={'ON' if self.editable_mode or self.inplace else 'OFF'}",

@@ -65,13 +65,14 @@ def normalize_on_device(
 def active_isa() -> str: ...
 def jpeg_scans(data: bytes | bytearray | memoryview) -> tuple[int, int, int]: ...
 
-class JpegDecoder:
+class PictureDecoder:
     def __init__(self) -> None: ...
     def decode(
         self,
-        jpeg: bytes,
+        file: bytes,
         *,
         box: tuple[int, int, int, int] | None = None,
+        whole: bool = False,
         destination: int = 0,
     ) -> tuple[int, int]: ...
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Whole names up to the version; anything else (libtorch, libc10, libcudart, libcuda, ...) would tie
 # the wheel to one build of torch or to a driver.
 NEEDED = re.compile(
-    r"(libjpeg|libstdc\+\+|libm|libgcc_s|libc|libpthread|libdl|librt|ld-linux-[\w-]+)\.so(\.\d+)*"
+    r"(libjpeg|libz|libwebp|libwebpdemux|libstdc\+\+|libm|libgcc_s|libc|libpthread|libdl|librt|ld-linux-[\w-]+)\.so(\.\d+)*"
 )
 
 IMPORT = """
@@ -92,8 +92,8 @@ def check_exports(module: Path, problems: Problems) -> None:
     functions and type information: libstdc++'s headers give its namespaces default visibility, so
     -fvisibility=hidden does not reach them. Type information of types made only of built-in ones,
     such as `void ()` in a std::function, has nothing that could hide it. Each is the same
-    definition wherever it comes from. One that names a type of ours, of pybind11, of libjpeg or of
-    CUDA is not such an instance.
+    definition wherever it comes from. One that names a type of ours, of pybind11, of libjpeg, of zlib,
+    of libwebp or of CUDA is not such an instance.
     """
     exported = []
     for line in output("readelf", "--dyn-syms", "-W", module).splitlines():
@@ -109,7 +109,7 @@ def check_exports(module: Path, problems: Problems) -> None:
     standard = re.compile(
         r"_ZT?[A-Z]*(GV)?N?K?(S[tabsiod]|9__gnu_cxx|10__cxxabiv1)|_ZN?KS[tabsiod]"
     )
-    foreign = re.compile(r"fastloader|pybind11|jpeg|[Cc]uda", re.ASCII)
+    foreign = re.compile(r"fastloader|pybind11|jpeg|inflate|[Ww]eb[Pp]|[Cc]uda", re.ASCII)
     builtin = re.compile(r"_ZT[IS][PK]*F[a-z]+E")
     for name in others:
         if builtin.fullmatch(name):

@@ -7,6 +7,8 @@
 #include "image/dispatch.h"
 #include "image/jpeg/library.h"
 #include "image/jpeg/probe.h"
+#include "image/png/library.h"
+#include "image/webp/library.h"
 
 namespace py = pybind11;
 
@@ -48,6 +50,22 @@ py::dict build_info() {
     if (!jpeg_skips_exactly(layout)) whole.append(layout.name);
   }
   jpeg_info["decoded_whole"] = whole;
+  // None: this build leaves the format to Pillow.
+  py::object png_info = py::none();
+  const PngLibrary png = describe_png_library();
+  if (!png.runtime_version.empty()) {
+    py::dict zlib;
+    zlib["compiled_version"] = png.compiled_version;
+    zlib["runtime"] = png.runtime_version;
+    png_info = zlib;
+  }
+  py::object webp_info = py::none();
+  const std::string webp = webp_library_version();
+  if (!webp.empty()) {
+    py::dict libwebp;
+    libwebp["runtime"] = webp;
+    webp_info = libwebp;
+  }
   py::dict cpu;
   cpu["problem"] = "";
   try {
@@ -62,6 +80,8 @@ py::dict build_info() {
   result["compiler"] = __VERSION__;
   result["cpu"] = cpu;
   result["jpeg"] = jpeg_info;
+  result["png"] = png_info;
+  result["webp"] = webp_info;
   result["cuda"] = cuda_info();
   return result;
 }

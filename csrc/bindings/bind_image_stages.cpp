@@ -8,7 +8,7 @@
 
 #include "bindings/gil.h"
 #include "bindings/register.h"
-#include "image/jpeg/decoder.h"
+#include "image/picture_decoder.h"
 #include "image/resize/resizer.h"
 
 // The stages of a picture's way, one at a time, so that benchmarks can tell what each of them
@@ -22,13 +22,15 @@ namespace {
 using Size = std::pair<uint32_t, uint32_t>;                      // height, width
 using Box = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;  // left, top, width, height
 
-Size decode(JpegDecoder& decoder, const py::bytes& jpeg, const std::optional<Box>& box,
-            uintptr_t destination) {
-  const std::string_view data(jpeg);  // the caller's reference keeps it alive
+Size decode(PictureDecoder& decoder, const py::bytes& file, const std::optional<Box>& box,
+            bool whole, uintptr_t destination) {
+  const std::string_view data(file);  // the caller's reference keeps it alive
   const WithoutGil unlocked;
-  const JpegHeader& header =
-      decoder.open(reinterpret_cast<const uint8_t*>(data.data()), data.size());
-  JpegRegion region{0, 0, header.width, header.height};
+  JpegOptions options;
+  options.check_below = whole;
+  const PictureSize size =
+      decoder.open(reinterpret_cast<const uint8_t*>(data.data()), data.size(), options);
+  PictureRegion region{0, 0, size.width, size.height};
   if (box) region = {std::get<0>(*box), std::get<1>(*box), std::get<2>(*box), std::get<3>(*box)};
   decoder.begin(region);
   auto* out = reinterpret_cast<uint8_t*>(destination);
@@ -53,13 +55,14 @@ void resize(Resizer& resizer, uintptr_t source, const Size& from, uintptr_t dest
 }  // namespace
 
 void register_image_stages(py::module_& module) {
-  py::class_<JpegDecoder>(module, "JpegDecoder", "One per thread.")
+  py::class_<PictureDecoder>(module, "PictureDecoder", "One per thread.")
       .def(py::init<>())
-      .def("decode", &decode, py::arg("jpeg"), py::kw_only(), py::arg("box") = py::none(),
-           py::arg("destination") = 0,
-           "Decodes a JPEG, or the box (left, top, width, height) of it, on the calling thread, "
-           "and returns (height, width) of what it decoded. RGB rows without gaps go to "
-           "`destination`, which has room for them; with 0 each row is dropped once it is there.");
+      .def("decode", &decode, py::arg("file"), py::kw_only(), py::arg("box") = py::none(),
+           py::arg("whole") = false, py::arg("destination") = 0,
+           "Decodes a file, or the box (left, top, width, height) of its picture, on the calling "
+           "thread, and returns (height, width) of what it decoded. RGB rows without gaps go to "
+           "`destination`, which has room for them; with 0 each row is dropped once it is there. "
+           "`whole`: damage below the box is an error, too, as with decode=\"whole\".");
   py::class_<Resizer>(module, "Resizer", "One per thread.")
       .def(py::init<>())
       .def("resize", &resize, py::kw_only(), py::arg("source"), py::arg("source_size"),

@@ -67,13 +67,6 @@ uint8_t* at_least(std::vector<uint8_t>& memory, size_t bytes) {
   return memory.data();
 }
 
-// libjpeg asks for the first two; Pillow takes what lacks one of the three for no JPEG.
-constexpr std::array<uint8_t, 3> kSignature{0xFF, 0xD8, 0xFF};
-
-bool begins_as_jpeg(const uint8_t* begin, size_t size) {
-  return size >= kSignature.size() && std::equal(kSignature.begin(), kSignature.end(), begin);
-}
-
 /// The most bytes that a thread keeps for a file. The system's allocator maps larger blocks by
 /// themselves and gives them back to the system; a new one costs little beside such a file.
 constexpr size_t kKeptFile = size_t{32} << 20;
@@ -114,7 +107,7 @@ CropBox around(const CropBox& one, const CropBox& other) {
 
 CropBox whole(const ImageSize& size) { return {0, 0, size.width, size.height}; }
 
-JpegRegion region_of(const CropBox& box) {
+PictureRegion region_of(const CropBox& box) {
   return {static_cast<uint32_t>(box.left), static_cast<uint32_t>(box.top),
           static_cast<uint32_t>(box.width), static_cast<uint32_t>(box.height)};
 }
@@ -264,18 +257,15 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
 
 SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index) {
   if (const std::optional<SampleBytes> file = job.source->view(index)) return *file;
-  job.source->read_if(index, file_, begins_as_jpeg);
+  job.source->read_if(index, file_, PictureDecoder::knows);
   return SampleBytes{file_.data(), file_.size()};
 }
 
-const JpegHeader& SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
-                                      const std::atomic<bool>* stop) {
-  if (file.size >= kSignature.size() && !begins_as_jpeg(file.data, file.size)) {
-    throw DecodeError("the file does not begin as a JPEG does");
-  }
+PictureSize SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
+                                const std::atomic<bool>* stop) {
   JpegOptions options = job.jpeg;
   options.stop = stop;
-  return jpeg_.open(file.data, file.size, options);
+  return picture_.open(file.data, file.size, options);
 }
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
@@ -349,7 +339,7 @@ void SampleDecoder::decode_file(const SampleBytes& file, const SampleKey& key,
                                 const PictureView* views, size_t count, Lap& lap,
                                 const std::atomic<bool>* stop) {
   const ImageJob& job = *views[0].job;
-  const JpegHeader& header = open(job, file, stop);
+  const PictureSize header = open(job, file, stop);
   size_ = ImageSize{header.height, header.width};
   const uint64_t pixels = uint64_t{header.width} * header.height;
   if (pixels > job.large_pixels) large_ = pixels;
@@ -369,11 +359,10 @@ void SampleDecoder::decode_view(const SampleKey& key, const PictureView& view, b
       draw_geometry(job.transform, size_, key.seed, key.sample, view.number);
   int denominator = 1;
   if (job.approximate) {
-    denominator = denominator_for(geometry);
-    jpeg_.reduce(denominator);
+    denominator = picture_.reduce(denominator_for(geometry));
   }
   const CropBox needed = begin(job, geometry, denominator, view.out);
-  jpeg_.begin(region_of(needed));
+  picture_.begin(region_of(needed));
   push_rows(needed.height, timed);
   times_.decode += lap();
   apply_recipe(key, view, stop);
@@ -400,10 +389,10 @@ bool SampleDecoder::decode_shared(const SampleKey& key, const PictureView* views
   const size_t bytes = all->width * all->height * kRgb;
   if (bytes > kKeptCanvas || decoding_cost(*all, size_) > apart) return false;
   uint8_t* pixels = at_least(shared_, bytes);
-  jpeg_.begin(region_of(*all));
+  picture_.begin(region_of(*all));
   const size_t row_bytes = all->width * kRgb;
   for (size_t y = 0; y < all->height; ++y) {
-    std::memcpy(pixels + y * row_bytes, jpeg_.read_row(), row_bytes);
+    std::memcpy(pixels + y * row_bytes, picture_.read_row(), row_bytes);
   }
   for (size_t i = 0; i < count; ++i) {
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
@@ -416,12 +405,12 @@ bool SampleDecoder::decode_shared(const SampleKey& key, const PictureView* views
 
 void SampleDecoder::push_rows(size_t rows, bool timed) {
   if (!timed) {
-    for (size_t y = 0; y < rows; ++y) resizer_.push_row(jpeg_.read_row());
+    for (size_t y = 0; y < rows; ++y) resizer_.push_row(picture_.read_row());
     return;
   }
   Lap lap(true);
   for (size_t y = 0; y < rows; ++y) {
-    const uint8_t* row = jpeg_.read_row();
+    const uint8_t* row = picture_.read_row();
     lap();
     resizer_.push_row(row);
     times_.resize += lap();
@@ -463,7 +452,7 @@ SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, const Sample
   if (const std::optional<PixelSize> known = job.source->pixels(index)) {
     size_ = ImageSize{known->height, known->width};
   } else {
-    const JpegHeader& header = open(job, fetch(job, index));
+    const PictureSize header = open(job, fetch(job, index));
     size_ = ImageSize{header.height, header.width};
   }
   return draw_sample(job, size_, key.sample, key.seed, number);

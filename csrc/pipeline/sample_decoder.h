@@ -9,9 +9,9 @@
 
 #include "base/clock.h"
 #include "image/image_transform.h"
-#include "image/jpeg/decoder.h"
 #include "image/normalize/normalize.h"
 #include "image/ops/canvas.h"
+#include "image/picture_decoder.h"
 #include "image/recipe/recipe.h"
 #include "image/resize/resizer.h"
 #include "pipeline/stage_times.h"
@@ -113,17 +113,17 @@ class SampleDecoder {
   /// What is drawn for a sample, whose size() its header says.
   SampleDraw draw(const ImageJob& job, uint64_t index, const SampleKey& key, uint32_t number = 0);
 
-  /// Bytes kept from picture to picture, without libjpeg's own tables. They are what usual pictures
-  /// need: the decoder gives back what only an unusually large one had needed.
+  /// Bytes kept from picture to picture, without the libraries' own tables. They are what usual
+  /// pictures need: the decoder gives back what only an unusually large one had needed.
   size_t scratch_bytes() const {
-    return file_.capacity() + pixels_.capacity() + jpeg_.scratch_bytes() +
+    return file_.capacity() + pixels_.capacity() + picture_.scratch_bytes() +
            resizer_.scratch_bytes() + canvas_.scratch_bytes() + shared_.capacity();
   }
 
  private:
   SampleBytes fetch(const ImageJob& job, uint64_t index);
-  const JpegHeader& open(const ImageJob& job, const SampleBytes& file,
-                         const std::atomic<bool>* stop = nullptr);
+  PictureSize open(const ImageJob& job, const SampleBytes& file,
+                   const std::atomic<bool>* stop = nullptr);
   void decode_kept(uint64_t index, const SampleKey& key, const PictureView* views, size_t count,
                    const std::atomic<bool>* stop);
   /// Decodes a file for its views, and makes them.
@@ -151,7 +151,7 @@ class SampleDecoder {
   void apply_recipe(const SampleKey& key, const PictureView& view, const std::atomic<bool>* stop);
   void finish(const ImageJob& job, void* out);
 
-  JpegDecoder jpeg_;
+  PictureDecoder picture_;
   Resizer resizer_;
   Canvas canvas_;  // the picture, while a recipe works on it
   std::vector<uint8_t> file_;

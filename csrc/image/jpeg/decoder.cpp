@@ -207,14 +207,9 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
 }
 
 void JpegDecoder::bound_work() {
-  const uint64_t pixels = uint64_t{header_.width} * header_.height;
-  if (pixels > options_.pixel_limit) {  // in Pillow's words
-    throw RefusedImage("Image size (" + std::to_string(pixels) + " pixels) exceeds limit of " +
-                       std::to_string(options_.pixel_limit) +
-                       " pixels, could be decompression bomb DOS attack.");
-  }
+  refuse_above(options_.pixel_limit, header_.width, header_.height);
   session_->stop = options_.stop;
-  session_->most_scans = most_jpeg_scans(pixels, options_);
+  session_->most_scans = most_jpeg_scans(uint64_t{header_.width} * header_.height, options_);
 }
 
 const JpegHeader& JpegDecoder::reduce(int denominator) {
@@ -236,15 +231,7 @@ const JpegHeader& JpegDecoder::reduce(int denominator) {
 
 void JpegDecoder::begin(const JpegRegion& region) {
   if (state_ != State::kOpened) throw InvalidArgument("JpegDecoder::begin() without open()");
-  if (region.width == 0 || region.height == 0 || region.left >= header_.scaled_width ||
-      region.width > header_.scaled_width - region.left || region.top >= header_.scaled_height ||
-      region.height > header_.scaled_height - region.top) {
-    throw InvalidArgument("the region " + std::to_string(region.width) + "x" +
-                          std::to_string(region.height) + " at (" + std::to_string(region.left) +
-                          ", " + std::to_string(region.top) + ") is not inside the picture of " +
-                          std::to_string(header_.scaled_width) + "x" +
-                          std::to_string(header_.scaled_height));
-  }
+  check_region(region, header_.scaled_width, header_.scaled_height);
   state_ = State::kReading;
   region_width_ = region.width;
   rows_left_ = region.height;

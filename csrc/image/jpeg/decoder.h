@@ -7,14 +7,11 @@
 #include <vector>
 
 #include "image/jpeg/layouts.h"
+#include "image/picture.h"
 
 namespace fastloader {
 
 struct JpegSession;
-
-/// Pillow's limit: from twice Image.MAX_IMAGE_PIXELS on it refuses a picture as a decompression
-/// bomb.
-constexpr uint64_t kPillowPixelLimit = 2 * uint64_t{89478485};
 
 /// A scan may be a few bytes long and still has every block of the picture visited.
 constexpr uint32_t kMostScans = 100;
@@ -27,17 +24,13 @@ enum class Truncated : uint8_t {
   kPad,    ///< what libjpeg can recover, as Pillow with ImageFile.LOAD_TRUNCATED_IMAGES
 };
 
-struct JpegOptions {
-  uint64_t pixel_limit = kPillowPixelLimit;  ///< a picture of more pixels is refused unseen
-  uint32_t scan_limit = kMostScans;          ///< and one of more scans, once they have come
-  uint64_t work_limit = kMostWork;           ///< scans times pixels
-  /// Looked at after every row of blocks: when it becomes true, the picture is given up.
-  const std::atomic<bool>* stop = nullptr;
+/// `stop` is looked at after every row of blocks. `check_below` also looks for headers that Pillow
+/// may refuse and libjpeg does not (UnsupportedImage: Pillow decides), and costs the time of
+/// entropy-decoding the rest.
+struct JpegOptions : PictureOptions {
+  uint32_t scan_limit = kMostScans;  ///< a picture of more scans is refused, once they have come
+  uint64_t work_limit = kMostWork;   ///< scans times pixels
   Truncated truncated = Truncated::kError;
-  /// Also looks for damage below the region, and for headers that Pillow may refuse and libjpeg
-  /// does not (UnsupportedImage: Pillow decides). A picture at which Pillow's whole decode fails
-  /// then always fails here, too. Costs the time of entropy-decoding the rest.
-  bool check_below = false;
   /// Takes for granted what the libjpeg that is loaded is to be tested for (jpeg/probe.h).
   bool probing = false;
 };
@@ -60,12 +53,7 @@ struct JpegHeader {
   bool has_end_marker = false;
 };
 
-struct JpegRegion {
-  uint32_t left = 0;
-  uint32_t top = 0;
-  uint32_t width = 0;
-  uint32_t height = 0;
-};
+using JpegRegion = PictureRegion;
 
 /// Turns a JPEG into rows of RGB: those of a region, to the bit as upstream Pillow's
 /// `Image.open(file).convert("RGB").crop(...)`.

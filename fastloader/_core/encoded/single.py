@@ -41,6 +41,8 @@ class Single:
         """
         wanted = self._wanted
         picture: Any = self._picture()
+        if wanted.rest and wanted.chain.grey:
+            picture = picture.getchannel(0)
         for step in wanted.rest:
             picture = step(picture)
         if not (wanted.chain.tensor or wanted.whole):

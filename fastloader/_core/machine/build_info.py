@@ -16,6 +16,8 @@ def build_info() -> dict[str, Any]:
     loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``;
     ``problem`` if FASTLOADER_FORCE_ISA names another),
     ``jpeg`` (libjpeg-turbo compiled against and found, and what it decodes whole),
+    ``png`` (zlib compiled against and found) and ``webp`` (libwebp found), each None if this build
+    leaves the format to Pillow,
     ``cuda`` (``compiled_in``,
     ``runtime_version`` and ``driver_version`` as CUDA counts, 13000 is 13.0, ``architectures``,
     ``devices``, ``problem``: why it cannot be used, empty when it can).
@@ -28,7 +30,7 @@ def build_info() -> dict[str, Any]:
     }
     if native is not None:
         found = native.build_info()
-        info.update({key: found[key] for key in ("compiler", "cpu", "jpeg", "cuda")})
+        info.update({key: found[key] for key in ("compiler", "cpu", "jpeg", "png", "webp", "cuda")})
         for device in info["cuda"]["devices"]:
             device["capability"] = list(device["capability"])
     return info

@@ -92,6 +92,12 @@ def _likely_causes() -> list[str]:
             "libjpeg-turbo's library is not installed here: apt-get install libjpeg62-turbo "
             "(Debian), libjpeg-turbo8 (Ubuntu) or dnf install libjpeg-turbo."
         )
+    if "libwebp" in text:
+        causes.append(
+            "libwebp's library is not installed here: apt-get install libwebp7 libwebpdemux2 (Debian, "
+            "Ubuntu) or dnf install libwebp. Or build it here, where it leaves WebP to Pillow then: "
+            f"{REBUILD}."
+        )
     if "GLIBC" in text:
         causes.append(
             "It was built on a newer system than this one (see the GLIBC version above). Build it "

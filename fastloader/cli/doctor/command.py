@@ -118,6 +118,15 @@ def _libjpeg(found: Section) -> str:
     )
 
 
+def _formats(found: Section) -> str:
+    if not found:
+        return "-"
+    zlib, libwebp = found["zlib"], found["libwebp"]
+    png = f"PNG natively, zlib {zlib}" if zlib else "PNG by Pillow"
+    webp = f"WebP natively, libwebp {libwebp}" if libwebp else "WebP by Pillow"
+    return f"{png}; {webp}"
+
+
 def _cpu(found: Section) -> str:
     quota = found["cgroup_quota"]
     return (
@@ -239,6 +248,7 @@ LINES: list[tuple[str, str, Callable[[Section], str]]] = [
     ("compiled", "build", _compiler),
     ("instructions", "build", _instructions),
     ("libjpeg-turbo", "build", _libjpeg),
+    ("other formats", "build", _formats),
     ("CPU", "cpu", _cpu),
     ("CUDA", "cuda", _cuda),
     ("CUDA devices", "cuda", _cuda_devices),

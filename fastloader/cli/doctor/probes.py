@@ -81,6 +81,8 @@ def _build() -> Section:
         "libjpeg_turbo_compiled": info["jpeg"]["compiled_version"],
         "libjpeg_at_run_time": info["jpeg"]["runtime"],
         "libjpeg_decoded_whole": list(info["jpeg"]["decoded_whole"]),
+        "zlib": info["png"] and info["png"]["runtime"],
+        "libwebp": info["webp"] and info["webp"]["runtime"],
     }
 
 

@@ -313,7 +313,7 @@ def test_stages_make_pillows_pixels(tmp_path):
     jpeg = (tmp_path / "a.jpg").read_bytes()
     with Image.open(tmp_path / "a.jpg") as file:
         whole = file.convert("RGB")
-    decoder = native.JpegDecoder()
+    decoder = native.PictureDecoder()
     assert decoder.decode(jpeg) == (height, width)
     left, top = rng.randrange(width - 20), rng.randrange(height - 20)
     box = (left, top, rng.randint(1, width - left), rng.randint(1, height - top))

@@ -35,6 +35,8 @@ HEALTHY = {
         "libjpeg_turbo_compiled": "2.1.5",
         "libjpeg_at_run_time": "6b; The libjpeg-turbo Project",
         "libjpeg_decoded_whole": [],
+        "zlib": "1.2.13",
+        "libwebp": "1.2.4",
     },
     "cuda": {
         "compiled_in": True,

@@ -53,7 +53,7 @@ def compare(what, data, box):
     left, top, width, height = box
     out = np.zeros((height, width, 3), np.uint8)
     try:
-        native.JpegDecoder().decode(data, box=box, destination=out.ctypes.data)
+        native.PictureDecoder().decode(data, box=box, destination=out.ctypes.data)
     except Error as error:
         print(what, "left to Pillow:", error)
         return

@@ -50,7 +50,7 @@ def _decode(settings: Settings, crops: bool) -> Callable[[], Iterator[int]]:
 
     def work(jobs: Iterator[tuple[bytes, int, int]]) -> int:
         if not hasattr(decoders, "own"):
-            decoders.own = native.JpegDecoder()
+            decoders.own = native.PictureDecoder()
         decode, count = decoders.own.decode, 0
         for jpeg, height, width in jobs:
             decode(jpeg, box=random_box(width, height) if crops else None)
@@ -68,7 +68,7 @@ def _decode(settings: Settings, crops: bool) -> Callable[[], Iterator[int]]:
 def _in_memory(settings: Settings) -> list[tuple[bytes, int, int]]:
     """(bytes, height, width) of each sample. Links to one file share its bytes."""
     files: dict[str, tuple[bytes, int, int]] = {}
-    decoder = native.JpegDecoder()
+    decoder = native.PictureDecoder()
     samples = [os.path.realpath(path) for path, _ in settings.samples()]
     for path in samples:
         if path not in files:
@@ -93,7 +93,7 @@ def read(settings: Settings) -> Callable[[], Iterator[int]]:
 
 def resample(settings: Settings) -> Callable[[], Iterator[int]]:
     pictures = _in_memory(settings)
-    decoder, resizer = native.JpegDecoder(), native.Resizer()
+    decoder, resizer = native.PictureDecoder(), native.Resizer()
     crops = []
     for jpeg, height, width in pictures[:: -(-len(pictures) // MOST_CROPS)]:
         box = random_box(width, height)

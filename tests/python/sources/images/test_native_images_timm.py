@@ -321,14 +321,14 @@ def test_timm_is_not_imported(root):
 
 @pytest.fixture
 def spoilt(timm, tmp_path):
-    """Eleven pictures, of which `bad` are replaced by nothing; the fifth is a PNG named .jpg."""
+    """Eleven pictures, of which `bad` are replaced by nothing; the fifth is a BMP named .jpg."""
 
     def make(*bad, transform=None, **attributes):
         root = plain_folder(tmp_path / f"{len(list(tmp_path.iterdir()))}", 11)
         dataset = timm.data.ImageDataset(
             str(root), transform=transform or timm.data.create_transform(20, normalize=False)
         )
-        picture(random.Random(1), 33, 44).save(dataset.filename(4, absolute=True), "PNG")
+        picture(random.Random(1), 33, 44).save(dataset.filename(4, absolute=True), "BMP")
         for index in bad:
             Path(dataset.filename(index, absolute=True)).write_bytes(b"")
         vars(dataset).update(attributes)

@@ -35,7 +35,7 @@ def folder(root, odd=()):
     plain_folder(root, COUNT, classes=1)
     paths = sorted((root / "c0").iterdir())
     for number in odd:
-        Image.open(paths[number]).convert("RGB").save(paths[number], "PNG")
+        Image.open(paths[number]).convert("RGB").save(paths[number], "BMP")
     return ImageFolder(str(root), T.Resize((24, 20)))
 
 

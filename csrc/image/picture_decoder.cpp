@@ -1,0 +1,72 @@
+#include "image/picture_decoder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace fastloader {
+namespace {
+
+// libjpeg asks for the first two; Pillow takes what lacks one of the three for no JPEG.
+constexpr std::array<uint8_t, 3> kJpegSignature{0xFF, 0xD8, 0xFF};
+
+bool begins_as_jpeg(const uint8_t* begin, size_t size) {
+  return size >= kJpegSignature.size() &&
+         std::equal(kJpegSignature.begin(), kJpegSignature.end(), begin);
+}
+
+}  // namespace
+
+bool PictureDecoder::knows(const uint8_t* begin, size_t size) {
+  return begins_as_jpeg(begin, size) || PngDecoder::begins_as_png(begin, size) ||
+         WebpDecoder::begins_as_webp(begin, size);
+}
+
+PictureSize PictureDecoder::open(const uint8_t* data, size_t size, const JpegOptions& options) {
+  if (PngDecoder::begins_as_png(data, size)) {
+    format_ = Format::kPng;
+    return png_.open(data, size, options);
+  }
+  if (WebpDecoder::begins_as_webp(data, size)) {
+    format_ = Format::kWebp;
+    return webp_.open(data, size, options);
+  }
+  format_ = Format::kJpeg;
+  if (size >= kJpegSignature.size() && !begins_as_jpeg(data, size)) {
+    throw DecodeError("the file begins as none of the formats that are decoded here");
+  }
+  const JpegHeader& header = jpeg_.open(data, size, options);
+  return {header.width, header.height};
+}
+
+int PictureDecoder::reduce(int denominator) {
+  if (format_ != Format::kJpeg) return 1;
+  jpeg_.reduce(denominator);
+  return denominator;
+}
+
+void PictureDecoder::begin(const PictureRegion& region) {
+  switch (format_) {
+    case Format::kJpeg:
+      return jpeg_.begin(region);
+    case Format::kPng:
+      return png_.begin(region);
+    case Format::kWebp:
+      return webp_.begin(region);
+  }
+}
+
+const uint8_t* PictureDecoder::read_row() {
+  switch (format_) {
+    case Format::kPng:
+      return png_.read_row();
+    case Format::kWebp:
+      return webp_.read_row();
+    case Format::kJpeg:
+      break;
+  }
+  return jpeg_.read_row();
+}
+
+}  // namespace fastloader

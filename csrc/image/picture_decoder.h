@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "image/jpeg/decoder.h"
+#include "image/picture.h"
+#include "image/png/decoder.h"
+#include "image/webp/decoder.h"
+
+namespace fastloader {
+
+/// The decoders of all formats behind one interface, that of JpegDecoder: rows of RGB of a region.
+/// The file's first bytes say which format it has.
+class PictureDecoder {
+ public:
+  /// Whether a file that begins so is of a format that is decoded here; a Source::Look.
+  static bool knows(const uint8_t* begin, size_t size);
+
+  /// The size at which the picture is stored. Throws DecodeError for any other format.
+  PictureSize open(const uint8_t* data, size_t size, const JpegOptions& options = {});
+
+  /// Returns at which part of its size the picture is decoded: 1/`denominator` of a JPEG's, and the
+  /// whole size of others, which returns 1.
+  int reduce(int denominator);
+
+  void begin(const PictureRegion& region);
+  const uint8_t* read_row();
+
+  /// Memory kept from picture to picture, the libraries' own aside.
+  size_t scratch_bytes() const {
+    return jpeg_.scratch_bytes() + png_.scratch_bytes() + webp_.scratch_bytes();
+  }
+
+ private:
+  enum class Format : uint8_t { kJpeg, kPng, kWebp };
+
+  JpegDecoder jpeg_;
+  PngDecoder png_;
+  WebpDecoder webp_;
+  Format format_ = Format::kJpeg;  // of the picture that is open
+};
+
+}  // namespace fastloader
