@@ -172,7 +172,7 @@ TEST(pixels_become_what_a_decoded_picture_becomes) {
       const Bytes pixels = rgb(index, 3);
       Bytes wanted(job.sample_bytes());
       Bytes out(job.sample_bytes(), 7);
-      decoder.transform(job, index, seed, pixels.data(), {kHeight, kWidth}, wanted.data());
+      decoder.transform({index, seed}, {&job, 0, wanted.data()}, pixels.data(), {kHeight, kWidth});
       decoder.decode(job, index, seed, out.data());
       EXPECT(out == wanted);
       EXPECT_EQ(decoder.large(), 0u);

@@ -69,6 +69,16 @@ class WorkerStats(TypedDict):
     ring_bytes: int
 
 
+class PictureStats(TypedDict):
+    pool: int
+    workers: int
+    pillow: int
+    threads: int
+    seen: int
+    bad: int
+    last_bad: list[str]
+
+
 class AutoStats(TypedDict):
     chosen: int | None
     why: str
@@ -92,5 +102,6 @@ class LoaderStats(_Always, total=False):
     ring: RingStats
     images: ImageStats
     arrays: ArrayStats
+    pictures: PictureStats
     workers: WorkerStats
     auto: dict[str, AutoStats]
