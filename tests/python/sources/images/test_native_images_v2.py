@@ -50,6 +50,7 @@ BYTES = {
     "not antialiased": lambda v2: [v2.Resize((13, 9), antialias=False), v2.ToImage()],
     "bicubic": lambda v2: [v2.Resize((13, 9), interpolation=3), v2.ToImage()],
     "longest": lambda v2: [v2.Resize(14, max_size=15), v2.CenterCrop(16), v2.ToImage()],
+    "grey": lambda v2: [*geometry(v2), v2.Grayscale(1), v2.ToImage()],
     "flipped": lambda v2: [*geometry(v2), v2.RandomHorizontalFlip(1.0), v2.ToImage()],
     "flipped behind": lambda v2: [*geometry(v2), v2.ToImage(), v2.RandomVerticalFlip(1.0)],
 }
@@ -149,7 +150,10 @@ STOPPED = {
         lambda v2: [*geometry(v2), v2.ToImage(), to_float(v2), normalize(v2), normalize(v2)],
         "Normalize(",
     ),
-    "one channel": (lambda v2: [*geometry(v2), v2.Grayscale(1), v2.ToImage()], "Grayscale("),
+    "one channel at random": (
+        lambda v2: [*geometry(v2), v2.RandomApply([v2.Grayscale(1)]), v2.ToImage()],
+        "Grayscale(",
+    ),
     "applied at random": (
         lambda v2: [v2.RandomApply([v2.Resize((12, 10))]), v2.ToImage()],
         "different sizes",
