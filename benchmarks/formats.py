@@ -5,7 +5,8 @@
 JPEGs of class folders are stored again as PNG, lossy and lossless WebP, as Pillow does without further
 options; without ``--data``, made-up photographs. Both turn the same bytes in memory into RGB: of whole
 pictures, looking for damage everywhere; and of the box of a RandomResizedCrop, as a loader wants it,
-which Pillow decodes whole and crops. Rounds are interleaved.
+which Pillow decodes whole and crops. Last, files to finished crops: a loader of one thread against a
+loop over the same dataset, which is Pillow's way. Rounds are interleaved.
 Predicted: PNG twice as fast, since Pillow's filters have no SIMD; WebP a quarter faster, since libwebp
 takes most of the time on both sides, and more where a box is decoded alone.
 """
@@ -21,12 +22,15 @@ from typing import Any
 
 import numpy as np
 import PIL
+import torch
 from measure import interleaved, ratio, write
 from PIL import Image
 
-from fastloader import build_info
+from fastloader import FastLoader, build_info
+from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.cli.pictures import make_pictures, missing_pictures
+from fastloader.datasets import ImageFolder
 
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     "PNG": ("PNG", {}),
@@ -81,6 +85,25 @@ def natively(files: list[bytes], boxes: Boxes | None, largest: int) -> Callable[
     return run
 
 
+def loop_and_loader(folder: Path, files: list[bytes]) -> dict[str, Callable[[], None]]:
+    (folder / "pictures").mkdir()
+    for index, file in enumerate(files):
+        # Named .png whatever they are: nobody minds.
+        (folder / "pictures" / f"{index:05}.png").write_bytes(file)
+    dataset = ImageFolder(folder, T.RandomResizedCrop(224))
+    loader: FastLoader[Any] = FastLoader(dataset, 8, num_workers=1)
+
+    def loop() -> None:
+        for index in range(len(dataset)):
+            dataset[index]
+
+    def epoch() -> None:
+        for _batch in loader:
+            pass
+
+    return {"Pillow": loop, "native": epoch}
+
+
 def photographs(folder: Path, count: int) -> list[Image.Image]:
     paths = sorted(folder.glob("*/*.jpg")) + sorted(folder.glob("*/*.JPEG"))
     if not paths:
@@ -94,6 +117,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=24)
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     info = build_info()
     with tempfile.TemporaryDirectory() as made:
         folder = arguments.data or Path(made)
@@ -116,12 +140,20 @@ def main() -> None:
             continue
         files = stored(pictures, kind, options)
         results["formats"][name] = {}
-        for what, part in (("whole", None), ("box", boxes)):
-            contenders = {
-                "Pillow": by_pillow(files, part),
-                "native": natively(files, part, largest),
+        with tempfile.TemporaryDirectory() as place:
+            pairs = {
+                what: {
+                    "Pillow": by_pillow(files, part),
+                    "native": natively(files, part, largest),
+                }
+                for what, part in (("whole", None), ("box", boxes))
             }
-            timings = interleaved(contenders, arguments.repeats, warm_up=1)
+            pairs["file to crop"] = loop_and_loader(Path(place), files)
+            measured = {
+                what: interleaved(contenders, arguments.repeats, warm_up=1)
+                for what, contenders in pairs.items()
+            }
+        for what, timings in measured.items():
             speed = ratio(timings["Pillow"], timings["native"])
             results["formats"][name][what] = {
                 "timings": {each: timing.as_json() for each, timing in timings.items()},

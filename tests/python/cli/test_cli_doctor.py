@@ -354,3 +354,17 @@ def test_numbers_for_people():
         "8 MiB",
         "1.5 GiB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            {"zlib": "1.3", "libwebp": "1.4.0"},
+            "PNG natively, zlib 1.3; WebP natively, libwebp 1.4.0",
+        ),
+        ({"zlib": None, "libwebp": None}, "PNG by Pillow; WebP by Pillow"),
+    ],
+)
+def test_formats_that_a_build_lacks_are_pillows(found, words):
+    assert words in doctor.as_text(changed({"build": found}), [])
