@@ -65,15 +65,15 @@ def _key(dataset: Any, index: Any, position: int) -> int:
 
 
 class EncodedEpoch:
-    """Decodes the batches of one epoch. ``keys`` is called once, when the first batch with an encoded
-    picture has come. ``make`` makes the batch of one index anew, for a sample in a bad one's place.
-    ``refused``: why a batch without encoded pictures is refused; empty if it is not."""
+    """Decodes the batches of one epoch. ``keys`` gives what is called once, when the first batch with an
+    encoded picture has come. ``make`` makes the batch of one index anew, for a sample in a bad one's
+    place. ``refused``: why a batch without encoded pictures is refused; empty if it is not."""
 
     def __init__(
         self,
         decoder: Callable[[], EncodedDecoder],
         policy: ErrorPolicy,
-        keys: Callable[[], EpochKeys],
+        keys: Callable[[], Callable[[], EpochKeys] | None],
         dataset: Any,
         make: Callable[[Any], Any],
         refused: str,
@@ -113,7 +113,9 @@ class EncodedEpoch:
         if not batch.columns:
             return
         if self._keys is None:
-            self._keys = self._made_keys()
+            made = self._made_keys()
+            assert made is not None  # the iterator lives: it is what calls
+            self._keys = made()
         indices = list(index) if isinstance(index, list) else [index]
         count = 1 if batch.samples is None else batch.samples
         # An iterable dataset may end within a batch.

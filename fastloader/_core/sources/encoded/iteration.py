@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,9 @@ class DecodingIterator(_BaseDataLoaderIter):
     _undelivered: Any = (
         None  # a batch whose decoding the loop waits for: Ctrl-C may end the waiting
     )
+    _dropped: Any = (
+        None  # ends the decoding with the iterator; the loader keeps the epoch for replay()
+    )
     _repeats = True
     _first = 0
 
@@ -33,9 +37,15 @@ class DecodingIterator(_BaseDataLoaderIter):
         collate: Any = collation or self._collate_fn
         dataset = self._dataset if collation is None else loader.dataset
         self._undelivered = None
+        # The epoch must not hold the iterator, which would then live until garbage is collected.
+        keys = weakref.WeakMethod(self._epoch_keys)
         self.encoded = loader._runtime.python.encoded_epoch(
-            loader, self._epoch_keys, dataset, functools.partial(_made, dataset, collate)
+            loader, keys, dataset, functools.partial(_made, dataset, collate)
         )
+        if self._dropped is not None:
+            self._dropped.detach()
+        self._dropped = weakref.finalize(self, self.encoded.stop)
+        self._dropped.atexit = False
 
     def _note_order(self, loader: Any) -> None:
         """Called where the epoch's order is known."""

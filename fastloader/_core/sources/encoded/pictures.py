@@ -30,7 +30,7 @@ class EncodedPictures:
     def epoch(
         self,
         loader: Loader,
-        keys: Callable[[], EpochKeys],
+        keys: Callable[[], Callable[[], EpochKeys] | None],
         dataset: Any,
         make: Callable[[Any], Any],
     ) -> EncodedEpoch:

@@ -1,6 +1,7 @@
 """Pictures that a dataset gives as they are encoded, and the loader's threads make."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -370,3 +371,18 @@ def test_what_decode_image_refuses(paths, tmp_path, way):
         fastloader.decode_image(b"JPEG?")
     with pytest.raises(OSError):
         fastloader.decode_image(b"")
+
+
+@pytest.mark.parametrize("options", WORKERS[:3], ids=str)
+def test_an_iterator_ends_with_its_last_reference(paths, options):
+    loader = FastLoader(Captions(paths), 2, **options)
+    iterator = iter(loader)
+    next(iterator)
+    gone = weakref.ref(iterator)
+    gc.collect()
+    gc.disable()
+    try:
+        del iterator
+        assert gone() is None
+    finally:
+        gc.enable()
