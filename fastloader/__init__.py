@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fastloader import compat as compat
     from fastloader import datasets as datasets
     from fastloader import transforms as transforms
-    from fastloader._core.encoded.decode_image import decode_image
     from fastloader._core.machine.build_info import build_info
+    from fastloader.datasets._encoded.decode_image import decode_image
     from fastloader.encoded_image import EncodedImage
     from fastloader.loader import FastLoader
     from fastloader.prefetcher import DevicePrefetcher
@@ -43,7 +43,7 @@ _HOME = {
     "DevicePrefetcher": "fastloader.prefetcher",
     "EncodedImage": "fastloader.encoded_image",
     "build_info": "fastloader._core.machine.build_info",
-    "decode_image": "fastloader._core.encoded.decode_image",
+    "decode_image": "fastloader.datasets._encoded.decode_image",
 }
 
 _PARTS = ("compat", "datasets", "transforms")

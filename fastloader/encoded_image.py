@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from fastloader._core.encoded.keeping import keeping
-from fastloader._core.encoded.parameters import parameters
-from fastloader._core.encoded.picture_source import PictureSource
-from fastloader._core.encoded.single import Single
-from fastloader._core.encoded.wanted import wanted
+from fastloader.datasets._encoded.keeping import keeping
+from fastloader.datasets._encoded.parameters import parameters
+from fastloader.datasets._encoded.picture_source import PictureSource
+from fastloader.datasets._encoded.single import Single
+from fastloader.datasets._encoded.wanted import wanted
 
 
 class EncodedImage:

@@ -25,7 +25,6 @@ LAYERS: list[list[str]] = [
     ["errors.py"],
     ["_core/machine/**"],
     ["transforms/**"],
-    ["_core/encoded/**"],
     ["encoded_image.py", "datasets/**"],
     ["_core/batch/**"],
     ["_core/order/**"],

@@ -17,7 +17,6 @@ from fastloader.transforms.steps.geometry.warp import (
     RandomPerspective,
     RandomRotation,
 )
-from fastloader.transforms.steps.named_steps import named_steps
 from fastloader.transforms.steps.pixels.colour import ColorJitter, Grayscale, RandomGrayscale
 from fastloader.transforms.steps.pixels.sharpness import GaussianBlur, RandomAdjustSharpness
 from fastloader.transforms.steps.pixels.tones import (
@@ -33,6 +32,7 @@ from fastloader.transforms.steps.policies.rand_augment import RandAugment, Trivi
 from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
 from fastloader.transforms.steps.tensors.erasing import RandomErasing
 from fastloader.transforms.steps.tensors.mixing import CutMix, MixUp
+from fastloader.transforms.steps.tensors.named_steps import named_steps
 
 __all__ = [
     "AugMix",

@@ -12,6 +12,8 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.sources.arrays.recognize import holds_arrays
+from fastloader._core.sources.images.recognize import holds_images
 
 # torch's names for our worker_backend (pytorch#161044).
 _METHODS = {"process": "multiprocessing", "thread": "thread"}
@@ -113,8 +115,12 @@ def _is_free(loader: Loader, name: str) -> bool:
 
 
 def refused_options(loader: Loader, reason: str) -> str:
-    """The arguments that only pictures on the native path know, and why that path does not serve them;
-    empty if there are none."""
+    """The arguments that only pictures for the decode threads know, and why there are none; empty if
+        there are no such arguments. A dataset that nobody knows may give `EncodedImage`s, which its
+    batches show.
+        Raises:
+            ValueError: for the arguments, if the dataset is known.
+    """
     asked = [
         f"{name}={value!r}"
         for name, value, usual in (
@@ -126,7 +132,10 @@ def refused_options(loader: Loader, reason: str) -> str:
     ]
     if not asked:
         return ""
-    return (
+    text = (
         f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes the Python "
         f"path: {reason}"
     )
+    if holds_images(loader.dataset) or holds_arrays(loader.dataset):
+        raise ValueError(text)
+    return text

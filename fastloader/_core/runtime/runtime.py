@@ -27,9 +27,7 @@ from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, refused_options
 from fastloader._core.sources import python_path_warning as python_path
-from fastloader._core.sources.arrays.recognize import holds_arrays
 from fastloader._core.sources.arrays.source import ArraySource
-from fastloader._core.sources.images.recognize import holds_images
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
 from fastloader.errors import NotNative
@@ -158,12 +156,8 @@ class Runtime:
         plan, reason = self._planned(loader)
         # Not where the refusal was caught: errors of workers forked there would name it as their
         # context.
+        self.python.encoded.begin(refused_options(loader, reason) if reason else "")
         if reason:
-            refused = refused_options(loader, reason)
-            if refused and (holds_images(loader.dataset) or holds_arrays(loader.dataset)):
-                raise ValueError(refused)
-            # Any other dataset may give EncodedImages, which know these options.
-            self.python.encoded.refused = refused
             self._say(loader, reason)
         return self.delivery.begin(plan, order)
 
@@ -277,9 +271,7 @@ class Runtime:
         return headspace
 
     def replay(self, loader: Loader, index: int) -> dict[str, Any]:
-        found = self.images.replay(index)
-        if found is None:
-            found = self.python.encoded.replay(index)
+        found = self.python.encoded.replay(index) or self.images.replay(index)
         if found is None:
             raise ValueError(f"no epoch was begun on the native path: {self.plan(loader)}")
         return found

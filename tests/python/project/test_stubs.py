@@ -37,6 +37,8 @@ def arguments(function):
 
 def documented(function):
     """Argument names in pybind11's first line, such as ``f(self: X, epoch: int) -> bool``."""
+    if isinstance(function, staticmethod):
+        function = function.__func__
     signature = inspect.getdoc(function).splitlines()[0]
     return arguments(ast.parse(f"def {signature}: ...").body[0])
 

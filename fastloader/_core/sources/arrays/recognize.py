@@ -106,6 +106,11 @@ def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
     return [_filled(each, outputs) for each in structure]
 
 
+# The modules of the functions that default_collate finds if nobody has put others there. An
+# EncodedImage is in no array.
+_COLLATING = (default_collate.__module__, "fastloader.encoded_image")
+
+
 def holds_arrays(dataset: Any) -> bool:
     """Whether the dataset is of a kind whose samples are rows of arrays. Only exact types count, because
     a subclass may do anything."""
@@ -125,7 +130,7 @@ def recognize_arrays(loader: Loader) -> NativeArrays:
     """
     check_collation(loader)
     if any(
-        getattr(function, "__module__", "") != default_collate.__module__
+        getattr(function, "__module__", "") not in _COLLATING
         for function in default_collate_fn_map.values()
     ):
         raise NotNative("default_collate_fn_map was extended")

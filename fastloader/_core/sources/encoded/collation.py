@@ -10,10 +10,10 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.containers import rebuild
-from fastloader._core.encoded.keeping import EncodedPlace, Keeping
-from fastloader._core.encoded.wanted import wanted
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
 from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader.datasets._encoded.keeping import EncodedPlace, Keeping
+from fastloader.datasets._encoded.wanted import wanted
 from fastloader.encoded_image import EncodedImage, collated
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.encoded.picture_source import PictureSource
+from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.transforms._pillow import decoded_rgb, open_rgb
 
 

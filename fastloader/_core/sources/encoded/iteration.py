@@ -13,16 +13,17 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader._core.observation.statistics import LeftOut
 from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import Loader
 from fastloader._core.order.states.generators import splitmix64
 from fastloader._core.sources.encoded.collation import EncodedCollation
-from fastloader._core.sources.encoded.epoch import EncodedEpoch, EpochKeys
+from fastloader._core.sources.encoded.epoch import EpochKeys
 
 
 class DecodingIterator(_BaseDataLoaderIter):
     """Mixed into torch's iterators. Decoding begins when a batch comes from its worker, which may be
     long before the loop asks for it."""
 
-    encoded: EncodedEpoch
+    encoded: Any = None  # an EncodedEpoch; None for torch's own iterator, which a delivery follows
     _undelivered: Any = (
         None  # a batch whose decoding the loop waits for: Ctrl-C may end the waiting
     )
@@ -32,10 +33,10 @@ class DecodingIterator(_BaseDataLoaderIter):
     _repeats = True
     _first = 0
 
-    def _begin_encoded(self, loader: Any, collation: EncodedCollation | None = None) -> None:
-        """Begins an epoch. ``collation``: what collates, if the iterator is being made."""
-        collate: Any = collation or self._collate_fn
-        dataset = self._dataset if collation is None else loader.dataset
+    def _begin_encoded(self, loader: Loader, making: bool = False) -> Any:
+        """Begins an epoch, and returns what collates. ``making``: whether the iterator is being made."""
+        collate: Any = EncodedCollation(loader.collate_fn) if making else self._collate_fn
+        dataset = loader.dataset if making else self._dataset
         self._undelivered = None
         # The epoch must not hold the iterator, which would then live until garbage is collected.
         keys = weakref.WeakMethod(self._epoch_keys)
@@ -46,9 +47,11 @@ class DecodingIterator(_BaseDataLoaderIter):
             self._dropped.detach()
         self._dropped = weakref.finalize(self, self.encoded.stop)
         self._dropped.atexit = False
+        return collate
 
-    def _note_order(self, loader: Any) -> None:
+    def _begin_seeds(self, loader: Loader) -> None:
         """Called where the epoch's order is known."""
+        super()._begin_seeds(loader)  # type: ignore[misc]  # of SeedingIterator, which comes behind
         position = self._position  # type: ignore[attr-defined]
         if position.current is not None and position.beginning:
             order = EpochOrder(position, loader)
@@ -65,7 +68,8 @@ class DecodingIterator(_BaseDataLoaderIter):
 
     def _next_index(self) -> Any:
         index = super()._next_index()
-        self.encoded.asked(getattr(self, "_send_idx", 0), index)
+        if self.encoded is not None:
+            self.encoded.asked(getattr(self, "_send_idx", 0), index)
         return index
 
     def _begin_arrived(self) -> None:
@@ -111,7 +115,8 @@ class DecodingIterator(_BaseDataLoaderIter):
 
     def _stop_decoding(self) -> None:
         """From any thread."""
-        self.encoded.stop()
+        if self.encoded is not None:
+            self.encoded.stop()
 
 
 def _made(dataset: Any, collate: Any, indices: list[Any]) -> Any:

@@ -16,8 +16,8 @@ from fastloader._core.sources.encoded.epoch import EncodedEpoch, EpochKeys
 
 
 class EncodedPictures:
-    """Begins the epochs of one loader, and remembers the last of them. Attributes: ``refused``, why a
-    batch without encoded pictures is refused, if it is."""
+    """Begins the epochs of one loader. Attributes: ``last``, the last of them, if no other source has
+    made an epoch since; ``refused``, why a batch without encoded pictures is refused, if it is."""
 
     refused = ""
 
@@ -25,7 +25,7 @@ class EncodedPictures:
         self._policy = policy
         self._home = HomeProcess()
         self._decoder: EncodedDecoder | None = None
-        self._last: EncodedEpoch | None = None
+        self.last: EncodedEpoch | None = None
 
     def epoch(
         self,
@@ -35,10 +35,10 @@ class EncodedPictures:
         make: Callable[[Any], Any],
     ) -> EncodedEpoch:
         wanted = (loader.native, loader.decode, loader.truncated)
-        self._last = EncodedEpoch(
+        self.last = EncodedEpoch(
             lambda: self._made(*wanted), self._policy, keys, dataset, make, self.refused
         )
-        return self._last
+        return self.last
 
     def _made(self, native: bool, decode: str, truncated: str) -> EncodedDecoder:
         """The decoder, which is made with the first picture. A forked child makes its own."""
@@ -66,9 +66,13 @@ class EncodedPictures:
         threads = f"{self._decoder.threads or own_threads()} decode threads"
         return f", {threads} for encoded pictures"
 
+    def begin(self, refused: str) -> None:
+        """Forgets the last epoch. ``refused``: of the one that begins."""
+        self.last, self.refused = None, refused
+
     def replay(self, index: int) -> Any | None:
         """What became of a sample of the epoch begun last; None if it had no encoded pictures."""
-        return None if self._last is None or not self._last.seen else self._last.replay(index)
+        return None if self.last is None or not self.last.seen else self.last.replay(index)
 
     def stats(self) -> dict[str, Any]:
         decoder = self._decoder

@@ -21,7 +21,6 @@ from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.pictures.in_place.seeding_iterator import SeedingIterator
-from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator, count_ready
@@ -53,9 +52,8 @@ class CountingIterator(DecodingIterator, SeedingIterator):
         self._took = True
         # Index batches come from the position, whatever a subclass of the loader says.
         indices = default_device.UsersOwn(self._position)
-        collation = EncodedCollation(loader.collate_fn)
-        self._begin_encoded(loader, collation)
-        seen: Any = LoaderView(loader, _index_sampler=indices, collate_fn=collation)
+        collate_fn = self._begin_encoded(loader, making=True)
+        seen: Any = LoaderView(loader, _index_sampler=indices, collate_fn=collate_fn)
         with default_device.for_draws(loader.generator):  # for the draw of the seed
             super().__init__(seen)
         self._index_sampler: Any = self._position
@@ -64,7 +62,6 @@ class CountingIterator(DecodingIterator, SeedingIterator):
         self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
-        self._note_order(loader)
         self._begin_seeds(loader)
         # torch calls iter(dataset) next, and a dataset may restore the global generator there.
         self._restoring = (
@@ -81,7 +78,6 @@ class CountingIterator(DecodingIterator, SeedingIterator):
             self._begin_encoded(loader)
         super()._reset(loader, first_iter)
         self._pass = self._begun_pass()
-        self._note_order(loader)
         self._pass.take_seed(int(self._base_seed))
         if not first_iter:
             self._begin_seeds(loader)

@@ -368,10 +368,10 @@ def test_the_beginning_is_native(dataset, name, workers):
 def test_a_native_beginning_can_be_sent_to_another_process(dataset, name, monkeypatch):
     known = dataset(name, [T.Resize((12, 10)), Halved(), T.PILToTensor()])
     loader = FastLoader(known, 4)
-    begun, _ = loader._runtime.images.begin_with(loader)
-    wanted = [begun[number] for number in range(len(known))]
+    begun, _ = loader._runtime.images.in_place(loader, None, "")
+    wanted = [begun.sample(number, number, 0) for number in range(len(known))]
     sent = pickle.loads(pickle.dumps(begun))
     assert len(pickle.dumps(begun)) < 2 * len(pickle.dumps(known))  # one copy of the pixels
     known.data[:] = 0
     monkeypatch.setattr(type(known), "__getitem__", None)
-    same([sent[number] for number in range(len(known))], wanted)
+    same([sent.sample(number, number, 0) for number in range(len(known))], wanted)

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from fastloader._core.encoded.parameters import parameters
 from fastloader._core.sources.encoded.batch import EncodedColumn
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
+from fastloader.datasets._encoded.parameters import parameters
 
 
 class DrawnBatch:

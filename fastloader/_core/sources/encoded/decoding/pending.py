@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from fastloader._core.batch.containers import rebuild
-from fastloader._core.encoded.keeping import EncodedPlace
 from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
 from fastloader._core.sources.encoded.decoding.parts import Part, View, parts
 from fastloader._core.sources.encoded.decoding.repair import EncodedRepair
+from fastloader.datasets._encoded.keeping import EncodedPlace
 from fastloader.transforms.steps.tensors.erasing import erased
 
 

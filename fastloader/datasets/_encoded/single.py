@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.encoded.picture_source import PictureSource
-from fastloader._core.encoded.wanted import Wanted
 from fastloader._core.machine import extension
+from fastloader.datasets._encoded.picture_source import PictureSource
+from fastloader.datasets._encoded.wanted import Wanted
 from fastloader.errors import Error
 from fastloader.transforms import _pillow
 from fastloader.transforms._chain import Chain

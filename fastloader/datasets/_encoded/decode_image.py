@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.encoded.picture_source import PictureSource
 from fastloader._core.machine import extension
+from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.errors import Error
 from fastloader.transforms import _pillow
 

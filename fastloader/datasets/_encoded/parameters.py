@@ -10,7 +10,7 @@ import torch
 
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._recipe.parameters import RESAMPLINGS
-from fastloader.transforms.steps.named_steps import numbered
+from fastloader.transforms.steps.tensors.named_steps import numbered
 
 
 def parameters(
