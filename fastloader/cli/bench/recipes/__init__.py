@@ -11,7 +11,7 @@ import dataclasses
 
 # Who makes a recipe's pictures.
 NATIVE = "native"
-ENCODED = "on the decode threads, as EncodedImages"
+ENCODED = "on the decode threads"  # what a dataset leaves encoded
 PYTHON = "in Python"
 
 
