@@ -24,7 +24,7 @@ def add_command(commands: Any) -> None:
         "process of its own, in turns: RandomResizedCrop to 224 and flip. Writes peers.json, "
         "peers.md and plots to --out. What is not installed is listed with the reason. "
         f"Peers: {', '.join(PEERS)}. With --recipe, training recipes run instead, through FastLoader "
-        "and a plain DataLoader over torchvision's or timm's own dataset and transforms; that writes "
+        "and a plain DataLoader over the original datasets and transforms; that writes "
         f"recipes.json, recipes.md and recipes.png. Recipes: {', '.join(RECIPES)}.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )

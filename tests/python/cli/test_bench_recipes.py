@@ -14,10 +14,20 @@ import torch
 from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
 
+from fastloader import EncodedImage
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.cli.bench import measure, suite
-from fastloader.cli.bench.recipes import RECIPES, comparison, named, plot, tables
+from fastloader.cli.bench.recipes import (
+    ENCODED,
+    NATIVE,
+    PYTHON,
+    RECIPES,
+    comparison,
+    named,
+    plot,
+    tables,
+)
 from fastloader.cli.bench.scenarios import Settings
 from fastloader.cli.bench.scenarios.recipes import loaders
 from support import run_script
@@ -35,11 +45,15 @@ def module_of(name):
 
 
 def settings_of(root, name):
-    return Settings(str(plain_folder(root, 6)), "", threads=0, batch_size=3, recipe=name)
+    pictures, work = str(plain_folder(root / "pictures", 6)), str(root)
+    return Settings(pictures, work, threads=0, batch_size=3, recipe=name)
+
+
+EDGES = {"simclr": [224] * 2, "dino": [224] * 2 + [96] * 8, "cifar10": 32}  # of the others: 224
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_runs_as_the_table_says(tmp_path, name):
+def test_every_recipe_runs_as_the_table_says(tmp_path, monkeypatch, name):
     module, settings = module_of(name), settings_of(tmp_path, name)
     # With other draws timm's own posterize may ask Pillow 13 for 0 bits, which it refuses.
     random.seed(0)
@@ -47,34 +61,102 @@ def test_every_recipe_runs_as_the_table_says(tmp_path, name):
     torch.manual_seed(0)
     ours, in_python = module.fastloader(settings), module.fastloader_python(settings)
     original = module.dataloader(settings)
-    assert ours.plan.startswith("native") == RECIPES[name].native
     assert in_python.plan.startswith("Python path: native=False")
     inside = original.loader
     if RECIPES[name].module == "timm":
         assert type(inside).__module__.startswith("timm.")
         inside = inside.loader
     assert type(inside) is torch.utils.data.DataLoader and not original.plan
-    assert not type(original.loader.dataset).__module__.startswith("fastloader")
+    monkeypatch.setattr(EncodedImage, "any_made", False)
+    assert_is_the_originals(original.loader.dataset)
+    edges = EDGES.get(name, 224)
+    count = 6 * module.TIMES if name == "cifar10" else 6
     for epochs in (ours, in_python, original):
-        assert list(epochs()) == [3, 3]
+        assert list(epochs()) == [3] * (count // 3)
         images, _labels = next(iter(epochs.loader))
-        assert images.shape == (3, 3, 224, 224)
-        assert str(images.dtype) == f"torch.{RECIPES[name].output}"
+        assert type(images) is (list if isinstance(edges, list) else torch.Tensor)
+        views = images if isinstance(images, list) else [images]
+        for view, edge in zip(views, edges if isinstance(edges, list) else [edges], strict=True):
+            assert view.shape == (3, 3, edge, edge)
+            assert str(view.dtype) == f"torch.{RECIPES[name].output}"
+    assert (loaders.way_of(ours._made_by), ours._looked) == (RECIPES[name].way, True)
+    assert ours.plan.startswith("native") == (RECIPES[name].way == NATIVE)
+    assert ("decode threads for encoded" in ours.plan) == (RECIPES[name].way == ENCODED)
+
+
+def assert_is_the_originals(dataset):
+    """A dataset and transforms in which nothing of fastloader works, except for a user's dataset that
+    gives no EncodedImages."""
+    assert len(dataset[0]) == 2 and not EncodedImage.any_made
+    kind = type(dataset)
+    if kind.__name__ == "Cifar":
+        assert kind.__mro__[1].__module__ == "torchvision.datasets.cifar"
+        assert not any(callable(each) for each in vars(kind).values())
+    elif kind.__name__ != "Opened":
+        assert not kind.__module__.startswith("fastloader")
 
 
 @pytest.mark.parametrize(
-    ("claimed", "asked", "plan", "way"),
+    ("name", "claimed", "change", "runs"),
     [
-        (True, True, "Python path: a step", "native"),
-        (False, True, "native images: a folder", "in Python"),
-        (True, False, "native images: a folder", "in Python"),
+        ("crop", PYTHON, "", NATIVE),
+        ("crop", NATIVE, "native=False", PYTHON),
+        ("crop-and-own-step", NATIVE, "", PYTHON),
+        ("encoded", NATIVE, "", ENCODED),
+        ("encoded", ENCODED, "native=False", PYTHON),
+        ("encoded", ENCODED, "no native module", PYTHON),
+        ("encoded", ENCODED, "own step", PYTHON),
+        ("simclr", ENCODED, "own step", PYTHON),  # in one view of the two
     ],
 )
-def test_a_plan_that_the_table_does_not_name_is_an_error(monkeypatch, claimed, asked, plan, way):
-    monkeypatch.setitem(RECIPES, "crop", dataclasses.replace(RECIPES["crop"], native=claimed))
-    settings = Settings("", "", threads=2, batch_size=3, recipe="crop")
-    with pytest.raises(RuntimeError, match=f"recipe crop is to run {way} by .* not: {plan}"):
-        loaders.checked([], SimpleNamespace(plan=lambda: plan), settings, asked)
+def test_what_runs_otherwise_than_the_table_says_is_an_error(
+    tmp_path, monkeypatch, name, claimed, change, runs
+):
+    module, settings = module_of(name), settings_of(tmp_path, name)
+    monkeypatch.setitem(RECIPES, name, dataclasses.replace(RECIPES[name], way=claimed))
+    if change == "own step":
+        *others, last = module.VIEWS[name]
+        last = module.T.Compose([*last.transforms[:-2], lambda each: each, *last.transforms[-2:]])
+        monkeypatch.setitem(module.VIEWS, name, [*others, last])
+    if change == "no native module":
+        monkeypatch.setattr(extension, "load", lambda: None)
+    epochs = module.fastloader(settings)
+    if change == "native=False":
+        epochs._made_by.native = False
+    with pytest.raises(RuntimeError, match=f"is to run {claimed}, but it runs {runs}: "):
+        next(epochs())
+
+
+def test_the_original_opens_a_picture_once_for_all_its_views(tmp_path, monkeypatch):
+    module, settings = module_of("dino"), settings_of(tmp_path, "dino")
+    opened, really_open = [], Image.open
+
+    def noted(path, *arguments, **options):
+        opened.append(path)
+        return really_open(path, *arguments, **options)
+
+    monkeypatch.setattr(Image, "open", noted)
+    assert sum(module.fastloader(settings)()) == 6 and not opened
+    assert sum(module.dataloader(settings)()) == 6
+    assert sorted(opened) == [path for path, _label in settings.samples()]
+
+
+def test_cifar10_holds_the_pictures_and_is_written_once(tmp_path):
+    module, settings = module_of("cifar10"), settings_of(tmp_path, "cifar10")
+    made = module.dataloader(settings).loader.dataset
+    samples = settings.samples()
+    assert len(made) == module.TIMES * len(samples) == len(made.targets)
+    for number in (0, 4, 5, len(made) - 1):
+        path, label = samples[number % len(samples)]
+        with Image.open(path) as file:
+            small = file.convert("RGB").resize((32, 32), Image.Resampling.BOX)
+        assert np.array_equal(made.data[number], np.asarray(small))
+        assert made.targets[number] == label
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / made.base_folder).iterdir()}
+    assert len(written) == 6
+    again = module.fastloader(settings).loader.dataset
+    assert np.array_equal(again.data, made.data)
+    assert written == {path: path.stat().st_mtime_ns for path in written}
 
 
 RUN = """
@@ -205,6 +287,10 @@ def test_ratios_are_paired_by_round_and_held_against_the_promises():
     assert rows["native=False"]["at_least"] == 0.97 and rows["native=False"]["met"] is False
     rows = comparison.compared(RECIPES["crop"], measured)
     assert rows["workers"]["at_least"] is None and rows["workers"]["met"] is None
+    assert rows["native=False"]["at_least"] == 0.97
+    rows = comparison.compared(RECIPES["simclr"], measured)
+    assert (rows["workers"]["at_least"], rows["workers"]["met"]) == (4.0, False)
+    assert rows["native=False"]["at_least"] is None and rows["native=False"]["met"] is None
 
 
 def test_tables_and_plot_show_what_there_is(tmp_path):

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 
+# Who makes a recipe's pictures.
+NATIVE = "native"
+ENCODED = "on the decode threads"  # what a dataset leaves encoded
+PYTHON = "in Python"
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """What is compared, and what is promised of it.
 
-    ``native`` says what FastLoader's ``plan()`` must say, and the run fails where it says otherwise. A
-    recipe that no native path takes yet is False, until one does. ``at_least`` is None without a
-    promise, and ``predicted`` is comparison.py's.
+    ``way`` says how FastLoader must run it, and the run fails where it does otherwise. ``at_least`` is
+    None without a promise, and ``predicted`` is comparison.py's.
     """
 
     label: str
@@ -24,7 +28,7 @@ class Recipe:
     predicted: float
     at_least: float | None = None
     output: str = "float32"
-    native: bool = True
+    way: str = NATIVE
 
 
 RECIPES = {
@@ -39,8 +43,14 @@ RECIPES = {
     "simclr-view": Recipe("SimCLR, one view: jitter, grey, blur", "torchvision", 6.0),
     "crop": Recipe("crop and flip", "torchvision", 2.4, output="uint8"),
     "crop-and-own-step": Recipe(
-        "crop and flip, then a step of the user's", "torchvision", 1.8, at_least=1.5, native=False
+        "crop and flip, then a step of the user's", "torchvision", 1.8, at_least=1.5, way=PYTHON
     ),
+    "encoded": Recipe(
+        "a dataset of the user's: crop and flip", "encoded", 2.7, at_least=2.5, way=ENCODED
+    ),
+    "simclr": Recipe("SimCLR, two views", "encoded", 6.4, at_least=4.0, way=ENCODED),
+    "dino": Recipe("DINO, 2 crops of 224 and 8 of 96", "encoded", 4.3, at_least=5.0, way=ENCODED),
+    "cifar10": Recipe("CIFAR10: padded crop, flip", "cifar", 25.0, at_least=10.0),
 }
 EVERY = "all"
 

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fastloader.cli.bench.plots import OURS, OURS_FLOAT, machine_line
+from fastloader.cli.bench.recipes import NATIVE
 from fastloader.cli.bench.recipes.comparison import ROWS
 
 Json = dict[str, Any]
@@ -68,5 +69,5 @@ def draw(results: Json, folder: Path) -> list[Path]:
 
 
 def _label(recipe: Json) -> str:
-    native = "" if recipe["native"] else ", in Python"
-    return f"{recipe['label']}\n{recipe['output']}{native}"
+    way = "" if recipe["way"] == NATIVE else f", {recipe['way']}"
+    return f"{recipe['label']}\n{recipe['output']}{way}"

@@ -1,6 +1,7 @@
 """``fastloader bench --recipe``: FastLoader and a plain DataLoader over real training recipes.
 
-The peer is a DataLoader over torchvision's or timm's own dataset and transforms on Pillow's pictures.
+The peer is a DataLoader over torchvision's or timm's own dataset, or a user's, and their own transforms
+on Pillow's pictures.
 Each contender has a process of its own, which lives over the rounds of its recipe; they take turns, and
 ratios are taken round by round. One recipe follows the other. comparison.py makes ratios of what is
 measured, tables.py and plot.py show it.

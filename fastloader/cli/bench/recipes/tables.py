@@ -26,9 +26,9 @@ def _head(results: Json) -> str:
         f"{machine['isa']}. {settings['data']}: {settings['distinct_pictures']} photographs, "
         f"{settings['pictures']} in an epoch, batch {settings['batch_size']}, {threads} threads "
         f"against {threads} worker processes, {settings['repeats']} rounds, page cache warm. The "
-        "numbers say how many times as fast FastLoader is as a DataLoader over torchvision's or "
-        "timm's own dataset and transforms: medians over the rounds, in brackets the smallest and "
-        f"the largest.{preliminary(results)}"
+        "numbers say how many times as fast FastLoader is as a DataLoader over the original "
+        "dataset and transforms, on Pillow's pictures: medians over the rounds, in brackets the "
+        f"smallest and the largest.{preliminary(results)}"
     )
 
 

@@ -33,13 +33,13 @@ def versions() -> dict[str, str]:
 
 def fastloader(settings: Settings) -> loaders.Epochs:
     loader = _made(ours, settings)
-    return loaders.checked(loader, loader.loader, settings)
+    return loaders.watched(loader, loader.loader, settings)
 
 
 def fastloader_python(settings: Settings) -> loaders.Epochs:
     loader = _made(ours, settings)
     loader.loader.native = False
-    return loaders.checked(loader, loader.loader, settings, native=False)
+    return loaders.watched(loader, loader.loader, settings, native=False)
 
 
 def dataloader(settings: Settings) -> loaders.Epochs:
