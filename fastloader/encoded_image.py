@@ -10,7 +10,7 @@ import torch
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader.datasets._encoded.keeping import keeping
-from fastloader.datasets._encoded.parameters import parameters
+from fastloader.datasets._encoded.parameters import parameters, stacked
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._encoded.single import Single
 from fastloader.datasets._encoded.wanted import wanted
@@ -110,19 +110,7 @@ def collated(column: list[Any], collate_fn_map: Any) -> Any:
     made = [each._made() for each in column]
     pictures = collate([picture for picture, _row in made], collate_fn_map=collate_fn_map)
     rows = [row for _picture, row in made if row is not None]
-    return [pictures, _stacked(rows)] if rows else pictures
-
-
-def _stacked(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Parameters of single pictures in one dict. Their steps differ in number."""
-    steps = [row["steps"][0] for row in rows]
-    high, wide = (max(each.shape[axis] for each in steps) for axis in (0, 1))
-    table = torch.full((len(steps), high, wide), torch.nan, dtype=torch.float64, device="cpu")
-    for place, each in zip(table, steps):
-        place[: each.shape[0], : each.shape[1]] = each
-    return {name: torch.cat([row[name] for row in rows]) for name in rows[0] if name != "steps"} | {
-        "steps": table
-    }
+    return [pictures, stacked(rows)] if rows else pictures
 
 
 def _collate(column: list[Any], *, collate_fn_map: Any = None) -> Any:

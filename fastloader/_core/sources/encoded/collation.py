@@ -31,7 +31,13 @@ class EncodedCollation:
         if self.collate_fn is default_collate:
             with Keeping() as kept:
                 tree = default_collate(samples)
-            return _encoded(tree, kept.columns, len(samples)) if kept.columns else tree
+            if not kept.columns:
+                return tree
+            if _places(tree) == list(range(len(kept.columns))):
+                return _encoded(tree, kept.columns, len(samples))
+            # The places are where nobody would find them, in a sequence of one's own for example.
+            made = sum(map(len, kept.columns))
+            return EncodedBatch(default_collate(samples), EncodedFiles(()), [], [], None, made)
         if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):
             return self.collate_fn(samples)
         if self.collate_fn is default_convert:
@@ -49,6 +55,19 @@ class EncodedCollation:
 
         batch = self.collate_fn(rebuild(samples, make))
         return EncodedBatch(batch, EncodedFiles(()), [], [], None, made)
+
+
+def _places(tree: Any) -> list[int]:
+    """The columns whose places are found in a batch."""
+    found: list[int] = []
+
+    def note(each: Any, _key: Any) -> Any:
+        if type(each) is EncodedPlace:
+            found.append(each.column)
+        return each
+
+    rebuild(tree, note)
+    return found
 
 
 def _kept(value: Any, kept: Keeping) -> Any:

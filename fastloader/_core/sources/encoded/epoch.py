@@ -66,8 +66,9 @@ def _key(dataset: Any, index: Any, position: int) -> int:
 
 class EncodedEpoch:
     """Decodes the batches of one epoch. ``keys`` gives what is called once, when the first batch with an
-    encoded picture has come. ``make`` makes the batch of one index anew, for a sample in a bad one's
-    place. ``refused``: why a batch without encoded pictures is refused; empty if it is not."""
+    encoded picture has come. ``make(index, batched)`` makes the batch of one index, or its sample alone,
+    to stand in a bad one's place. ``refused``: why a batch without encoded pictures is refused; empty if
+    it is not."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class EncodedEpoch:
         policy: ErrorPolicy,
         keys: Callable[[], Callable[[], EpochKeys] | None],
         dataset: Any,
-        make: Callable[[Any], Any],
+        make: Callable[[Any, bool], Any],
         refused: str,
     ) -> None:
         self.seen = False  # whether a batch with an encoded picture has come
@@ -91,19 +92,20 @@ class EncodedEpoch:
         self._records: collections.deque[DrawnBatch] = collections.deque()
         self._places: dict[int, tuple[DrawnBatch, int]] = {}  # of keys
 
-    def asked(self, number: int, index: Any) -> None:
-        """Notes the indices of a batch. Called in the order of the batches."""
+    def asked(self, number: int, index: Any, count: int) -> None:
+        """Notes the indices of a batch of ``count`` samples. Called in the order of the batches."""
         self._asked[number] = index, self._position
-        self._position += len(index) if isinstance(index, list) else 1
+        self._position += count
 
     def begin(self, number: int, batch: Any) -> None:
         """Begins to decode a batch that has come, if there is something to decode."""
-        index, position = self._asked.pop(number, (None, 0))
-        if type(batch) is not EncodedBatch:
+        asked = self._asked.pop(number, None)
+        # Persistent workers still send what the epoch before had asked for.
+        if asked is None or type(batch) is not EncodedBatch:
             return
         self.seen = True
         try:
-            self._begin(batch, index, position)
+            self._begin(batch, *asked)
         except Exception as error:  # raised in the place of the batch, when its turn comes
             batch.error = error
 
@@ -116,7 +118,8 @@ class EncodedEpoch:
             made = self._made_keys()
             assert made is not None  # the iterator lives: it is what calls
             self._keys = made()
-        indices = list(index) if isinstance(index, list) else [index]
+        # As torch takes them, of a tuple or a tensor, too.
+        indices = [index] if batch.samples is None else list(index)
         count = 1 if batch.samples is None else batch.samples
         # An iterable dataset may end within a batch.
         if self._keys.iterable:
@@ -161,7 +164,7 @@ class EncodedEpoch:
         self._drop(pending)
         self._remember(pending)
         for position, error in pending.replaced.items():
-            tree = self._with_other(tree, pending, position, error)
+            tree = self._with_other(tree, batch.samples, pending, position, error)
         if not pending.dropped:
             return tree
         count = len(pending.keys)
@@ -173,9 +176,15 @@ class EncodedEpoch:
     def _drop(self, pending: PendingPictures) -> None:
         with contextlib.suppress(ValueError):  # closed meanwhile
             self._pending.remove(pending)
+        pending.forget()
 
     def _with_other(
-        self, tree: Any, pending: PendingPictures, position: int, error: BaseException
+        self,
+        tree: Any,
+        samples: int | None,
+        pending: PendingPictures,
+        position: int,
+        error: BaseException,
     ) -> Any:
         """The batch with another sample in a bad one's place: a function of the seed and the bad one's
         key."""
@@ -186,7 +195,7 @@ class EncodedEpoch:
         for _ in range(_MOST_ATTEMPTS):
             other = draws.below(len(self._dataset))
             try:
-                batch = self._make([other])
+                batch = self._make(other, samples is not None)
                 if type(batch) is EncodedBatch:
                     mine = self._made_decoder()
                     policy = dataclasses.replace(self._policy, on_error="raise")
@@ -195,7 +204,7 @@ class EncodedEpoch:
                     batch = PendingPictures(decoder, batch, keys, [seed]).finished()
             except Exception:
                 continue
-            return with_row(tree, len(pending.keys), position, batch)
+            return batch if samples is None else with_row(tree, samples, position, batch)
         raise Error(
             f"no replacement for sample {key}: ten others, drawn at random, could not be decoded either"
         ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 from torch.utils.data import _DatasetKind
@@ -69,8 +69,14 @@ class DecodingIterator(_BaseDataLoaderIter):
     def _next_index(self) -> Any:
         index = super()._next_index()
         if self.encoded is not None:
-            self.encoded.asked(getattr(self, "_send_idx", 0), index)
+            batched = self._auto_collation and isinstance(index, Sized)
+            count = len(index) if batched else 1
+            self.encoded.asked(getattr(self, "_send_idx", 0), index, count)
         return index
+
+    def _note_arrival(self, number: Any, data: Any) -> None:
+        """To be called once for what comes from a worker."""
+        self.encoded.begin(number, data)
 
     def _begin_arrived(self) -> None:
         """Begins to decode the batches that have come, while the loop waits for an earlier one. To be
@@ -82,6 +88,7 @@ class DecodingIterator(_BaseDataLoaderIter):
                 return
             number, data = got
             mine._tasks_outstanding -= 1
+            self._note_arrival(number, data)
             if self._dataset_kind == _DatasetKind.Iterable and isinstance(
                 data, _IterableDatasetStopIteration
             ):  # as torch does it
@@ -91,7 +98,6 @@ class DecodingIterator(_BaseDataLoaderIter):
                     mine._mark_worker_as_unavailable(data.worker_id)
                 mine._try_put_index()
                 continue
-            self.encoded.begin(number, data)
             mine._task_info[number] += (data,)
 
     def _decoded(self, data: Any) -> Any:
@@ -119,5 +125,6 @@ class DecodingIterator(_BaseDataLoaderIter):
             self.encoded.stop()
 
 
-def _made(dataset: Any, collate: Any, indices: list[Any]) -> Any:
-    return collate([dataset[index] for index in indices])
+def _made(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
+    """A batch of one sample, or a sample that is not batched."""
+    return collate([dataset[index]] if batched else dataset[index])

@@ -32,7 +32,7 @@ class EncodedPictures:
         loader: Loader,
         keys: Callable[[], Callable[[], EpochKeys] | None],
         dataset: Any,
-        make: Callable[[Any], Any],
+        make: Callable[[Any, bool], Any],
     ) -> EncodedEpoch:
         wanted = (loader.native, loader.decode, loader.truncated)
         self.last = EncodedEpoch(

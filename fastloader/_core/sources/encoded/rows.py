@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from fastloader._core.encoded.parameters import are_parameters, stacked
+
 
 def kept_rows(batch: Any, samples: int, kept: Sequence[int]) -> Any:
     """The batch with these of its samples, in this order."""
@@ -30,6 +32,12 @@ def with_row(batch: Any, samples: int, row: int, other: Any) -> Any:
             raise ValueError("the sample that was drawn in a bad one's place has another shape")
         batch[row] = other[0]
         return batch
+    if are_parameters(batch) and are_parameters(other):
+        rows = [
+            {name: column[each : each + 1] for name, column in batch.items()}
+            for each in range(samples)
+        ]
+        return stacked([*rows[:row], other, *rows[row + 1 :]])
     if type(other) is not type(batch):
         raise ValueError("the sample that was drawn in a bad one's place has another structure")
     if _is_column(batch, samples):

@@ -26,7 +26,6 @@ from fastloader._core.sources.python.torch_iterators import (
     CountingIterator,
     MultiProcessIterator,
     SingleProcessIterator,
-    is_of_another_process,
 )
 from fastloader.transforms._normalization import Normalization
 
@@ -89,7 +88,8 @@ class PythonSource:
         """Takes a persistent iterator away from its loader if it is of no use any more, so that torch
         makes a new one. Returns whether it was closed in this process: the seed of its workers is then
         of no use."""
-        if loader._iterator is not None and is_of_another_process(loader._iterator):
+        known: Any = loader._iterator  # unless a subclass of the loader has made another kind
+        if isinstance(known, CountingIterator) and not known._home.here:
             # Its persistent workers serve the process that forked this one.
             abandon(loader._iterator)
             loader._iterator = None

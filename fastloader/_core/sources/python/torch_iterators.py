@@ -162,12 +162,6 @@ class CountingIterator(DecodingIterator, SeedingIterator):
             self._pass.read_again()
 
 
-def is_of_another_process(iterator: Any) -> bool:
-    """Whether this is one of our iterators and belongs to another process. A subclass of the loader may
-    have made an iterator of a kind that we do not know."""
-    return isinstance(iterator, CountingIterator) and not iterator._home.here
-
-
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
     """torch's iterator without workers, on the training loop's thread."""
 
@@ -192,8 +186,7 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
 
     def _next_data(self) -> Any:
         begun = time.perf_counter()
-        data = self._undelivered
-        if data is None:
+        if (data := self._undelivered) is None:
             data = super()._next_data()
             self.encoded.begin(0, data)
         data = self._decoded(data)
@@ -254,10 +247,13 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     def _get_data(self) -> Any:
         got = super()._get_data()
         self._arrived = got[0]
-        if type(got[1]) is Ended:
-            self._pass.ended[str(got[1].worker_id)] = got[1].state
-        self.encoded.begin(got[0], got[1].batch if type(got[1]) is Reported else got[1])
+        self._note_arrival(*got)
         return got
+
+    def _note_arrival(self, number: Any, data: Any) -> None:
+        if type(data) is Ended:
+            self._pass.ended[str(data.worker_id)] = data.state
+        super()._note_arrival(number, data.batch if type(data) is Reported else data)
 
     def _next_data(self) -> Any:
         return self._decoded(self._came() if self._undelivered is None else self._undelivered)

@@ -49,7 +49,7 @@ class DrawnBatch:
         column = self._columns[number]
         return parameters(
             [self._decoder.chain(self._chains[each]) for each in column.chains],
-            [self._drawn(number, position) for position in range(len(self.keys))],
+            [self._drawn_if_read(number, position) for position in range(len(self.keys))],
             [self._key(position) for position in range(len(self.keys))],
             column.number,
         )
@@ -58,6 +58,10 @@ class DrawnBatch:
         """The seed and the key of a sample."""
         seeds = self._seeds
         return seeds[0] if len(seeds) == 1 else seeds[position], self.keys[position]
+
+    def _drawn_if_read(self, number: int, position: int) -> dict[str, Any] | None:
+        """None for a sample that is about to be left out, or to be replaced."""
+        return None if 0 in self._sizes[number][position] else self._drawn(number, position)
 
     def _drawn(self, number: int, position: int) -> dict[str, Any]:
         column, size = self._columns[number], self._sizes[number][position]

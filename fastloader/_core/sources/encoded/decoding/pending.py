@@ -41,7 +41,8 @@ class PendingPictures:
         self.replaced: dict[int, BaseException] = {}
         self._parts = parts(batch.columns)
         self.record: DrawnBatch | None = None
-        self._repair: EncodedRepair | None = None
+        # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
+        self._repairs: dict[int, tuple[EncodedRepair, Any]] = {}
         self._stopped = False
         source = None if decoder.native is None else batch.files.opened(decoder.native)
         self._decoding = [self._begun(part, source) for part in self._parts]
@@ -69,9 +70,16 @@ class PendingPictures:
         self._stopped = True
         for each in self._decoding:
             each.stop()
-        repair = self._repair
-        if repair is not None:
+        for repair, _pending in list(self._repairs.values()):
             repair.stop()
+
+    def forget(self) -> None:
+        """Lets go of the memory, except for what the finished batch holds. The error of a sample, whose
+        traceback leads here, may be kept for long."""
+        for repair, pending in list(self._repairs.values()):
+            repair.forget()
+            pending.batch = None
+        self._repairs, self._decoding = {}, []
 
     def finished(self) -> Any:
         """Waits for the pictures, and returns the batch with them. Ctrl-C may end the waiting, and the
@@ -81,28 +89,33 @@ class PendingPictures:
             StoppedError: if the work was ended.
             Exception: of a sample that cannot be read, if the policy is to raise.
         """
-        for part, decoding in zip(self._parts, self._decoding, strict=True):
-            if self._stopped or not decoding.wait():
+        for number in range(
+            len(self._parts)
+        ):  # no frame of an error's traceback is to hold a batch
+            if self._stopped or not self._decoding[number].wait():
                 raise StopIteration
-            failures = decoding.failures()
+            failures = self._decoding[number].failures()
             if failures:
-                self._mend(part, decoding, failures)
-        self.record = self._recorded()
-        self._decoder.pool += sum(len(part.positions) * len(part.views) for part in self._parts)
+                self._mend(number, failures)
+        if self.record is None:
+            self.record = self._recorded()
+            self._decoder.pool += sum(len(part.positions) * len(part.views) for part in self._parts)
         columns = self._columns(self.record)
-        self._decoding = []  # and with it the memory, except for what the batch holds
         return rebuild(self._batch.tree, lambda each, _key: _filled(each, columns))
 
-    def _mend(self, part: Part, decoding: Any, failures: Any) -> None:
-        repair = self._repair = EncodedRepair(self._decoder, self._batch.files)
+    def _mend(self, number: int, failures: Any) -> None:
+        part = self._parts[number]
+        if number not in self._repairs:
+            pending = types.SimpleNamespace(
+                batch=self._decoding[number],
+                keys=[self.keys[position] for position in part.positions],
+                files=list(part.files),
+                seeds=self._seeds(part.positions),
+            )
+            self._repairs[number] = EncodedRepair(self._decoder, self._batch.files), pending
         if self._stopped:  # meanwhile
             raise StopIteration
-        pending: Any = types.SimpleNamespace(
-            batch=decoding,
-            keys=[self.keys[position] for position in part.positions],
-            files=list(part.files),
-            seeds=self._seeds(part.positions),
-        )
+        repair, pending = self._repairs[number]
         kept = repair.done(pending, failures)
         if kept is not None:
             here = {part.positions[each] for each in kept}

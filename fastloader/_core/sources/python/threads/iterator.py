@@ -118,7 +118,7 @@ class ThreadIterator(PolledIterator, CountingIterator):
 
     def _get_data(self) -> Any:
         got = super()._get_data()
-        self.encoded.begin(*got)
+        self._note_arrival(*got)
         return got
 
     def close(self) -> None:
