@@ -32,12 +32,18 @@ def one_bad(paths, tmp_path):
 def ahead(iterator):
     """The rest of an epoch, of which something has always come before it is asked for."""
     while True:
-        while not iterator._data_queue.qsize() and iterator._tasks_outstanding:
+        while not (iterator._data_queue.qsize() or has_come(iterator)):
             time.sleep(0.001)
         try:
             yield next(iterator)
         except StopIteration:
             return
+
+
+def has_come(iterator):
+    """Whether something was taken from the queue early, or nothing will come any more."""
+    taken = any(len(task) == 2 for task in iterator._task_info.values())
+    return taken or not iterator._tasks_outstanding or not any(iterator._workers_status)
 
 
 class Counted(Captions):
