@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,43 +16,41 @@ from fastloader.transforms._pillow import decoded_rgb, open_rgb
 
 
 class EncodedFiles:
-    """Files, each once: all by their paths, or all of them as bytes in memory. They cross to another
-    process in one tensor, and so lie in shared memory there, where nothing is copied again."""
+    """Files, each once: by their paths, or as bytes in memory. They cross to another process in one
+    tensor, and so lie in shared memory there, where nothing is copied again."""
 
     def __init__(self, sources: Sequence[PictureSource]) -> None:
-        self.paths = all(source.path is not None for source in sources)
+        # Paths as the system encodes them, and arrays.
         self._files: list[Any] = [
-            source.path if self.paths else _in_memory(source) for source in sources
+            source.data if source.path is None else source.path for source in sources
         ]
 
     def __len__(self) -> int:
         return len(self._files)
 
     def __reduce__(self) -> Any:
-        joined = b"".join(self._files) if self.paths else np.concatenate(self._files)
-        array = np.frombuffer(joined, np.uint8).copy() if self.paths else joined
-        ends = np.cumsum([len(each) for each in self._files], dtype=np.uint64)
-        return _arrived, (self.paths, torch.from_numpy(array), ends)
+        parts = [np.frombuffer(each, np.uint8) if _is_path(each) else each for each in self._files]
+        ends = np.cumsum([len(each) for each in parts], dtype=np.int64)
+        joined = np.concatenate([np.empty(0, np.uint8), *parts])
+        return _arrived, (torch.from_numpy(joined), ends, list(map(_is_path, self._files)))
 
     @classmethod
-    def arrived(cls, paths: bool, joined: torch.Tensor, ends: Any) -> EncodedFiles:
+    def arrived(cls, joined: torch.Tensor, ends: Any, paths: list[bool]) -> EncodedFiles:
         """Those of another process."""
         made = cls(())
-        array = joined.numpy()
-        starts = [0, *ends[:-1].tolist()]
-        parts = [array[start:end] for start, end in zip(starts, ends.tolist())]
-        made.paths = paths
-        made._files = [part.tobytes() for part in parts] if paths else parts
+        parts = np.split(joined.numpy(), ends[:-1]) if paths else []
+        made._files = [part.tobytes() if path else part for part, path in zip(parts, paths)]
         return made
 
     def opened(self, native: Any) -> Any:
         """The native module's source of them, which keeps them where they are."""
-        if self.paths:
+        if all(map(_is_path, self._files)):
             ends = np.cumsum([len(path) for path in self._files], dtype=np.uint64)
             return native.FolderSource(np.frombuffer(b"".join(self._files), np.uint8), ends)
-        where = [each.__array_interface__["data"][0] for each in self._files]
-        sizes = np.array([len(each) for each in self._files], np.uint64)
-        return native.MemorySource(np.array(where, np.uint64), sizes, self._files)
+        held = [_read(each) if _is_path(each) else each for each in self._files]
+        where = [0 if each is None else each.__array_interface__["data"][0] for each in held]
+        sizes = [0 if each is None else len(each) for each in held]
+        return native.MemorySource(np.array(where, np.uint64), np.array(sizes, np.uint64), held)
 
     # --- as the repair of a batch asks for a store ----------------------------------------------------
 
@@ -59,23 +58,31 @@ class EncodedFiles:
         pass
 
     def name(self, file: int) -> str:
-        if self.paths:
-            return os.fsdecode(self._files[file])
-        return f"{len(self._files[file])} bytes in memory"
+        its = self._files[file]
+        return os.fsdecode(its) if _is_path(its) else f"{len(its)} bytes in memory"
 
     def open_rgb(self, file: int) -> Any:
         """The Pillow picture. Raises why there is none."""
-        if self.paths:
-            return open_rgb(os.fsdecode(self._files[file]))
-        return decoded_rgb(io.BytesIO(self._files[file]), self.name(file))
+        its = self._files[file]
+        if _is_path(its):
+            return open_rgb(os.fsdecode(its))
+        return decoded_rgb(io.BytesIO(its), self.name(file))
 
 
-def _arrived(paths: bool, joined: torch.Tensor, ends: Any) -> EncodedFiles:
-    return EncodedFiles.arrived(paths, joined, ends)
+def _arrived(joined: torch.Tensor, ends: Any, paths: list[bool]) -> EncodedFiles:
+    return EncodedFiles.arrived(joined, ends, paths)
 
 
-def _in_memory(source: PictureSource) -> Any:
-    """The bytes of a file, also of one that a batch has beside bytes in memory."""
-    if source.path is None:
-        return source.data
-    return np.fromfile(os.fsdecode(source.path), dtype=np.uint8)
+def _is_path(file: Any) -> bool:
+    return type(file) is bytes
+
+
+def _read(path: bytes) -> Any | None:
+    """The bytes of a file that stands in a batch beside bytes in memory. None if it cannot be read,
+    which `open_rgb` says again."""
+    try:
+        # A pipe would be waited for.
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+        return np.fromfile(os.fsdecode(path), dtype=np.uint8) if regular else None
+    except OSError:
+        return None

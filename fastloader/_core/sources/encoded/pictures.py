@@ -8,7 +8,6 @@ from typing import Any
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.figures import Stage
-from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
@@ -60,11 +59,11 @@ class EncodedPictures:
 
     @property
     def said(self) -> str:
-        """For ``plan()``: how many threads decode, once there was a picture for them."""
-        if self._decoder is None:
+        """For ``plan()``: how many threads decode, once they have made a picture."""
+        decoder = self._decoder
+        if decoder is None or not decoder.pool + decoder.pillow:
             return ""
-        threads = f"{self._decoder.threads or own_threads()} decode threads"
-        return f", {threads} for encoded pictures"
+        return f", {decoder.threads} decode threads for encoded pictures"
 
     def begin(self, refused: str) -> None:
         """Forgets the last epoch. ``refused``: of the one that begins."""
@@ -80,7 +79,7 @@ class EncodedPictures:
             return {}
         return {
             "pictures": {
-                "pool": decoder.pool - decoder.pillow,
+                "pool": decoder.pool,
                 "workers": decoder.workers,
                 "pillow": decoder.pillow,
                 "threads": decoder.threads,

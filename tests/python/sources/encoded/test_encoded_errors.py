@@ -116,6 +116,27 @@ def test_skip_of_one_view_drops_all_of_its_sample(paths):
     assert [len(batch[0]) for batch in got] == [len(batch[1]) for batch in got] == [4, 2, 3]
 
 
+class PathsAndBytes(Captions):
+    def __getitem__(self, i):
+        source = Path(self.paths[i]).read_bytes() if i % 2 else self.paths[i]
+        return EncodedImage(source, WHOLE), i
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=str)
+def test_paths_and_bytes_in_one_batch(paths, options, way):
+    Path(paths[2]).unlink()
+    loader, got = batches_of(PathsAndBytes(paths), **options, **way.options)
+    assert isinstance(got[0], FileNotFoundError) and paths[2] in str(got[0])
+    loader, got = batches_of(PathsAndBytes(paths), on_error="skip", **options, **way.options)
+    assert [batch[1].tolist() for batch in got] == [[0, 1, 3], [4, 6, 7], [8, 9, 10]]
+    for images, numbers in got:
+        for image, number in zip(images, numbers.tolist()):
+            wanted = T.PILToTensor()(WHOLE(open_as_torchvision(paths[number])))
+            assert torch.equal(image.cpu(), wanted)
+    counted = loader.stats()["pictures"]
+    assert counted["pool"] + counted["pillow"] == len(paths) - 2
+
+
 def test_options_of_pictures_are_refused_where_there_are_none(paths):
     class Numbers(Dataset):
         def __len__(self):

@@ -71,7 +71,8 @@ def test_pictures_are_those_of_a_folder(tmp_path, way):
 def test_pillow_makes_the_same_pictures_without_the_native_module(all_kinds, enter_way):
     _, wanted = batches_of(Views(all_kinds))
     loader, got = batches_of(Views(all_kinds), native=False, num_workers=2)
-    assert loader.stats()["pictures"]["pool"] == 5 * len(all_kinds)
+    counted = loader.stats()["pictures"]
+    assert (counted["pool"], counted["pillow"]) == (0, 5 * len(all_kinds))
     enter_way("pure")
     _, pure = batches_of(Views(all_kinds))
     for batch, other, another in zip(got, wanted, pure, strict=True):

@@ -46,6 +46,11 @@ class EncodedDecoder:
         self._chains: dict[bytes, Chain] = {}
         self._jobs: dict[Any, Any] = {}
 
+    def count(self, pool: int, pillow: int) -> None:
+        """Counts pictures. Without the native module all of them are Pillow's."""
+        self.pool += 0 if self.native is None else pool
+        self.pillow += pillow + (pool if self.native is None else 0)
+
     def go_on_counting(self, before: EncodedDecoder) -> None:
         """Takes over the counts of the decoder in whose place this one is."""
         self.pool, self.pillow, self.workers = before.pool, before.pillow, before.workers

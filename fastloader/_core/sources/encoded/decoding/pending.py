@@ -89,9 +89,8 @@ class PendingPictures:
             StoppedError: if the work was ended.
             Exception: of a sample that cannot be read, if the policy is to raise.
         """
-        for number in range(
-            len(self._parts)
-        ):  # no frame of an error's traceback is to hold a batch
+        # By number: no frame of an error's traceback is to hold a batch.
+        for number in range(len(self._parts)):
             if self._stopped or not self._decoding[number].wait():
                 raise StopIteration
             failures = self._decoding[number].failures()
@@ -99,9 +98,20 @@ class PendingPictures:
                 self._mend(number, failures)
         if self.record is None:
             self.record = self._recorded()
-            self._decoder.pool += sum(len(part.positions) * len(part.views) for part in self._parts)
+            self._count()
         columns = self._columns(self.record)
         return rebuild(self._batch.tree, lambda each, _key: _filled(each, columns))
+
+    def _count(self) -> None:
+        """Counts the pictures, by who made them."""
+        for number, part in enumerate(self._parts):
+            repair = self._repairs[number][0] if number in self._repairs else None
+            redone = 0 if repair is None else len(repair.redone)
+            bad = 0 if repair is None else len(repair.bad)
+            self._decoder.count(
+                pool=(len(part.positions) - redone - bad) * len(part.views),
+                pillow=redone * len(part.views),
+            )
 
     def _mend(self, number: int, failures: Any) -> None:
         part = self._parts[number]
@@ -118,9 +128,10 @@ class PendingPictures:
         repair, pending = self._repairs[number]
         kept = repair.done(pending, failures)
         if kept is not None:
-            here = {part.positions[each] for each in kept}
-            self.dropped |= set(part.positions) - here
+            repair.bad = set(range(len(part.positions))) - set(kept)
+            self.dropped |= {part.positions[place] for place in repair.bad}
         for place, error in repair.replaced.items():
+            repair.bad.add(place)
             self.replaced[part.positions[place]] = error
 
     def _recorded(self) -> DrawnBatch:

@@ -17,8 +17,9 @@ _WITHOUT_NATIVE = types.SimpleNamespace(
 
 class EncodedRepair(Repair):
     """Does as `Repair` for a part of a batch. Which sample takes a bad one's place is left to the loop's
-    thread, because the dataset's own code makes it. Attributes: ``replaced``, the error of each position
-    that another sample is to take."""
+    thread, because the dataset's own code makes it. Attributes: ``redone``, the positions that Pillow
+    made; ``bad``, those that nobody could make; ``replaced``, the error of each that another sample is
+    to take."""
 
     def __init__(self, decoder: EncodedDecoder, files: EncodedFiles) -> None:
         seen: Any = types.SimpleNamespace(
@@ -29,17 +30,18 @@ class EncodedRepair(Repair):
             store=files,
         )
         super().__init__(seen)
-        self._encoded = decoder
+        self.redone: set[int] = set()
+        self.bad: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
 
     def _redo(self, position: int, other: int | None = None) -> None:
-        self._encoded.pillow += 1
         pending = self._wanted()
-        if not isinstance(pending.batch, PillowBatch):
+        if isinstance(pending.batch, PillowBatch):
+            picture = self._decoder.store.open_rgb(pending.files[position])
+            pending.batch.transform(position, picture)
+        else:
             super()._redo(position, other)
-            return
-        picture = self._decoder.store.open_rgb(pending.files[position])
-        pending.batch.transform(position, picture)
+        self.redone.add(position)
 
     def _replace(self, position: int, error: BaseException) -> None:
         self.replaced[position] = error
