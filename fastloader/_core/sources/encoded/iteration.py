@@ -24,12 +24,10 @@ class DecodingIterator(_BaseDataLoaderIter):
     long before the loop asks for it."""
 
     encoded: Any = None  # an EncodedEpoch; None for torch's own iterator, which a delivery follows
-    _undelivered: Any = (
-        None  # a batch whose decoding the loop waits for: Ctrl-C may end the waiting
-    )
-    _dropped: Any = (
-        None  # ends the decoding with the iterator; the loader keeps the epoch for replay()
-    )
+    # A batch whose pictures the loop waits for: Ctrl-C may end the waiting.
+    _undelivered: Any = None
+    # Ends the decoding with the iterator. The loader keeps the epoch, for replay().
+    _dropped: Any = None
     _repeats = True
     _first = 0
 
