@@ -88,7 +88,7 @@ class EncodedEpoch:
         self._refused = refused
         self._asked: dict[int, tuple[Any, int]] = {}  # by the number of the batch
         self._position = 0
-        self._pending: list[PendingPictures] = []
+        self.pending: list[PendingPictures] = []
         self._records: collections.deque[DrawnBatch] = collections.deque()
         self._places: dict[int, tuple[DrawnBatch, int]] = {}  # of keys
 
@@ -131,7 +131,7 @@ class EncodedEpoch:
             )
         keys, seeds = self._keys.of(self._dataset, indices, position)
         batch.pending = PendingPictures(decoder, batch, keys, seeds)
-        self._pending.append(batch.pending)
+        self.pending.append(batch.pending)
 
     @staticmethod
     def ready(batch: Any) -> bool:
@@ -175,7 +175,7 @@ class EncodedEpoch:
 
     def _drop(self, pending: PendingPictures) -> None:
         with contextlib.suppress(ValueError):  # closed meanwhile
-            self._pending.remove(pending)
+            self.pending.remove(pending)
         pending.forget()
 
     def _with_other(
@@ -231,6 +231,11 @@ class EncodedEpoch:
 
     def stop(self) -> None:
         """Ends the decoding, from any thread."""
-        for each in list(self._pending):
-            each.stop()
-        self._pending.clear()
+        stop(self.pending)
+
+
+def stop(pending: list[PendingPictures]) -> None:
+    """Ends what is being decoded. Not a method for who must hold no dataset, which an epoch does."""
+    for each in list(pending):
+        each.stop()
+    pending.clear()

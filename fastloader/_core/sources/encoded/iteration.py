@@ -16,7 +16,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.states.generators import splitmix64
 from fastloader._core.sources.encoded.collation import EncodedCollation
-from fastloader._core.sources.encoded.epoch import EpochKeys
+from fastloader._core.sources.encoded.epoch import EpochKeys, stop
 
 
 class DecodingIterator(_BaseDataLoaderIter):
@@ -43,7 +43,8 @@ class DecodingIterator(_BaseDataLoaderIter):
         )
         if self._dropped is not None:
             self._dropped.detach()
-        self._dropped = weakref.finalize(self, self.encoded.stop)
+        # It is held until it is called, and a dataset may hold this iterator.
+        self._dropped = weakref.finalize(self, stop, self.encoded.pending)
         self._dropped.atexit = False
         return collate
 
