@@ -14,6 +14,7 @@ from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.sources.arrays.recognize import holds_arrays
 from fastloader._core.sources.images.recognize import holds_images
+from fastloader._core.sources.python_path_warning import why_no_source
 
 # torch's names for our worker_backend (pytorch#161044).
 _METHODS = {"process": "multiprocessing", "thread": "thread"}
@@ -136,6 +137,7 @@ def refused_options(loader: Loader, reason: str) -> str:
         f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes the Python "
         f"path: {reason}"
     )
-    if holds_images(loader.dataset) or holds_arrays(loader.dataset):
+    known = holds_images(loader.dataset) or holds_arrays(loader.dataset)
+    if known or reason != why_no_source(loader):  # by a source that knows the dataset
         raise ValueError(text)
     return text

@@ -85,21 +85,17 @@ class EncodedEpoch:
         self._keys: EpochKeys | None = None
         self._dataset = dataset
         self._make = make
-        self._refused = refused
-        self._asked: dict[int, tuple[Any, int]] = {}  # by the number of the batch
-        self._position = 0
+        self.refused = refused
+        # By the number of a batch that was asked for: its indices, and how many samples come before it.
+        self.asked: dict[int, tuple[Any, int]] = {}
+        self.position = 0
         self.pending: list[PendingPictures] = []
         self._records: collections.deque[DrawnBatch] = collections.deque()
         self._places: dict[int, tuple[DrawnBatch, int]] = {}  # of keys
 
-    def asked(self, number: int, index: Any, count: int) -> None:
-        """Notes the indices of a batch of ``count`` samples. Called in the order of the batches."""
-        self._asked[number] = index, self._position
-        self._position += count
-
     def begin(self, number: int, batch: Any) -> None:
         """Begins to decode a batch that has come, if there is something to decode."""
-        asked = self._asked.pop(number, None)
+        asked = self.asked.pop(number, None)
         # Persistent workers still send what the epoch before had asked for.
         if asked is None or type(batch) is not EncodedBatch:
             return
@@ -144,8 +140,8 @@ class EncodedEpoch:
         Raises:
             LeftOut: if all samples of the batch were skipped.
         """
-        if self._refused and (type(batch) is not EncodedBatch or not batch.columns):
-            raise ValueError(self._refused)
+        if self.refused and (type(batch) is not EncodedBatch or not batch.columns):
+            raise ValueError(self.refused)
         if type(batch) is not EncodedBatch:
             return batch
         if batch.error is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils.data import _DatasetKind
@@ -28,6 +28,7 @@ class DecodingIterator(_BaseDataLoaderIter):
     _undelivered: Any = None
     # Ends the decoding with the iterator. The loader keeps the epoch, for replay().
     _dropped: Any = None
+    _send_idx = 0  # torch's number of the batch that is asked for next, if several are at a time
     _repeats = True
     _first = 0
 
@@ -67,10 +68,13 @@ class DecodingIterator(_BaseDataLoaderIter):
 
     def _next_index(self) -> Any:
         index = super()._next_index()
-        if self.encoded is not None:
-            batched = self._auto_collation and isinstance(index, Sized)
-            count = len(index) if batched else 1
-            self.encoded.asked(getattr(self, "_send_idx", 0), index, count)
+        encoded = self.encoded
+        if encoded is not None:  # written out, because it is done for every batch of every dataset
+            encoded.asked[self._send_idx] = index, encoded.position
+            try:
+                encoded.position += len(index) if self._auto_collation else 1
+            except TypeError:  # the user's own index of a batch
+                encoded.position += 1
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:

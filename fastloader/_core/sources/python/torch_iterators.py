@@ -21,6 +21,7 @@ from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.pictures.in_place.seeding_iterator import SeedingIterator
+from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator, count_ready
@@ -188,8 +189,10 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
         begun = time.perf_counter()
         if (data := self._undelivered) is None:
             data = super()._next_data()
-            self.encoded.begin(0, data)
-        data = self._decoded(data)
+            if type(data) is EncodedBatch:
+                self.encoded.begin(0, data)
+        if type(data) is EncodedBatch or self.encoded.refused:
+            data = self._decoded(data)
         self._position.read_here = True
         now = time.perf_counter()
         self._statistics.add_time("fetch", now - begun)
