@@ -60,8 +60,7 @@ class Single:
             except (Error, ValueError):  # a file of another kind, whose size Pillow knows
                 pass
         width, height = self._source.open_rgb().size
-        drawn = pillow_chain.draw(self._wanted.chain, (height, width), seed, sample, number)
-        return {**drawn, "size": (height, width)}
+        return pillow_chain.draw(self._wanted.chain, (height, width), seed, sample, number)
 
     def _picture(self) -> Any:
         """The Pillow picture that comes out of the chain."""

@@ -28,8 +28,8 @@ def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> d
     ``number`` says which picture of its sample it is.
 
     Returns:
-        ``box``: (left, top, width, height) of the part of the picture that is used; ``hflip`` and
-        ``vflip``; ``interpolation``; ``scaled``: the (height, width) after the resize; and
+        ``size``: the picture's; ``box``: (left, top, width, height) of the part of the picture that is used; ``hflip``
+        and ``vflip``; ``interpolation``; ``scaled``: the (height, width) after the resize; and
         ``operations``: the recipe's (name, numbers), one after the other.
 
     Raises:
@@ -54,6 +54,7 @@ def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> d
     across = _draws(seed, sample, number, HORIZONTAL_FLIP).uniform() < chain.horizontal_flip
     down = _draws(seed, sample, number, VERTICAL_FLIP).uniform() < chain.vertical_flip
     return {
+        "size": size,
         "box": box,
         "hflip": across,
         "vflip": down,

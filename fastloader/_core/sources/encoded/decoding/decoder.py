@@ -89,8 +89,7 @@ class EncodedDecoder:
         """What is drawn for a picture of this (height, width), as the native ``ImageJob.draw`` has
         it."""
         if self.native is None:
-            drawn = pillow_chain.draw(self.chain(pickled), size, seed, sample, number)
-            return {**drawn, "size": size}
+            return pillow_chain.draw(self.chain(pickled), size, seed, sample, number)
         return self._job(pickled).draw(0, seed, size=size, sample=sample, number=number)
 
     def _job(self, pickled: bytes) -> Any:
