@@ -28,9 +28,9 @@ def draw(chain: Chain, size: Size, seed: int, sample: int, number: int = 0) -> d
     ``number`` says which picture of its sample it is.
 
     Returns:
-        ``size``: the picture's; ``box``: (left, top, width, height) of the part of the picture that is used; ``hflip``
-        and ``vflip``; ``interpolation``; ``scaled``: the (height, width) after the resize; and
-        ``operations``: the recipe's (name, numbers), one after the other.
+        ``size``: the picture's; ``box``: (left, top, width, height) of the part of the picture that is
+        used; ``hflip`` and ``vflip``; ``interpolation``; ``scaled``: the (height, width) after the
+        resize; and ``operations``: the recipe's (name, numbers), one after the other.
 
     Raises:
         ValueError: if the chain cannot be done to a picture of this size.
