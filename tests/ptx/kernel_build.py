@@ -16,7 +16,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 KERNEL_FILES = ("normalize", "augment")
-_CPU_SOURCES = ("image/normalize/*.cpp", "image/resize/*.cpp", "image/dispatch.cpp")
+_CPU_SOURCES = (
+    "image/normalize/*.cpp",
+    "image/resize/*.cpp",
+    "image/ops/kernels/*.cpp",
+    "image/dispatch.cpp",
+)
 _OPTIMISED = ["-std=c++17", "-O3", "-DNDEBUG", f"-I{ROOT / 'csrc'}"]
 # As CMakeLists.txt compiles the CPU code: no product and sum is fused but where the source says so.
 _FOR_HOST = [*_OPTIMISED, "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"]
