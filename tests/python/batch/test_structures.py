@@ -13,6 +13,8 @@ from exact import normalised, same_bits
 from fastloader import DevicePrefetcher, FastLoader
 from support import MEAN, STD, Pictures, random_images, same
 
+pytestmark = pytest.mark.covering
+
 IMAGES = random_images(31, 4, 3, 5, 7)
 
 

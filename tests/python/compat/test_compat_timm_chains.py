@@ -11,6 +11,8 @@ from fastloader.compat import timm as ours
 from fastloader.compat.timm.transforms import create_transform, what_needs_timm
 from fastloader.transforms._reader.counterpart import counterpart
 
+pytestmark = pytest.mark.covering
+
 
 def complete(**options):
     """With the defaults of create_loader."""

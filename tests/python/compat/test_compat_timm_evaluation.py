@@ -10,6 +10,8 @@ from pictures import open_as_torchvision, random_folder
 from fastloader import FastLoader
 from fastloader.compat import timm as ours
 
+pytestmark = pytest.mark.covering
+
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory):

@@ -12,6 +12,8 @@ from fastloader import FastLoader
 from fastloader.compat import timm as ours
 from support import MEAN, STD, random_images
 
+pytestmark = pytest.mark.covering
+
 COUNT = 24
 
 

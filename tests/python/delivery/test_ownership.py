@@ -13,6 +13,8 @@ from exact import normalised, same_bits
 from fastloader import FastLoader
 from support import MEAN, STD, Pictures, run_script
 
+pytestmark = pytest.mark.covering
+
 NORMALISED = {"mean": MEAN, "std": STD}
 
 

@@ -12,6 +12,8 @@ from fastloader import DevicePrefetcher, FastLoader
 from fastloader._core.machine import devices
 from support import MEAN, STD, Pictures, nothing_left_running, running
 
+pytestmark = pytest.mark.covering
+
 NORMALISED = {"mean": MEAN, "std": STD}
 DATA = Pictures(10)
 

@@ -18,6 +18,8 @@ import fastloader.transforms as T
 from fastloader import FastLoader
 from support import MEAN, STD, Pictures, same
 
+pytestmark = pytest.mark.covering
+
 
 class Lookup(Dataset):
     """On the CPU, whatever is asked for; the last row lies in a tensor far larger than itself."""

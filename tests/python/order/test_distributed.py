@@ -16,6 +16,8 @@ from fastloader._core.machine import ranks as machine_ranks
 from fastloader._core.order.distributed import agreement, shards
 from support import Pictures, Stream
 
+pytestmark = pytest.mark.covering
+
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_order_is_distributed_samplers_and_epochs_are_counted(tmp_path, world):

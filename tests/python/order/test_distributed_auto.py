@@ -13,6 +13,8 @@ from fastloader import Error, FastLoader
 from fastloader._core.order.distributed.shards import ShardSampler
 from support import Pictures, labels
 
+pytestmark = pytest.mark.covering
+
 LOOKS = {
     "sampler": lambda loader: loader.sampler,
     "batch_sampler": lambda loader: loader.batch_sampler,

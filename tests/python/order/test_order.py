@@ -16,6 +16,8 @@ from torch.utils.data import (
 from fastloader import FastLoader
 from support import MEAN, STD, Pictures, Stream, labels
 
+pytestmark = pytest.mark.covering
+
 NORMALISED = {"mean": MEAN, "std": STD}
 
 

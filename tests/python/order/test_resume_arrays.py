@@ -9,6 +9,8 @@ from torch.utils.data import StackDataset, Subset, TensorDataset, WeightedRandom
 from fastloader import FastLoader
 from support import Pictures, Stream, same
 
+pytestmark = pytest.mark.covering
+
 COUNT = 23
 ROWS = torch.arange(COUNT * 4, dtype=torch.float32).reshape(COUNT, 4)
 

@@ -17,6 +17,8 @@ from fastloader import Error, FastLoader
 from fastloader._core.order.states.generators import decoded
 from support import MEAN, STD, Pictures, labels
 
+pytestmark = pytest.mark.covering
+
 COUNT = 11
 
 

@@ -12,6 +12,8 @@ from torch.utils.data import Dataset, DistributedSampler, IterableDataset
 from fastloader import Error, FastLoader
 from support import Pictures, generator, labels
 
+pytestmark = pytest.mark.covering
+
 
 def test_a_state_is_small():
     loader = FastLoader(Pictures(COUNT), 3, shuffle=True)

@@ -23,6 +23,8 @@ from fastloader.compat.timm.erasing import ErasingLoader
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, Stream, random_images, same
 
+pytestmark = pytest.mark.covering
+
 COUNT = 12
 BATCH = 2
 ERASING = RandomErasing(0.9, mode="pixel", max_count=3)

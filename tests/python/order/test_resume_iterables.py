@@ -12,6 +12,8 @@ from torch.utils.data import IterableDataset
 from fastloader import Error, FastLoader
 from support import Stream
 
+pytestmark = pytest.mark.covering
+
 COUNT = 5
 
 

@@ -23,6 +23,8 @@ from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from support import Pictures, generator, labels
 
+pytestmark = pytest.mark.covering
+
 
 class Shuffled(Sampler):
     """Draws in ``__iter__`` itself, from torch's global generator."""

@@ -13,6 +13,8 @@ from torch.utils.data import BatchSampler, Dataset, Sampler, TensorDataset
 from fastloader import Error, FastLoader
 from support import labels
 
+pytestmark = pytest.mark.covering
+
 COUNT = 12
 
 

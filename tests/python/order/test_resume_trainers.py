@@ -16,6 +16,8 @@ from torch.utils.data import DistributedSampler, TensorDataset
 from fastloader import Error, FastLoader
 from fastloader._core.order import trainers
 
+pytestmark = pytest.mark.covering
+
 COUNT = 11
 EPOCHS = 3  # the last one shows that what follows the resumed epoch is right as well
 

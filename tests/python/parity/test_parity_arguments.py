@@ -21,6 +21,8 @@ from torch.utils.data import (
 from fastloader import FastLoader
 from support import MEAN, STD, children, eventually, random_images
 
+pytestmark = pytest.mark.covering
+
 
 class Endless(IterableDataset):
     def __iter__(self):

@@ -20,6 +20,8 @@ from torch.utils.data import (
 
 from support import random_images
 
+pytestmark = pytest.mark.covering
+
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 Point = collections.namedtuple("Point", "image x")

@@ -19,6 +19,8 @@ from ways import WAYS
 
 from support import HANG, PACKAGE_ROOT, SUPPORT, begun_at, children, eventually
 
+pytestmark = pytest.mark.covering
+
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 HOWS = ("none", "cpu", "twin", "streams")
 HOW = pytest.mark.parametrize("how", ("torch", *HOWS))

@@ -15,6 +15,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+pytestmark = pytest.mark.covering
+
 WORKERS = pytest.mark.parametrize("workers", [0, 1])
 
 

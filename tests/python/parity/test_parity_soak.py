@@ -9,6 +9,8 @@ from ways import WAYS
 
 from support import HANG, PACKAGE_ROOT, run_script
 
+pytestmark = pytest.mark.covering
+
 
 @pytest.mark.parametrize("way", ["none", "cpu", "twin", "streams"])
 def test_early_breaks_and_epochs_keep_the_figures_flat(way):

@@ -22,6 +22,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 from fastloader import FastLoader
 from support import children, eventually
 
+pytestmark = pytest.mark.covering
+
 
 class Draws(Numbers):
     """What the generators of the process that runs it give, and what it knows of itself."""

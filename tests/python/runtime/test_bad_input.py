@@ -9,6 +9,8 @@ from fastloader import DevicePrefetcher, FastLoader
 from fastloader._core.delivery.engine import engine
 from support import MEAN, STD, Pictures, running
 
+pytestmark = pytest.mark.covering
+
 NORMALISED = {"mean": MEAN, "std": STD}
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 NAN, INFINITY = float("nan"), float("inf")

@@ -16,6 +16,8 @@ from fastloader._core.delivery.engine.iterator import EngineIterator
 from fastloader._core.delivery.streams import delivery as streams
 from support import MEAN, STD, Pictures
 
+pytestmark = pytest.mark.covering
+
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 IN_ORDER = [[2 * i, 2 * i + 1] for i in range(6)]
 

@@ -22,6 +22,8 @@ from fastloader._core.sources.images import iterator as image_iterator
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures
 
+pytestmark = pytest.mark.covering
+
 needs_native = pytest.mark.skipif(
     fastloader._core.machine.extension.load() is None, reason="needs the native module"
 )

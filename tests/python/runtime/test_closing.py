@@ -19,6 +19,8 @@ from fastloader._core.sources.images import iterator as image_iterator
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, children, eventually, nothing_left_running, running
 
+pytestmark = pytest.mark.covering
+
 IN_ORDER = [[2 * i, 2 * i + 1] for i in range(6)]
 
 

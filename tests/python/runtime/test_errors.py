@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from fastloader import FastLoader
 from support import MEAN, STD, Pictures, eventually, run_script
 
+pytestmark = pytest.mark.covering
+
 NORMALISED = {"mean": MEAN, "std": STD}
 
 

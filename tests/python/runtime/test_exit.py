@@ -13,6 +13,8 @@ import pytest
 
 from support import HANG, PACKAGE_ROOT, SUPPORT, children, eventually, run_script
 
+pytestmark = pytest.mark.covering
+
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 START = """

@@ -29,6 +29,8 @@ from support import (
     running,
 )
 
+pytestmark = pytest.mark.covering
+
 NORMALISED = {"mean": MEAN, "std": STD}
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 IN_ORDER = [[2 * i, 2 * i + 1] for i in range(6)]

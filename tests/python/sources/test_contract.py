@@ -21,6 +21,8 @@ from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
 from support import MEAN, STD, Pictures, expected
 
+pytestmark = pytest.mark.covering
+
 COUNT, BATCH = 23, 4
 native = extension.load()
 

@@ -18,6 +18,8 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 
+pytestmark = pytest.mark.covering
+
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 

@@ -27,6 +27,8 @@ from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from support import same
 
+pytestmark = pytest.mark.covering
+
 WORKERS = [
     {},
     {"num_workers": 2},

@@ -8,6 +8,8 @@ from torch.utils.data import DataLoader
 from fastloader import FastLoader
 from support import PACKAGE_ROOT
 
+pytestmark = pytest.mark.covering
+
 
 def orders(kind, dataset, **options):
     """The labels, which are the samples' indices, of three epochs."""

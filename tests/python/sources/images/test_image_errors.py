@@ -21,6 +21,8 @@ from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from support import HANG
 
+pytestmark = pytest.mark.covering
+
 COUNT, BATCH, BAD = 12, 3, 4  # sample 4 is the bad one, in the second of four batches
 CHAIN = T.Resize((24, 20))
 

@@ -20,6 +20,8 @@ from torch.utils.data import (
 from fastloader import FastLoader
 from support import generator, labels, same
 
+pytestmark = pytest.mark.covering
+
 CASES = {
     "sequential": lambda: {"batch_size": 4},
     "one": lambda: {},

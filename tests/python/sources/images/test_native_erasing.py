@@ -16,6 +16,8 @@ from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD
 
+pytestmark = pytest.mark.covering
+
 HEAD = [T.RandomResizedCrop((24, 30)), T.RandomHorizontalFlip()]
 FLOATS = [T.ToTensor(), T.Normalize(MEAN, STD)]
 

@@ -17,6 +17,8 @@ from fastloader.compat import timm as ours
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD
 
+pytestmark = pytest.mark.covering
+
 HEAD = [T.RandomResizedCrop((24, 30)), T.RandomHorizontalFlip()]
 FLOATS = [*HEAD, T.ToTensor(), T.Normalize(MEAN, STD)]
 BYTES = [*HEAD, T.PILToTensor()]

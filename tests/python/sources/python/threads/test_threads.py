@@ -21,6 +21,8 @@ from torch.utils.data import (
 from fastloader import FastLoader
 from support import MEAN, STD, Pictures, Stream, eventually, our_threads, same
 
+pytestmark = pytest.mark.covering
+
 PATIENCE = 30  # seconds, for what must come at once
 
 

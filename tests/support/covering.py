@@ -1,0 +1,32 @@
+"""Which cases of a test run: all with FASTLOADER_LONG=1, else, of a test marked ``covering``, some cases
+that have every value of every parameter between them. FASTLOADER_TEST_SEED chooses which."""
+
+import os
+import random
+
+LONG = os.environ.get("FASTLOADER_LONG") == "1"
+SEED = int(os.environ.get("FASTLOADER_TEST_SEED", "0"))
+
+
+def left_out(items):
+    """Those of pytest's ``items`` that a run leaves out. Every process of a run leaves out the same."""
+    families = {}
+    for item in items:
+        if not LONG and item.get_closest_marker("covering") and hasattr(item, "callspec"):
+            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return [
+        item
+        for name, cases in families.items()
+        for item in _redundant(cases, random.Random(f"{SEED} {name}"))
+    ]
+
+
+def _redundant(cases, rng):
+    """The cases that show no value that those before them have not, in an order by chance."""
+    seen = set()
+    for case in rng.sample(cases, len(cases)):
+        # Each value is one object, which the cases share. Pytest's own indices count the cases.
+        values = {(name, id(value)) for name, value in case.callspec.params.items()}
+        if values <= seen:
+            yield case
+        seen |= values
