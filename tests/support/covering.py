@@ -1,5 +1,6 @@
-"""Which cases of a test run: all with FASTLOADER_LONG=1, else, of a test marked ``covering``, some cases
-that have every value of every parameter between them. FASTLOADER_TEST_SEED chooses which."""
+"""Which cases of a test run: all with FASTLOADER_LONG=1. Else none of a test marked ``slow``, and of a test
+marked ``covering`` some that have every value of every parameter between them.
+FASTLOADER_TEST_SEED chooses which."""
 
 import os
 import random
@@ -10,11 +11,14 @@ SEED = int(os.environ.get("FASTLOADER_TEST_SEED", "0"))
 
 def left_out(items):
     """Those of pytest's ``items`` that a run leaves out. Every process of a run leaves out the same."""
+    if LONG:
+        return []
     families = {}
     for item in items:
-        if not LONG and item.get_closest_marker("covering") and hasattr(item, "callspec"):
+        if item.get_closest_marker("covering") and hasattr(item, "callspec"):
             families.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return [
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    return slow + [
         item
         for name, cases in families.items()
         for item in _redundant(cases, random.Random(f"{SEED} {name}"))

@@ -9,11 +9,11 @@ import pytest
 WAYS, WORKERS, NAMES = ["cpu", "twin", "pure"], [0, 2], list("abcdefgh")
 
 
-def cases(test="test_a", marked=True):
+def cases(test="test_a", marked=True, slow=False):
     for values in itertools.product(WAYS, WORKERS, NAMES):
         yield types.SimpleNamespace(
             nodeid=f"{test}[{values}]",
-            get_closest_marker={"covering": marked}.get,
+            get_closest_marker={"covering": marked, "slow": slow}.get,
             callspec=types.SimpleNamespace(
                 params=dict(zip(("way", "workers", "name"), values, strict=True))
             ),
@@ -52,6 +52,7 @@ def test_the_seed_chooses_and_the_same_seed_the_same(monkeypatch):
 def test_the_whole_and_what_is_not_marked_run_in_every_case(monkeypatch):
     items = list(cases(marked=False))
     assert kept(items) == items
+    assert kept(list(cases(slow=True))) == []
     monkeypatch.setattr(covering, "LONG", True)
-    items = list(cases())
+    items = list(cases(slow=True))
     assert kept(items) == items

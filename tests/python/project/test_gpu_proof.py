@@ -144,7 +144,6 @@ def test_required_gpu_tests_fail_in_a_sentence_without_one():
     assert "Traceback" not in done.stderr + done.stdout
 
 
-@pytest.mark.slow
 def test_the_gpu_tests_are_right_over_the_twin():
     """All of the bodies, through the native thread and with one dtype, so that it stays short: torch's
     streams are nothing on the CPU, and the other dtypes are shown elsewhere."""
