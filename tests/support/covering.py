@@ -1,5 +1,5 @@
-"""Which cases of a test run: all with FASTLOADER_LONG=1. Else none of a test marked ``slow``, and of a test
-marked ``covering`` some that have every value of every parameter between them.
+"""Which cases of a test run: all with FASTLOADER_LONG=1. Else none of a test marked ``slow``, and of a
+test marked ``covering`` some that have every value of every parameter between them.
 FASTLOADER_TEST_SEED chooses which."""
 
 import os
