@@ -20,6 +20,9 @@ def random_webp(rng, size=None, frames=None, **options):
         **options,
     }
     if others:
+        # libwebp cuts transparent edges off a first frame, and a frame like that is left to Pillow.
+        for corner in ((0, 0), (width - 1, height - 1)):
+            first.putpixel(corner, (*first.getpixel(corner)[:3], 255)[: len(mode)])
         options.update(save_all=True, append_images=others, duration=40)
     out = io.BytesIO()
     first.save(out, "WEBP", **options)

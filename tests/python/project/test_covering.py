@@ -52,7 +52,7 @@ def test_the_seed_chooses_and_the_same_seed_the_same(monkeypatch):
 def test_the_whole_and_what_is_not_marked_run_in_every_case(monkeypatch):
     items = list(cases(marked=False))
     assert kept(items) == items
-    assert kept(list(cases(slow=True))) == []
+    assert len(kept(list(cases(marked=False, slow=True)))) == 1
     monkeypatch.setattr(covering, "LONG", True)
     items = list(cases(slow=True))
     assert kept(items) == items
