@@ -41,7 +41,7 @@ WAITS = re.compile(
 )
 # The same as a pointer that pybind11 calls, with the GIL.
 POINTER = re.compile(
-    r"&(?:BufferPool|DecodePool|GatherPool|Prefetcher|Reservation|Ring|SampleDecoder)::(?!create\b)\w+"
+    r"&(?:BufferPool|DecodePool|GatherPool|PinnedPool|Prefetcher|Reservation|Ring|SampleDecoder)::(?!create\b)\w+"
 )
 
 UNLOCKED = re.compile(r"\bWithoutGil\s*(?:&|\s\w+\s*;)|\binterruptible\(")

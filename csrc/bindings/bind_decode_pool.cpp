@@ -17,6 +17,7 @@
 #include "bindings/register.h"
 #include "pipeline/buffer_pool.h"
 #include "pipeline/decode_pool.h"
+#include "pipeline/pinned_pool.h"
 #include "pipeline/reservation.h"
 
 namespace py = pybind11;
@@ -45,12 +46,17 @@ struct DeleteWithoutGil {
 
 using BatchPtr = std::unique_ptr<Batch, DeleteWithoutGil>;
 
-/// Where the pixels go: recycled memory, or straight into a slot of the ring.
-using Destination = std::variant<std::shared_ptr<BufferPool>, std::shared_ptr<Reservation>>;
+/// Where the pixels go: recycled memory, memory that the device reads, or straight into a slot of
+/// the ring.
+using Destination = std::variant<std::shared_ptr<BufferPool>, std::shared_ptr<PinnedPool>,
+                                 std::shared_ptr<Reservation>>;
 
 std::shared_ptr<std::byte> memory_in(const Destination& destination, size_t bytes,
                                      const WithoutGil& /*unlocked*/) {
   if (const auto* pool = std::get_if<std::shared_ptr<BufferPool>>(&destination)) {
+    return (*pool)->share(bytes);
+  }
+  if (const auto* pool = std::get_if<std::shared_ptr<PinnedPool>>(&destination)) {
     return (*pool)->share(bytes);
   }
   const auto& slot = std::get<std::shared_ptr<Reservation>>(destination);
@@ -255,7 +261,7 @@ void register_decode_pool(py::module_& module) {
           py::arg("indices"), py::arg("samples"), py::arg("seeds"), py::arg("memory"),
           py::keep_alive<0, 1>(),
           "Several pictures of each sample: [(job, number)], whose jobs have one source. "
-          "`samples`: what they are drawn by; empty: the indices. `memory` is a BufferPool.")
+          "`samples`: what they are drawn by; empty: the indices. `memory` is no Reservation.")
       .def("wait", &wait,
            "Blocks until every sample was tried; looks for signals every 100 ms. False: stopped.")
       .def(

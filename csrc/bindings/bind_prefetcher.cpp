@@ -12,6 +12,7 @@
 #include "bindings/enum.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
+#include "pipeline/pinned_pool.h"
 #include "pipeline/prefetcher.h"
 
 #ifdef FASTLOADER_TEST_HOOKS
@@ -114,6 +115,17 @@ bool push(PrefetcherHandle& handle, uint64_t epoch, const LayoutPtr& layout,
          }) == Ring::WaitStatus::kOk;
 }
 
+std::shared_ptr<PinnedPool> memory_of(const PrefetcherHandle& handle,
+                                      const WithoutGil& /*unlocked*/) {
+  // May outlive the handle; who makes a block needs the backend still.
+  struct Kept {
+    std::shared_ptr<Backend> twin;
+    std::shared_ptr<PinnedPool> memory;
+  };
+  const auto kept = std::make_shared<Kept>(Kept{handle.twin, handle.prefetcher->memory()});
+  return {kept, kept->memory.get()};
+}
+
 std::shared_ptr<Reservation> reserve(PrefetcherHandle& handle, uint64_t epoch, size_t bytes) {
   // May outlive the handle; its memory needs the backend still.
   struct Kept {
@@ -175,10 +187,12 @@ void give_credit(PrefetcherHandle& handle, uint64_t seq, const LayoutPtr& layout
 
 py::dict stats(PrefetcherHandle& handle) {
   Ring::Stats stats;
+  PinnedPool::Stats memory;
   size_t depth = 0;
   {
     const WithoutGil unlocked;
     stats = handle.prefetcher->ring().stats();
+    memory = handle.prefetcher->memory()->stats();
     depth = handle.prefetcher->depth();
   }
   py::dict result;
@@ -188,9 +202,9 @@ py::dict stats(PrefetcherHandle& handle) {
   result["bytes"] = stats.bytes;
   result["copied_bytes"] = stats.copied;
   result["slot_growths"] = stats.slot_growths;
-  result["ring_bytes"] = stats.slot_bytes;
-  result["pinned"] = stats.pinned;
-  result["why_not_pinned"] = stats.why_not_pinned;
+  result["ring_bytes"] = stats.slot_bytes + memory.bytes;
+  result["pinned"] = stats.pinned && memory.why_not_pinned.empty();
+  result["why_not_pinned"] = stats.pinned ? memory.why_not_pinned : stats.why_not_pinned;
   result["producer_wait_s"] = stats.producer_wait_s;
   result["consumer_wait_s"] = stats.consumer_wait_s;
   result["pack_s"] = stats.pack_s;
@@ -211,6 +225,23 @@ void register_prefetcher(py::module_& module) {
                              {"NEEDS_CREDIT", Ring::Arrival::kNeedsCredit},
                              {"TIMEOUT", Ring::Arrival::kTimeout},
                              {"OVER", Ring::Arrival::kOver}});
+  py::class_<PinnedPool, std::shared_ptr<PinnedPool>>(
+      module, "PinnedPool", "Host memory that the device reads where it lies.")
+      .def(
+          "stats",
+          [](const PinnedPool& pool) {
+            PinnedPool::Stats stats;
+            {
+              const WithoutGil unlocked;
+              stats = pool.stats();
+            }
+            py::dict result;
+            result["blocks"] = stats.blocks;
+            result["in_use"] = stats.in_use;
+            result["bytes"] = stats.bytes;
+            return result;
+          },
+          "`blocks`, how many of them are `in_use`, and the `bytes` of all.");
   py::class_<PrefetcherHandle, PrefetcherPtr>(
       module, "Prefetcher",
       "Ring, prefetch thread and reaper on one device. Addresses are plain integers: of host "
@@ -237,9 +268,17 @@ void register_prefetcher(py::module_& module) {
             return py::make_tuple(epoch.number, epoch.first_seq);
           },
           "(number, sequence number of the first batch) of a new epoch.")
-      .def("push", &push, py::arg("epoch"), py::arg("layout"), py::arg("addresses"),
-           "Copies a batch into the next slot, waiting for one to be free. False: the epoch is "
-           "over.")
+      .def(
+          "push", &push, py::arg("epoch"), py::arg("layout"), py::arg("addresses"),
+          "Copies a batch into the next slot, waiting for one to be free. What lies in `memory` is "
+          "not copied and must not change any more. False: the epoch is over.")
+      .def_property_readonly(
+          "memory",
+          [](const PrefetcherHandle& handle) {
+            const WithoutGil unlocked;
+            return memory_of(handle, unlocked);
+          },
+          "Where pictures may be decoded that have no slot yet.")
       .def("reserve", &reserve, py::arg("epoch"), py::arg("bytes"),
            "The next slot, waiting for one to be free; several are committed in the order in which "
            "they were reserved. None: the epoch is over.")

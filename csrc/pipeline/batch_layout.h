@@ -44,6 +44,9 @@ class BatchLayout {
   /// the device more than one more call costs the prefetch thread.
   static constexpr size_t kDirectBytes = size_t{1} << 20;
 
+  /// What a leaf takes in a slot.
+  static size_t room_of(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
   explicit BatchLayout(std::vector<Leaf> leaves) : leaves_(std::move(leaves)) {
     for (Leaf& leaf : leaves_) {
       if (leaf.augment) check_augmented(leaf);
@@ -57,7 +60,7 @@ class BatchLayout {
       }
     }
     for (Leaf& leaf : leaves_) {
-      const size_t room = (leaf.bytes + kAlignment - 1) / kAlignment * kAlignment;
+      const size_t room = room_of(leaf.bytes);
       const bool plain = !leaf.normalize && !leaf.augment && !leaf.records;
       leaf.direct = plain && (leaves_.size() == 1 || leaf.bytes >= kDirectBytes);
       leaf.offset = packed_bytes_;

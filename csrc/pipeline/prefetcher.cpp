@@ -30,6 +30,8 @@ Prefetcher::Prefetcher(Backend& backend, int device, size_t depth, size_t max_sl
     : backend_(backend),
       device_(checked_device(backend, device)),
       born_in_(fork_generation()),
+      memory_(PinnedPool::create(
+          [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); })),
       ring_(std::make_shared<Ring>(
           depth, max_slot_bytes,
           [&backend, device](size_t bytes) { return backend.allocate_host(device, bytes); },
@@ -101,15 +103,23 @@ Ring::WaitStatus Prefetcher::push(uint64_t epoch, const std::shared_ptr<const Ba
                                   const std::vector<const void*>& leaves,
                                   Clock::time_point deadline) {
   if (layout == nullptr) throw InvalidArgument("push: a batch needs a layout");
+  HeldLeaves held;
+  for (size_t i = 0; i < std::min(leaves.size(), layout->leaves().size()); ++i) {
+    auto memory = memory_->holder(leaves[i], layout->leaves()[i].bytes);
+    if (memory != nullptr) held.push_back({i, std::move(memory)});
+  }
+  const size_t elsewhere = room_elsewhere(*layout, held);
   Ring::Filling filling;
   Ring::WaitStatus waited;
   {
     const trace::Span span("wait for a slot");
-    waited = ring_->begin_fill(epoch, layout->packed_bytes(), deadline, &filling);
+    waited =
+        ring_->begin_fill(epoch, layout->packed_bytes() - elsewhere, deadline, &filling, elsewhere);
   }
   if (waited != Ring::WaitStatus::kOk) return waited;
-  return Reservation(ring_, filling).commit(layout, leaves) ? Ring::WaitStatus::kOk
-                                                            : Ring::WaitStatus::kOver;
+  return Reservation(ring_, filling).commit(layout, leaves, std::move(held))
+             ? Ring::WaitStatus::kOk
+             : Ring::WaitStatus::kOver;
 }
 
 const Prefetcher::Wrapped& Prefetcher::consumer_stream(uintptr_t handle) {
@@ -255,23 +265,28 @@ void Prefetcher::copy(const Ring::Issue& work) {
   }
   const auto& leaves = work.layout->leaves();
   auto* staging = static_cast<std::byte*>(credit.staging);
+  auto held = work.held->begin();
+  const auto is_held = [&](size_t i) { return held != work.held->end() && held->leaf == i; };
+  size_t elsewhere = 0;  // what the leaves before would have taken in the slot
   for (size_t i = 0; i < leaves.size();) {
     const BatchLayout::Leaf& first = leaves[i];
-    if (first.direct) {
-      if (first.bytes > 0) {
-        copy_stream_->copy_h2d_async(credit.outputs[i], work.data + first.offset, first.bytes);
-      }
+    void* const out = first.direct ? credit.outputs[i] : staging + first.staged;
+    const void* from = work.data + (first.offset - elsewhere);
+    size_t bytes = first.bytes;
+    if (is_held(i)) {
+      from = held->memory.get();
+      elsewhere += BatchLayout::room_of(first.bytes);
+      ++held;
       ++i;
-      continue;
+    } else if (first.direct) {
+      ++i;
+    } else {
+      // One copy up to the next leaf that is direct or held, or to the end.
+      for (; i < leaves.size() && !leaves[i].direct && !is_held(i); ++i) {
+        bytes = leaves[i].staged + leaves[i].bytes - first.staged;
+      }
     }
-    // One copy up to the next direct leaf, or to the end.
-    size_t bytes = 0;
-    for (; i < leaves.size() && !leaves[i].direct; ++i) {
-      bytes = leaves[i].staged + leaves[i].bytes - first.staged;
-    }
-    if (bytes > 0) {
-      copy_stream_->copy_h2d_async(staging + first.staged, work.data + first.offset, bytes);
-    }
+    if (bytes > 0) copy_stream_->copy_h2d_async(out, from, bytes);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/thread.h"
+#include "pipeline/pinned_pool.h"
 #include "pipeline/reservation.h"
 #include "pipeline/ring.h"
 
@@ -46,9 +47,12 @@ class Prefetcher {
   /// committed in the order in which they were reserved.
   Ring::WaitStatus reserve(uint64_t epoch, size_t bytes, Clock::time_point deadline,
                            std::shared_ptr<Reservation>* place);
-  /// Producer: copies one batch into the next slot. `leaves` are host addresses, one per leaf.
+  /// Producer: copies one batch into the next slot. `leaves` are host addresses, one per leaf. What
+  /// lies in `memory()` is not copied: the device reads it there, so it must not change any more.
   Ring::WaitStatus push(uint64_t epoch, const std::shared_ptr<const BatchLayout>& layout,
                         const std::vector<const void*>& leaves, Clock::time_point deadline);
+  /// Where a batch may be made that has no slot yet. `backend` outlives who calls it.
+  const std::shared_ptr<PinnedPool>& memory() const { return memory_; }
 
   /// Consumer: offers device memory for batch `seq`, in place of an earlier offer if there was one.
   /// Earlier uses of that memory must end at the present point of `stream`.
@@ -119,6 +123,7 @@ class Prefetcher {
   Backend& backend_;
   const int device_;
   const uint64_t born_in_;
+  std::shared_ptr<PinnedPool> memory_;
   std::shared_ptr<Ring> ring_;  // shared with reservations; a forked child leaks it
   std::unique_ptr<Stream> copy_stream_;
   std::unique_ptr<Stream> kernel_stream_;

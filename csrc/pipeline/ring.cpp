@@ -52,8 +52,9 @@ void Ring::lower(size_t depth) {
 }
 
 Ring::Epoch Ring::open_epoch() {
+  HeldLeaves dropped;
   std::unique_lock<std::mutex> lock(mutex_);
-  cancel_locked(lock);
+  cancel_locked(lock, &dropped);
   return Epoch{epoch_, filled_};
 }
 
@@ -75,9 +76,9 @@ Ring::WaitStatus Ring::reserve_locked(std::unique_lock<std::mutex>& lock, uint64
 }
 
 Ring::WaitStatus Ring::begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline,
-                                  Filling* filling) {
-  if (bytes > max_slot_bytes_) {
-    throw InvalidArgument("a batch needs " + std::to_string(bytes) +
+                                  Filling* filling, size_t elsewhere) {
+  if (bytes > max_slot_bytes_ || elsewhere > max_slot_bytes_ - bytes) {
+    throw InvalidArgument("a batch needs " + std::to_string(bytes + elsewhere) +
                           " bytes, but one slot of the ring may hold at most " +
                           std::to_string(max_slot_bytes_) +
                           " bytes; use a smaller batch_size or depth");
@@ -148,10 +149,12 @@ void Ring::grow(Slot& slot, size_t bytes) {
 }
 
 bool Ring::commit(const Filling& filling, std::shared_ptr<const BatchLayout> layout, size_t copied,
-                  double seconds) {
+                  double seconds, HeldLeaves held) {
   const std::lock_guard<std::mutex> lock(mutex_);
   stats_.pack_s += seconds;
-  return commit_locked(filling, EntryKind::kBatch, std::move(layout), copied);
+  const bool taken = commit_locked(filling, EntryKind::kBatch, std::move(layout), copied);
+  if (taken) slot(filling.seq).held = std::move(held);
+  return taken;
 }
 
 bool Ring::commit(const Filling& filling, EntryKind kind) {
@@ -240,6 +243,7 @@ bool Ring::wait_issue(Issue* issue) {
     issue->seq = issued_;
     issue->index = issued_ % slots_.size();
     issue->data = static_cast<const std::byte*>(next.memory->data());
+    issue->held = &next.held;
     issue->layout = next.layout;
     issue->credit = &place.credit;
     return true;
@@ -268,9 +272,12 @@ bool Ring::wait_reap(Reap* reap) {
 }
 
 void Ring::reaped(const Reap& reap, double device_s, double device_wait_s) {
+  HeldLeaves read;  // let go outside of the lock
   const std::lock_guard<std::mutex> lock(mutex_);
   stats_.device_s += device_s;
   stats_.device_wait_s += device_wait_s;
+  // After a failure the device may be reading still, as it may read the slots: see the header.
+  if (failure_.empty()) read.swap(slots_[reap.index].held);
   free_locked(slots_[reap.index]);
 }
 
@@ -388,11 +395,12 @@ void Ring::delivered() {
 }
 
 Ticket Ring::cancel() {
+  HeldLeaves dropped;
   std::unique_lock<std::mutex> lock(mutex_);
-  return cancel_locked(lock);
+  return cancel_locked(lock, &dropped);
 }
 
-Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
+Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock, HeldLeaves* dropped) {
   ++epoch_;
   asking_ = false;
   // The old producer may be waiting for a slot that only the device will free, and the old consumer
@@ -407,7 +415,10 @@ Ticket Ring::cancel_locked(std::unique_lock<std::mutex>& lock) {
   for (uint64_t seq = delivered_; seq < issued_; ++seq) {
     if (window(seq).ready.event != nullptr) newest = window(seq).ready;
   }
-  for (uint64_t seq = issued_; seq < filled_; ++seq) free_locked(slot(seq));
+  for (uint64_t seq = issued_; seq < filled_; ++seq) {
+    dropped->splice(dropped->end(), slot(seq).held);
+    free_locked(slot(seq));
+  }
   for (Window& place : windows_) {
     place.credit.layout = nullptr;
     place.ready = Ticket{};

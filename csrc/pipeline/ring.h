@@ -61,6 +61,7 @@ class Ring {
     uint64_t seq = 0;
     size_t index = 0;  ///< seq % max_depth
     const std::byte* data = nullptr;
+    const HeldLeaves* held = nullptr;
     std::shared_ptr<const BatchLayout> layout;
     Credit* credit = nullptr;
   };
@@ -131,14 +132,15 @@ class Ring {
 
   /// Waits until the next slot is free and holds at least `bytes`. The caller then owns `*filling`
   /// and commits or abandons it exactly once, from any thread. Throws InvalidArgument if `bytes`
-  /// exceeds the limit, and what the allocator throws; then the slot is free again, and the epoch
-  /// goes on.
-  WaitStatus begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, Filling* filling);
+  /// and what lies `elsewhere` of the batch exceed the limit, and what the allocator throws; then
+  /// the slot is free again, and the epoch goes on.
+  WaitStatus begin_fill(uint64_t epoch, size_t bytes, Clock::time_point deadline, Filling* filling,
+                        size_t elsewhere = 0);
   /// Hands over a batch. False when the epoch was cancelled meanwhile. Throws InvalidArgument, and
   /// changes nothing, unless this is the oldest slot in the making. `copied` bytes in `seconds` are
-  /// for the statistics.
+  /// for the statistics. `held` is let go once the device has read it.
   bool commit(const Filling& filling, std::shared_ptr<const BatchLayout> layout, size_t copied = 0,
-              double seconds = 0);
+              double seconds = 0, HeldLeaves held = {});
   /// The same with an error or the end in the batch's place.
   bool commit(const Filling& filling, EntryKind kind);
   /// Gives the slot back. Slots that were reserved behind it in the same epoch cannot be committed
@@ -227,7 +229,8 @@ class Ring {
   void abandon_locked(const Filling& filling);
   void grow(Slot& slot, size_t bytes);
   void take_memory_locked(Slot& slot, size_t bytes);
-  Ticket cancel_locked(std::unique_lock<std::mutex>& lock);
+  /// `dropped` is to be let go outside of the lock.
+  Ticket cancel_locked(std::unique_lock<std::mutex>& lock, HeldLeaves* dropped);
   void free_locked(Slot& slot);
 
   const size_t max_slot_bytes_;

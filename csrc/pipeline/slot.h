@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <vector>
 
 #include "backend/backend.h"
 #include "pipeline/batch_layout.h"
@@ -17,6 +20,17 @@ enum class SlotState : uint8_t { kFree, kFilling, kFilled, kIssuing, kIssued };
 /// What takes a batch's place in the order.
 enum class EntryKind : uint8_t { kBatch, kError, kEnd };
 
+/// A leaf of a batch that lies in no slot. The device reads it where it is.
+struct HeldLeaf {
+  size_t leaf = 0;
+  std::shared_ptr<const std::byte> memory;
+};
+
+/// Those of one batch, in the layout's order. Its other leaves lie in the slot as in the layout,
+/// less the room of those before that are held. A list, because cancelling takes them out of the
+/// slots and may not allocate.
+using HeldLeaves = std::list<HeldLeaf>;
+
 /// Host memory for one batch. The ring's mutex guards every field, but not the contents of
 /// `memory`: they belong to the thread whose turn `state` names.
 struct Slot {
@@ -24,6 +38,7 @@ struct Slot {
   EntryKind kind = EntryKind::kBatch;
   std::shared_ptr<const BatchLayout> layout;
   std::unique_ptr<HostBlock> memory;
+  HeldLeaves held;  // until the device has read them
 };
 
 }  // namespace fastloader

@@ -7,6 +7,7 @@ A source decides in a `Plan` how it would make the next epoch's batches. A deliv
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -87,6 +88,22 @@ class Slots(Protocol):
         ...
 
 
+class LentMemory:
+    """Pinned memory of a delivery, in which a source may make tensors that need not be copied into a
+    slot. A source is opened before the delivery has its memory. A loader keeps its last epoch, which
+    must not keep the memory."""
+
+    def __init__(self) -> None:
+        self._pool: weakref.ref[Any] | None = None
+
+    def lend(self, pool: Any) -> None:
+        self._pool = weakref.ref(pool)
+
+    def pool(self) -> Any | None:
+        """The native PinnedPool; None before there is one, and after it was closed."""
+        return None if self._pool is None else self._pool()
+
+
 @dataclasses.dataclass(frozen=True)
 class Handoff:
     """What a delivery asks of the batches of one epoch.
@@ -102,6 +119,7 @@ class Handoff:
         reads_ahead: whether the delivery calls ``next()`` before the loop wants a batch.
         pumped: whether a pump thread makes these calls.
         slots: where the source makes each batch; None for memory of its own.
+        memory: where a source that does not fill slots may make tensors; None for its own memory.
         depth: how many batches to make ahead without slots; None leaves it to the source.
     """
 
@@ -114,6 +132,7 @@ class Handoff:
     reads_ahead: bool = False
     pumped: bool = False
     slots: Slots | None = None
+    memory: LentMemory | None = None
     depth: int | DepthRule | None = None
 
 

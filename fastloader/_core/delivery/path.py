@@ -10,7 +10,7 @@ import torch
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.spec import DeliverySpec
-from fastloader._core.handoff import Handoff, Plan, Slots
+from fastloader._core.handoff import Handoff, LentMemory, Plan, Slots
 from fastloader._core.machine import devices
 from fastloader._core.observation.figures import Figures
 from fastloader._core.observation.statistics import Statistics
@@ -84,6 +84,7 @@ class DeliveryPath(abc.ABC):
         pin: bool = False,
         pumped: bool = False,
         slots: Slots | None = None,
+        memory: LentMemory | None = None,
     ) -> Handoff:
         """A handoff for batches that this path normalises and takes further."""
         return Handoff(
@@ -95,6 +96,7 @@ class DeliveryPath(abc.ABC):
             reads_ahead=plan.ahead and self.reads_ahead,
             pumped=pumped,
             slots=slots,
+            memory=memory,
             depth=self._depth(),
         )
 

@@ -75,6 +75,7 @@ class Engine:
             max_depth=most,
             **options,
         )
+        self.memory: Any = self.prefetcher.memory  # which it reads where it lies
         # False once the device had no memory for even one batch besides the one that the loop has.
         self.looks_ahead = True
         self.last_layout: PackedLayout | None = None
@@ -136,7 +137,7 @@ class Engine:
 
     def close(self) -> None:
         """Frees the ring, even if the training loop still holds a finished iterator. Idempotent."""
-        prefetcher, self.prefetcher = self.prefetcher, None
+        prefetcher, self.prefetcher, self.memory = self.prefetcher, None, None
         if prefetcher is not None and self._home.here:
             prefetcher.close()
 

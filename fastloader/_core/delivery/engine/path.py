@@ -17,7 +17,7 @@ from fastloader._core.delivery.engine.iterator import EngineIterator
 from fastloader._core.delivery.engine.pump import end_everything
 from fastloader._core.delivery.path import DeliveryPath
 from fastloader._core.delivery.spec import DeliverySpec
-from fastloader._core.handoff import DEFAULT_DEPTH, Plan
+from fastloader._core.handoff import DEFAULT_DEPTH, LentMemory, Plan
 from fastloader._core.machine import devices, extension, process
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.figures import LOOP, Figures, Stage
@@ -86,8 +86,10 @@ class EnginePath(DeliveryPath):
             # The source first: if it cannot begin, there is no epoch to end. In a process's first epoch
             # its workers are also forked before there are native threads, but later ones are not: the
             # last engine is kept. So nothing may depend on that.
-            batches = plan.open(order, self._handoff(plan, draws, pumped=plan.ahead))
+            memory = LentMemory()
+            batches = plan.open(order, self._handoff(plan, draws, pumped=plan.ahead, memory=memory))
             epoch = self._begin_epoch(plan, draws)
+            memory.lend(epoch.engine.memory)
         return EngineIterator(
             epoch, batches, self.statistics, plan.ahead, plan.follow_loop, self._give_back
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.utils.data import Subset
 
+from fastloader._core.handoff import LentMemory
 from fastloader._core.observation.statistics import LeftOut
 from fastloader._core.order.states.generators import splitmix64
 from fastloader._core.pictures.bad_samples import ErrorPolicy
@@ -68,7 +69,7 @@ class EncodedEpoch:
     """Decodes the batches of one epoch. ``keys`` gives what is called once, when the first batch with an
     encoded picture has come. ``make(index, batched)`` makes the batch of one index, or its sample alone,
     to stand in a bad one's place. ``refused``: why a batch without encoded pictures is refused; empty if
-    it is not."""
+    it is not. ``memory``: where batches are decoded, if the delivery has lent some."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class EncodedEpoch:
         dataset: Any,
         make: Callable[[Any, bool], Any],
         refused: str,
+        memory: LentMemory | None,
     ) -> None:
         self.seen = False  # whether a batch with an encoded picture has come
         self._made_decoder, self._policy = decoder, policy
@@ -86,6 +88,7 @@ class EncodedEpoch:
         self._dataset = dataset
         self._make = make
         self.refused = refused
+        self._lent = memory
         # By the number of a batch that was asked for: its indices, and how many samples come before it.
         self.asked: dict[int, tuple[Any, int]] = {}
         self.position = 0
@@ -126,7 +129,8 @@ class EncodedEpoch:
                 "by their samples' indices"
             )
         keys, seeds = self._keys.of(self._dataset, indices, position)
-        batch.pending = PendingPictures(decoder, batch, keys, seeds)
+        memory = None if self._lent is None else self._lent.pool()
+        batch.pending = PendingPictures(decoder, batch, keys, seeds, memory)
         self.pending.append(batch.pending)
 
     @staticmethod

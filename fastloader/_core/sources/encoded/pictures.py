@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fastloader._core.handoff import LentMemory
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.figures import Stage
@@ -16,9 +17,11 @@ from fastloader._core.sources.encoded.epoch import EncodedEpoch, EpochKeys
 
 class EncodedPictures:
     """Begins the epochs of one loader. Attributes: ``last``, the last of them, if no other source has
-    made an epoch since; ``refused``, why a batch without encoded pictures is refused, if it is."""
+    made an epoch since; ``refused``, why a batch without encoded pictures is refused, if it is;
+    ``memory``, where the delivery of epochs that begin now lets pictures be decoded."""
 
     refused = ""
+    memory: LentMemory | None = None
 
     def __init__(self, policy: ErrorPolicy) -> None:
         self._policy = policy
@@ -35,7 +38,13 @@ class EncodedPictures:
     ) -> EncodedEpoch:
         wanted = (loader.native, loader.decode, loader.truncated)
         self.last = EncodedEpoch(
-            lambda: self._made(*wanted), self._policy, keys, dataset, make, self.refused
+            lambda: self._made(*wanted),
+            self._policy,
+            keys,
+            dataset,
+            make,
+            self.refused,
+            self.memory,
         )
         return self.last
 

@@ -162,6 +162,7 @@ class PythonPlan:
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader
+        self._source.encoded.memory = handoff.memory
         if handoff.pin or not self.pins:
             return self._source.torch_iterator(loader, self._in_place)
         # The source need not pin: the ring is pinned already, or the delivery pins what it normalises.

@@ -70,9 +70,11 @@ class EncodedDecoder:
         views: Sequence[tuple[bytes, int]],
         samples: list[int],
         seeds: list[int],
+        memory: Any,
     ) -> Any:
         """Begins a part of a batch. ``source``: the native one of its files. ``views``: the pickled
-        chain of each view, and which picture of its sample it is."""
+        chain of each view, and which picture of its sample it is. ``memory``: where to decode; None for
+        the decoder's own memory."""
         if self.native is None:
             chains = [(self.chain(pickled), number) for pickled, number in views]
             return PillowBatch(files, part.files, chains, samples, seeds, self.threads)
@@ -82,7 +84,7 @@ class EncodedDecoder:
             indices=part.files,
             samples=samples,
             seeds=seeds,
-            memory=self.memory,
+            memory=memory or self.memory,
         )
 
     def drawn(self, pickled: bytes, size: Any, seed: int, sample: int, number: int) -> Any:

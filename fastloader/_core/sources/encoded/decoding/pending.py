@@ -24,13 +24,19 @@ class PendingPictures:
     Args:
         keys: what each sample is drawn by.
         seeds: one for each sample, or one for all.
+        memory: where to decode; None for the decoder's own memory.
 
     Attributes, once the batch is `finished`: ``dropped`` and ``replaced``, the positions that are left
     out, and those that another sample is to take, with the errors; ``record``, what was drawn.
     """
 
     def __init__(
-        self, decoder: EncodedDecoder, batch: EncodedBatch, keys: list[int], seeds: list[int]
+        self,
+        decoder: EncodedDecoder,
+        batch: EncodedBatch,
+        keys: list[int],
+        seeds: list[int],
+        memory: Any = None,
     ) -> None:
         self._decoder = decoder
         self._batch = batch
@@ -45,14 +51,14 @@ class PendingPictures:
         self._repairs: dict[int, tuple[EncodedRepair, Any]] = {}
         self._stopped = False
         source = None if decoder.native is None else batch.files.opened(decoder.native)
-        self._decoding = [self._begun(part, source) for part in self._parts]
+        self._decoding = [self._begun(part, source, memory) for part in self._parts]
 
-    def _begun(self, part: Part, source: Any) -> Any:
+    def _begun(self, part: Part, source: Any, memory: Any) -> Any:
         chains, columns = self._batch.chains, self._batch.columns
         views = [(chains[view.chain], columns[view.column].number) for view in part.views]
         keys = [self.keys[position] for position in part.positions]
         return self._decoder.submit(
-            self._batch.files, source, part, views, keys, self._seeds(part.positions)
+            self._batch.files, source, part, views, keys, self._seeds(part.positions), memory
         )
 
     def _seeds(self, positions: Sequence[int]) -> list[int]:
