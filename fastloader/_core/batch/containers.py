@@ -1,7 +1,7 @@
 """The containers of a batch, of any nesting, opened and rebuilt around other values.
 
-Mappings, namedtuples, tuples, lists (and what derives from them) and dataclasses are opened. This
-happens several times for each batch, so how a type is opened is found out once.
+Mappings, namedtuples, tuples, lists, UserLists (and what derives from them) and dataclasses are
+opened. This happens several times for each batch, so how a type is opened is found out once.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _find_out(kind: type) -> _Opened:
         return _Opened.CHAIN_MAP
     if issubclass(kind, Mapping):
         return _Opened.MAPPING
-    if issubclass(kind, (list, tuple)):
+    if issubclass(kind, (list, tuple, collections.UserList)):
         return _Opened.SEQUENCE
     return _Opened.DATACLASS if dataclasses.is_dataclass(kind) else _Opened.NOT
 
@@ -174,7 +174,7 @@ def _rebuild_mapping(value: Any, items: dict[Any, Any]) -> Any:
 
 
 def _rebuild_sequence(value: Any, items: list[Any]) -> Any:
-    if isinstance(value, list):
+    if isinstance(value, (list, collections.UserList)):
         clone = copy.copy(value)
         clone[:] = items
         return clone

@@ -150,6 +150,7 @@ CONTAINERS = {
     "Counter": (lambda i, t: collections.Counter(image=i, label=t), by_key, "image"),
     "dict with attributes": (keyed(Attributes), by_both, "image"),
     "ModelOutput": (model_output, by_output, "logits"),
+    "UserList": (lambda i, t: collections.UserList([i, t]), by_index, 0),
     "UserDict": (keyed(collections.UserDict), by_key, "image"),
     "Mapping": (keyed(ReadOnly), by_key, "image"),
     "MutableMapping": (keyed(Writable), by_key, "image"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import UserList
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,7 +81,7 @@ def _has_encoded(value: Any) -> bool:
         return True
     if isinstance(value, Mapping):
         return any(map(_has_encoded, value.values()))
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | UserList):
         return any(map(_has_encoded, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return any(_has_encoded(getattr(value, each.name)) for each in dataclasses.fields(value))

@@ -3,14 +3,14 @@
 import gc
 import time
 from collections import UserList
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 import torch
 from encoded_samples import CROP, WHOLE, Captions, paths_below
 from pictures import plain_folder
-from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from fastloader import EncodedImage, FastLoader
 from fastloader._core.sources.encoded.decoding.pending import PendingPictures
@@ -128,8 +128,17 @@ def test_a_sample_may_be_made_of_many_indices(paths, workers):
             assert torch.equal(picture, EncodedImage(paths[number], WHOLE).decode())
 
 
-class OfOnesOwn(UserList):
+class OfOnesOwn(Sequence):
     """A sequence that the loader does not open."""
+
+    def __init__(self, items):
+        self.items_ = items
+
+    def __getitem__(self, i):
+        return self.items_[i]
+
+    def __len__(self):
+        return len(self.items_)
 
 
 class Refusing(Mapping):
@@ -171,6 +180,23 @@ def test_containers_that_the_loader_does_not_open(paths, kind, workers):
     assert seen == list(range(10))
     counted = loader.stats()["pictures"]
     assert counted["pool"] == 0 and counted["workers"] >= 10
+
+
+class UserLists(Captions):
+    def __getitem__(self, i):
+        return UserList(super().__getitem__(i))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_user_lists_are_opened(paths, batch_size, workers):
+    loader = FastLoader(UserLists(paths, WHOLE), batch_size, num_workers=workers)
+    wanted = DataLoader(UserLists(paths, WHOLE), batch_size)
+    for got, other in zip(loader, wanted, strict=True):
+        assert type(got) is UserList and type(got[0]) is torch.Tensor
+        other = other[0].decode() if batch_size is None else other[0]
+        assert torch.equal(got[0], other)
+    assert loader.stats()["pictures"]["pool"] == 10
 
 
 @pytest.mark.parametrize("options", [{}, {"num_workers": 1, "worker_backend": "thread"}], ids=str)
