@@ -47,8 +47,10 @@ class EpochOrder:
         """The seed that torch would give its workers: the one just ``drawn``, or the one of the state
         from which the epoch goes on. For a source that draws as torch's iterators do, to the letter:
         with persistent workers it draws in the first epoch only, and remembers."""
-        assert self._position.current is not None
-        return self._position.current.take_seed(drawn)
+        current = self._position.current
+        assert current is not None
+        current.epoch_seed = current.take_seed(drawn)
+        return current.epoch_seed
 
     def epoch_seed(self, drawn: int | None = None) -> int:
         """The seed of what a source draws in this epoch, such as crops. A source asks for it once in
@@ -57,8 +59,8 @@ class EpochOrder:
         next epoch's order would be another one. With a ShardSampler all ranks have the same seed, so
         that a picture's crop does not depend on the rank that decodes it. ``drawn``: the seed that
         torch's own iterator has drawn there."""
-        position, loader = self._position, self._loader
-        assert position.current is not None
+        position, loader, current = self._position, self._loader, self._position.current
+        assert current is not None
         if loader.persistent_workers and position.last_seed is not None:
             # torch draws a seed in the first epoch only, and so must we, or the later epochs would have
             # another order. Their seeds follow from the first one.
@@ -68,9 +70,10 @@ class EpochOrder:
         else:
             seed = default_device.drawn_seed(loader.generator)
         shard = position.samplers.shard
-        if position.current.saved is not None and shard is None:
-            seed = cast("int", position.current.saved["base_seed"])  # None only with shards
-        position.current.base_seed = position.last_seed = seed
+        if current.saved is not None and shard is None:
+            seed = cast("int", current.saved["epoch_seed"])  # None only with shards
+        current.epoch_seed = position.last_seed = seed
+        current.take_seed(seed)  # of torch's iterator, if that has not done so
         if shard is None:
             return seed
         assert position.run_seed is not None

@@ -46,7 +46,7 @@ class Position:
         self.announces = self.samplers.shard is not None  # whether it calls the dataset's set_epoch
         self.current: Progress | None = None
         self.run_seed: int | None = None  # with a ShardSampler: all ranks' crops come from it
-        self.last_seed: int | None = None  # the seed of the crops of the epoch begun last
+        self.last_seed: int | None = None  # `epoch_seed` of the epoch begun last
         self._agreed = False
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
         self.saved: LoaderState | None = None  # the state that was loaded, for the next iter()
@@ -215,7 +215,7 @@ class Position:
         assert self.saved is not None
         self.saved = at_end(self.saved, loader.persistent_workers)
         self.count_epoch(self.saved["epoch"])
-        self.last_seed = self.saved["base_seed"]
+        self.last_seed = self.saved["epoch_seed"]
         promised = Progress(self.epoch, None, self.iterable)
         self._passes.add(promised)
         return promised

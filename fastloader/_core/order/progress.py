@@ -48,7 +48,9 @@ class Progress:
         self.batches -= len(self.missing)
         self.first: Any = saved["first"] if saved else None
         self.last: Any = saved["last"] if saved else None
-        self.base_seed: int | None = None
+        self.base_seed: int | None = None  # which torch's workers are given
+        # Of what the loader draws. Persistent workers keep their seed, and each epoch has another one.
+        self.epoch_seed: int | None = None
         self.sampler_state: Any = saved["sampler_state"] if saved else None
         self.first_sampler_state: Any = None  # the sampler's state before anything was drawn
         self.order_epoch: int | None = None  # of a DistributedSampler, which the user sets
@@ -237,6 +239,7 @@ def at_end(saved: LoaderState, lives_on: bool) -> LoaderState:
         "epoch": saved["epoch"] + 1,
         "begun": False,
         "base_seed": saved["base_seed"] if lives_on else None,
+        "epoch_seed": saved["epoch_seed"] if lives_on else None,
         "workers": saved["workers"] if lives_on else {},
         "order_epoch": None,
         "iterator_state": None,

@@ -12,7 +12,8 @@ class _Always(TypedDict):
     begun: bool  # whether the state is from the middle of that epoch
     generators: list[Any]  # states of the loader's and the sampler's own generators
     run_seed: int | None
-    base_seed: int | None
+    base_seed: int | None  # of workers
+    epoch_seed: int | None  # of what the loader draws
     num_workers: int
     batch_size: int | None
     workers: dict[str, Any]  # the state of each worker's dataset, by the worker's number

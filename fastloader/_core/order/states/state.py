@@ -14,7 +14,7 @@ from fastloader._core.order.states import generators as generator_states
 from fastloader._core.order.states.loader_state import LoaderState
 from fastloader._core.order.states.stateful import is_stateful, state_of
 
-VERSION = 1
+VERSION = 2
 
 
 def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
@@ -42,6 +42,7 @@ def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
         ),
         "run_seed": position.run_seed,
         "base_seed": None,
+        "epoch_seed": None,
         "num_workers": int(loader.num_workers),  # "auto" gives a kind of its own
         "batch_size": loader.batch_size,
         "workers": {},
@@ -59,6 +60,7 @@ def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
         if progress is not None and loader.persistent_workers:
             state["workers"] = _worker_states(progress)
             state["base_seed"] = progress.base_seed
+            state["epoch_seed"] = progress.epoch_seed
     # A dataset that is its own iterator is restored as the iterator.
     own = begun and progress is not None and progress.dataset_iterator is position.dataset
     if is_stateful(position.dataset) and not state["workers"] and not own:
@@ -143,6 +145,7 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
         "first": progress.first if behind["batches"] else None,
         "last": plain(behind["last"]),
         "base_seed": progress.base_seed,
+        "epoch_seed": progress.epoch_seed,
         "randomness": None if randomness is None else randomness.to_json(position.texts),
         "next_worker": progress.next_worker,
     }
@@ -168,7 +171,8 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
             )
         state["first"] = state["last"] = None  # which would be this rank's only
     if samplers.shard is not None:
-        state["base_seed"] = None  # which would be the seed of this rank's workers only
+        # Which would be those of this rank only.
+        state["base_seed"] = state["epoch_seed"] = None
     if progress.fetcher is not None:
         # The last batch, if it is smaller, has run into the dataset's end.
         state["ended"] = progress.fetcher.ended
@@ -194,7 +198,7 @@ def load_state_dict(position: Position, loader: Loader, state: dict[str, Any]) -
     )
     position.current = None
     position.count_epoch(state["epoch"])
-    position.last_seed = None if state["begun"] else state["base_seed"]
+    position.last_seed = None if state["begun"] else state["epoch_seed"]
     if state["run_seed"] is not None:
         position.run_seed = state["run_seed"]
     if samplers.shared and samplers.shard is None and state.get("order_epoch") is not None:
@@ -209,7 +213,7 @@ def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
     if state["fastloader"] != VERSION:
         raise ValueError(
             f"the state is of version {state['fastloader']!r}, this fastloader reads {VERSION}: "
-            "load it with the fastloader that saved it"
+            "load it with the fastloader that saved it, or begin an epoch without it"
         )
     for name, value in _identity(position).items():
         if state.get(name) != value:
@@ -253,4 +257,4 @@ def carried(position: Position) -> dict[str, Any]:
 def carry_on(position: Position, carried: dict[str, Any]) -> None:
     position.__dict__.update(carried)
     if position.saved is not None and not position.saved["begun"]:
-        position.last_seed = position.saved["base_seed"]
+        position.last_seed = position.saved["epoch_seed"]

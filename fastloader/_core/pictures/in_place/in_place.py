@@ -63,10 +63,10 @@ class InPlace(Dataset[Any]):
     def sample(self, key: Any, number: int, seed: int) -> Any:
         """Makes the sample of a ``key`` of the sampler's, which means this ``number``."""
 
-    def begin_epoch(self, order: EpochOrder, drawn: int) -> CropSeeds:
-        """Returns the seeds of the epoch's samples. ``drawn``: the seed that torch's iterator drew."""
+    def begin_epoch(self, order: EpochOrder, seed: int) -> CropSeeds:
+        """Returns the seeds of the samples. ``seed``: the epoch's."""
         repeats = order.may_repeat or self.images.repeats
-        self._seeds = CropSeeds(order.epoch_seed(drawn), repeats, order.first_sample)
+        self._seeds = CropSeeds(seed, repeats, order.first_sample)
         began = None if self._began is None else self._began()
         if began is not None:
             began(self)

@@ -23,11 +23,17 @@ class SeedingIterator(dataloader._BaseDataLoaderIter):
     _drawn: Any = None  # what the sampler gave last
 
     def _begin_seeds(self, loader: Loader) -> None:
-        """Begins the seeds of an epoch. To be called once in each, when torch's seed is drawn and no
-        index is."""
+        """Begins what the loader draws in an epoch. To be called once in each, when torch's seed is
+        drawn and no index is."""
+        if not self._position.beginning:  # made without iter(loader)
+            return
+        order = EpochOrder(self._position, loader)
+        self._begin_draws(order, order.epoch_seed(int(self._base_seed)))
+
+    def _begin_draws(self, order: EpochOrder, seed: int) -> None:
+        """``seed``: the epoch's."""
         if isinstance(self._dataset, InPlace):
-            order = EpochOrder(self._position, loader)
-            self._seeds = self._dataset.begin_epoch(order, int(self._base_seed))
+            self._seeds = self._dataset.begin_epoch(order, seed)
 
     def _next_index(self) -> Any:
         self._drawn = keys = super()._next_index()

@@ -14,7 +14,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from fastloader._core.observation.statistics import LeftOut
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
-from fastloader._core.order.states.generators import splitmix64
 from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.encoded.epoch import EpochKeys, stop
 
@@ -29,8 +28,7 @@ class DecodingIterator(_BaseDataLoaderIter):
     # Ends the decoding with the iterator. The loader keeps the epoch, for replay().
     _dropped: Any = None
     _send_idx = 0  # torch's number of the batch that is asked for next, if several are at a time
-    _repeats = True
-    _first = 0
+    _drawn_by: EpochKeys | None = None  # None without an epoch of the loader's
 
     def _begin_encoded(self, loader: Loader, making: bool = False) -> Any:
         """Begins an epoch, and returns what collates. ``making``: whether the iterator is being made."""
@@ -49,22 +47,16 @@ class DecodingIterator(_BaseDataLoaderIter):
         self._dropped.atexit = False
         return collate
 
-    def _begin_seeds(self, loader: Loader) -> None:
-        """Called where the epoch's order is known."""
-        super()._begin_seeds(loader)  # type: ignore[misc]  # of SeedingIterator, which comes behind
-        position = self._position  # type: ignore[attr-defined]
-        if position.current is not None and position.beginning:
-            order = EpochOrder(position, loader)
-            self._repeats, self._first = order.may_repeat, order.first_sample
+    def _begin_draws(self, order: EpochOrder, seed: int) -> None:
+        super()._begin_draws(order, seed)  # type: ignore[misc]  # of SeedingIterator, which comes behind
+        iterable = self._dataset_kind == _DatasetKind.Iterable
+        self._drawn_by = EpochKeys(seed, order.may_repeat, order.first_sample, iterable)
 
     def _epoch_keys(self) -> EpochKeys:
-        position, current = self._position, self._pass  # type: ignore[attr-defined]
-        seed = int(current.base_seed)
-        if position.samplers.shard is not None:  # all ranks have the same
-            seed = splitmix64(position.run_seed, position.epoch)
-        elif self._persistent_workers and current.epoch:
-            seed = splitmix64(seed, current.epoch)  # torch draws a seed in the first epoch only
-        return EpochKeys(seed, self._repeats, self._first, position.iterable)
+        if self._drawn_by is None:  # made without iter(loader)
+            iterable = self._dataset_kind == _DatasetKind.Iterable
+            return EpochKeys(int(self._base_seed), True, 0, iterable)
+        return self._drawn_by
 
     def _next_index(self) -> Any:
         index = super()._next_index()

@@ -63,7 +63,8 @@ class CountingIterator(DecodingIterator, SeedingIterator):
         self._profile_name = f"enumerate(DataLoader)#{torchs.__name__}.__next__"
         self._pass = self._begun_pass()
         self._base_seed = self._pass.take_seed(int(self._base_seed))
-        self._begin_seeds(loader)
+        if loader.num_workers == 0:  # others are reset
+            self._begin_seeds(loader)
         # torch calls iter(dataset) next, and a dataset may restore the global generator there.
         self._restoring = (
             loader.num_workers == 0
@@ -80,8 +81,7 @@ class CountingIterator(DecodingIterator, SeedingIterator):
         super()._reset(loader, first_iter)
         self._pass = self._begun_pass()
         self._pass.take_seed(int(self._base_seed))
-        if not first_iter:
-            self._begin_seeds(loader)
+        self._begin_seeds(loader)
         self._pass.in_order = getattr(self, "_in_order", True)
         if self._notes_arrivals and not self._pass.in_order and not self._position.iterable:
             self._pass.outstanding = {}
