@@ -96,7 +96,8 @@ class EpochOrder:
         if type(self._loader.batch_sampler) is not BatchSampler:
             return True
         if type(sampler) is RandomSampler:
-            return sampler.replacement or sampler.num_samples > len(self._loader.dataset)
+            # Its own data, because the loader's dataset need not have a length.
+            return sampler.replacement or sampler.num_samples > len(sampler.data_source)
         return type(sampler) not in _ONCE
 
     @property

@@ -191,14 +191,17 @@ def load_state_dict(position: Position, loader: Loader, state: dict[str, Any]) -
     samplers.follow(loader)
     _check(position, loader, state)
     position.asked = True
-    position.saved = cast(LoaderState, copy.deepcopy(state))
+    position.saved = saved = cast(LoaderState, copy.deepcopy(state))
+    if not saved["begun"] and not loader.persistent_workers:
+        # Each epoch has a seed of its own here. The one of workers that lived on has had its epoch.
+        saved["base_seed"] = saved["epoch_seed"] = None
     position.end_passes(
         "load_state_dict() was called after this iterator began, so its batches are not those that "
         "follow the state: call iter() on the loader"
     )
     position.current = None
     position.count_epoch(state["epoch"])
-    position.last_seed = None if state["begun"] else state["epoch_seed"]
+    position.last_seed = None if saved["begun"] else saved["epoch_seed"]
     if state["run_seed"] is not None:
         position.run_seed = state["run_seed"]
     if samplers.shared and samplers.shard is None and state.get("order_epoch") is not None:

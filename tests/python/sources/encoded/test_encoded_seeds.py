@@ -6,6 +6,7 @@ import pytest
 import torch
 from encoded_samples import CROP, Captions, paths_below
 from pictures import plain_folder
+from torch.utils.data import RandomSampler
 
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder
@@ -113,3 +114,28 @@ def test_epochs_after_a_state_between_them(loaders, options):
         state = encoded.state_dict()
         _, encoded = loaders(**options)
         encoded.load_state_dict(state)
+
+
+@pytest.mark.parametrize("then", [{}, PROCESSES, THREADS], ids=str)
+def test_workers_that_live_on_no_longer(loaders, then):
+    """The seed in their state was the first epoch's, and must not give its crops again."""
+    folder, encoded = loaders(**PROCESSES, **LIVING)
+    first = [pictures(folder), pictures(folder)]
+    same([pictures(encoded), pictures(encoded)], first)
+    states = folder.state_dict(), encoded.state_dict()
+    folder, encoded = loaders(**then)
+    for loader, state in zip((folder, encoded), states):
+        loader.load_state_dict(state)
+    for _ in range(3):
+        same(pictures(encoded), pictures(folder))
+
+
+def test_a_sampler_over_a_dataset_without_a_length(paths):
+    class Endless(Captions):
+        __len__ = None
+
+    def batches(dataset):
+        sampler = RandomSampler(range(len(paths)), generator=generator(7))
+        return pictures(FastLoader(dataset, 2, sampler=sampler, generator=generator(5)))
+
+    same(batches(Endless(paths)), batches(Captions(paths)))
