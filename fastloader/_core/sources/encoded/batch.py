@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import torch
+
 from fastloader._core.sources.encoded.files import EncodedFiles
 
 
@@ -23,10 +25,22 @@ class EncodedColumn:
 
 
 @dataclasses.dataclass
+class MadePart:
+    """What Pillow has made of the `Part` of a batch. ``pixels``: of each view. ``sizes``: the (height,
+    width) of each sample's picture. ``failed``: why there is none, by the place in the part.
+    """
+
+    pixels: list[torch.Tensor]
+    sizes: list[tuple[int, int]]
+    failed: dict[int, str]
+
+
+@dataclasses.dataclass
 class EncodedBatch:
     """``tree`` is the collated batch with an `EncodedPlace` for each of ``columns``. ``chains`` are
     pickled, as they crossed. ``samples``: how many there are; None for one that is not collated.
-    ``made``: how many pictures were decoded where the samples were made.
+    ``made``: how many pictures were decoded where the samples were made. ``parts``: the pictures of the
+    columns, if a worker has made them, ``drawn_by`` the samples' keys and seeds then.
     """
 
     tree: Any
@@ -35,5 +49,7 @@ class EncodedBatch:
     chains: list[bytes]
     samples: int | None
     made: int
+    parts: list[MadePart] | None = None
+    drawn_by: tuple[list[int], list[int]] | None = None
     pending: Any = None  # the `PendingPictures`, once decoding has begun
     error: Exception | None = None  # that it could not begin with

@@ -12,6 +12,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.containers import rebuild
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
+from fastloader._core.sources.encoded.decoding import in_worker
 from fastloader._core.sources.encoded.files import EncodedFiles
 from fastloader.datasets._encoded.keeping import EncodedPlace, Keeping
 from fastloader.datasets._encoded.wanted import wanted
@@ -21,14 +22,22 @@ from fastloader.encoded_image import EncodedImage, collated
 class EncodedCollation:
     """Collates samples by ``collate_fn``. If that is torch's own, pictures stay encoded for the decode
     threads of the loader, unless something is to be done to them that only Python knows. Any other one
-    gets samples whose pictures are made already."""
+    gets samples whose pictures are made already. ``makes``: whether a worker process makes all of
+    them, because the main process has nothing native for them."""
 
-    def __init__(self, collate_fn: Callable[[Any], Any]) -> None:
+    def __init__(self, collate_fn: Callable[[Any], Any], makes: bool = False) -> None:
         self.collate_fn = collate_fn
+        self.makes = makes
 
     def __call__(self, samples: Any) -> Any:
         if not EncodedImage.any_made:
             return self.collate_fn(samples)
+        batch = self._collated(samples)
+        if self.makes and type(batch) is EncodedBatch and batch.columns:
+            in_worker.make(batch)
+        return batch
+
+    def _collated(self, samples: Any) -> Any:
         if self.collate_fn is default_collate:
             with Keeping() as kept:
                 tree = default_collate(samples)

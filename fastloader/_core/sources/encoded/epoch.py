@@ -41,8 +41,26 @@ class EpochKeys:
     first: int
     iterable: bool
 
-    def of(self, dataset: Any, indices: list[Any], position: int) -> tuple[list[int], list[int]]:
-        """The keys and the seeds of a batch, whose first sample has this position."""
+    def of(
+        self, dataset: Any, samples: int | None, index: Any, position: int
+    ) -> tuple[list[int], list[int]]:
+        """The keys and the seeds of a batch of so many samples; None for a sample that is not batched.
+        ``index``: what it was asked for by. ``position``: that of its first sample.
+
+        Raises:
+            Error: if there are more samples than indices, or fewer.
+        """
+        # As torch takes them, of a tuple or a tensor, too.
+        indices = [index] if samples is None else list(index)
+        count = 1 if samples is None else samples
+        # An iterable dataset may end within a batch.
+        if self.iterable:
+            indices = indices[:count]
+        if len(indices) != count:
+            raise Error(
+                f"the dataset made {count} samples of {len(indices)} indices; EncodedImages are drawn "
+                "by their samples' indices"
+            )
         positions = range(self.first + position, self.first + position + len(indices))
         if self.iterable:
             return list(positions), [self.seed]
@@ -66,8 +84,8 @@ def _key(dataset: Any, index: Any, position: int) -> int:
 
 
 class EncodedEpoch:
-    """Decodes the batches of one epoch. ``keys`` gives what is called once, when the first batch with an
-    encoded picture has come. ``make(index, batched)`` makes the batch of one index, or its sample alone,
+    """Decodes the batches of one epoch. ``keys`` gives what is called once, when the keys of a batch
+    are wanted. ``make(index, batched)`` makes the batch of one index, or its sample alone,
     to stand in a bad one's place. ``refused``: why a batch without encoded pictures is refused; empty if
     it is not. ``memory``: where batches are decoded, if the delivery has lent some."""
 
@@ -113,25 +131,19 @@ class EncodedEpoch:
         decoder.workers += batch.made
         if not batch.columns:
             return
+        drawn_by = batch.drawn_by
+        if drawn_by is None:
+            drawn_by = self.keys().of(self._dataset, batch.samples, index, position)
+        memory = None if self._lent is None else self._lent.pool()
+        batch.pending = PendingPictures(decoder, batch, *drawn_by, memory)
+        self.pending.append(batch.pending)
+
+    def keys(self) -> EpochKeys:
         if self._keys is None:
             made = self._made_keys()
             assert made is not None  # the iterator lives: it is what calls
             self._keys = made()
-        # As torch takes them, of a tuple or a tensor, too.
-        indices = [index] if batch.samples is None else list(index)
-        count = 1 if batch.samples is None else batch.samples
-        # An iterable dataset may end within a batch.
-        if self._keys.iterable:
-            indices = indices[:count]
-        if len(indices) != count:
-            raise Error(
-                f"the dataset made {count} samples of {len(indices)} indices; EncodedImages are drawn "
-                "by their samples' indices"
-            )
-        keys, seeds = self._keys.of(self._dataset, indices, position)
-        memory = None if self._lent is None else self._lent.pool()
-        batch.pending = PendingPictures(decoder, batch, keys, seeds, memory)
-        self.pending.append(batch.pending)
+        return self._keys
 
     @staticmethod
     def ready(batch: Any) -> bool:
@@ -189,7 +201,7 @@ class EncodedEpoch:
         """The batch with another sample in a bad one's place: a function of the seed and the bad one's
         key."""
         key, seed = pending.keys[position], pending.seed(position)
-        if self._keys is None or self._keys.iterable:
+        if self.keys().iterable:
             raise Error("on_error='replace' needs a dataset with indices") from error
         draws = Draws(seed, key, REPLACEMENT)
         for _ in range(_MOST_ATTEMPTS):

@@ -25,6 +25,12 @@ class EncodedFiles:
             source.data if source.path is None else source.path for source in sources
         ]
 
+    def only(self, wanted: set[int]) -> EncodedFiles:
+        """The files with the same numbers, of which only these are there."""
+        made = EncodedFiles(())
+        made._files = [file if each in wanted else b"" for each, file in enumerate(self._files)]
+        return made
+
     def __len__(self) -> int:
         return len(self._files)
 

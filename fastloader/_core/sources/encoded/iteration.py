@@ -11,10 +11,12 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import LeftOut
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.encoded.collation import EncodedCollation
+from fastloader._core.sources.encoded.decoding.in_worker import KeyedIndex
 from fastloader._core.sources.encoded.epoch import EpochKeys, stop
 
 
@@ -29,16 +31,23 @@ class DecodingIterator(_BaseDataLoaderIter):
     _dropped: Any = None
     _send_idx = 0  # torch's number of the batch that is asked for next, if several are at a time
     _drawn_by: EpochKeys | None = None  # None without an epoch of the loader's
+    _in_processes = False  # whether worker processes make the samples
+    _workers_make = False  # whether they make the pictures, too
 
     def _begin_encoded(self, loader: Loader, making: bool = False) -> Any:
         """Begins an epoch, and returns what collates. ``making``: whether the iterator is being made."""
-        collate: Any = EncodedCollation(loader.collate_fn) if making else self._collate_fn
+        collate: Any = None if making else self._collate_fn
+        if making:
+            # Threads of this process would share the GIL with the loop and with each other.
+            in_python = not loader.native or extension.load() is None
+            self._workers_make = self._in_processes and in_python
+            collate = EncodedCollation(loader.collate_fn, self._workers_make)
         dataset = loader.dataset if making else self._dataset
         self._undelivered = None
         # The epoch must not hold the iterator, which would then live until garbage is collected.
         keys = weakref.WeakMethod(self._epoch_keys)
         self.encoded = loader._runtime.python.encoded_epoch(
-            loader, keys, dataset, functools.partial(_made, dataset, collate)
+            loader, keys, dataset, functools.partial(_made, dataset, collate.collate_fn)
         )
         if self._dropped is not None:
             self._dropped.detach()
@@ -67,6 +76,8 @@ class DecodingIterator(_BaseDataLoaderIter):
                 encoded.position += len(index) if self._auto_collation else 1
             except TypeError:  # the user's own index of a batch
                 encoded.position += 1
+            if self._workers_make:
+                return KeyedIndex(index, encoded.keys(), encoded.asked[self._send_idx][1])
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:
@@ -122,4 +133,4 @@ class DecodingIterator(_BaseDataLoaderIter):
 
 def _made(dataset: Any, collate: Any, index: Any, batched: bool) -> Any:
     """A batch of one sample, or a sample that is not batched."""
-    return collate([dataset[index]] if batched else dataset[index])
+    return EncodedCollation(collate)([dataset[index]] if batched else dataset[index])

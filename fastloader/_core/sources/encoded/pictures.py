@@ -66,13 +66,14 @@ class EncodedPictures:
         self._decoder, self._home = made, HomeProcess()
         return made
 
-    @property
-    def said(self) -> str:
-        """For ``plan()``: how many threads decode, once they have made a picture."""
+    def said(self, workers: int) -> str:
+        """For ``plan()``: who makes the pictures, once one was made. The workers were named before."""
         decoder = self._decoder
-        if decoder is None or not decoder.pool + decoder.pillow:
+        if decoder is None:
             return ""
-        return f", {decoder.threads} decode threads for encoded pictures"
+        if decoder.decodes:
+            return f", {decoder.threads} decode threads for encoded pictures"
+        return ", which make the encoded pictures" if decoder.workers and workers else ""
 
     def begin(self, refused: str) -> None:
         """Forgets the last epoch. ``refused``: of the one that begins."""

@@ -154,11 +154,11 @@ class PythonPlan:
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
-        workers = ""
-        if self._loader.num_workers:
+        workers, count = "", self._loader.num_workers
+        if count:
             kind = {"process": "processes", "thread": "threads"}[self._loader.worker_backend]
-            workers = f", {self._loader.num_workers} worker {kind}"
-        return f"Python path: {self._reason}{workers}{self._source.encoded.said}"
+            workers = f", {count} worker {kind}"
+        return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader

@@ -204,7 +204,7 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     """torch's iterator over worker processes. If the dataset or its iterator has a state, batches bring
     the state of their worker once a state was asked for."""
 
-    _notes_arrivals = True
+    _in_processes = _notes_arrivals = True
     _arrived: int | None = None  # torch's number of the batch that came last
 
     def __init__(self, loader: Loader) -> None:

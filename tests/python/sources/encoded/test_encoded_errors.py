@@ -134,7 +134,11 @@ def test_paths_and_bytes_in_one_batch(paths, options, way):
             wanted = T.PILToTensor()(WHOLE(open_as_torchvision(paths[number])))
             assert torch.equal(image.cpu(), wanted)
     counted = loader.stats()["pictures"]
-    assert counted["pool"] + counted["pillow"] == len(paths) - 2
+    processes = options.get("num_workers") and options.get("worker_backend") != "thread"
+    if way.name == "pure" and processes:
+        assert (counted["workers"], counted["pool"] + counted["pillow"]) == (len(paths) - 2, 0)
+    else:
+        assert (counted["workers"], counted["pool"] + counted["pillow"]) == (0, len(paths) - 2)
 
 
 def test_options_of_pictures_are_refused_where_there_are_none(paths):

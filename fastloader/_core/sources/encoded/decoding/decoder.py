@@ -10,6 +10,7 @@ import numpy as np
 
 from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.sources.encoded.batch import MadePart
 from fastloader._core.sources.encoded.decoding.parts import Part
 from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
 from fastloader._core.sources.encoded.files import EncodedFiles
@@ -27,7 +28,8 @@ class EncodedDecoder:
     ``decode`` and ``truncated`` are the loader's arguments.
 
     Attributes: ``threads``, how many decode; ``pool`` and ``pillow``, how many pictures the native
-    threads and Pillow have made; ``workers``, how many were made where their samples were made.
+    threads and Pillow have made; ``workers``, how many were made where their samples were made;
+    ``decodes``, whether the threads have made one.
     """
 
     attempts = 1  # of a file; see `NativeImages`
@@ -36,6 +38,7 @@ class EncodedDecoder:
         self.policy = policy
         self.threads = own_threads()
         self.pool = self.pillow = self.workers = 0
+        self.decodes = False
         self.options = decode, truncated
         self.native = native
         self.quota: Any = None
@@ -46,10 +49,18 @@ class EncodedDecoder:
         self._chains: dict[bytes, Chain] = {}
         self._jobs: dict[Any, Any] = {}
 
-    def count(self, pool: int, pillow: int) -> None:
-        """Counts pictures. Without the native module all of them are Pillow's."""
-        self.pool += 0 if self.native is None else pool
-        self.pillow += pillow + (pool if self.native is None else 0)
+    def count(self, made: int, redone: int, by_worker: bool) -> None:
+        """Counts pictures: those that came out well, and those that Pillow did again. Without the native
+        module all that no worker has made are Pillow's."""
+        self.pillow += redone
+        if by_worker:
+            self.workers += made
+            return
+        self.decodes = True
+        if self.native is None:
+            self.pillow += made
+        else:
+            self.pool += made
 
     def go_on_counting(self, before: EncodedDecoder) -> None:
         """Takes over the counts of the decoder in whose place this one is."""
@@ -70,14 +81,15 @@ class EncodedDecoder:
         views: Sequence[tuple[bytes, int]],
         samples: list[int],
         seeds: list[int],
+        made: MadePart | None,
         memory: Any,
     ) -> Any:
         """Begins a part of a batch. ``source``: the native one of its files. ``views``: the pickled
-        chain of each view, and which picture of its sample it is. ``memory``: where to decode; None for
-        the decoder's own memory."""
-        if self.native is None:
+        chain of each view, and which picture of its sample it is. ``made``: the part, if a worker has
+        made it. ``memory``: where to decode; None for the decoder's own memory."""
+        if made is not None or self.native is None:
             chains = [(self.chain(pickled), number) for pickled, number in views]
-            return PillowBatch(files, part.files, chains, samples, seeds, self.threads)
+            return PillowBatch(files, part.files, chains, samples, seeds, self.threads, made)
         return self.native.DecodeBatch.of_views(
             views=[(self._job(pickled).over(source), number) for pickled, number in views],
             quota=self.quota,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fastloader._core.batch.containers import rebuild
-from fastloader._core.sources.encoded.batch import EncodedBatch
+from fastloader._core.sources.encoded.batch import EncodedBatch, MadePart
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
 from fastloader._core.sources.encoded.decoding.parts import Part, View, parts
@@ -50,16 +50,26 @@ class PendingPictures:
         # By part, with what each repairs: a call that Ctrl-C has ended is followed by another one.
         self._repairs: dict[int, tuple[EncodedRepair, Any]] = {}
         self._stopped = False
-        source = None if decoder.native is None else batch.files.opened(decoder.native)
-        self._decoding = [self._begun(part, source, memory) for part in self._parts]
+        source = None
+        if decoder.native is not None and batch.parts is None:
+            source = batch.files.opened(decoder.native)
+        made: Sequence[MadePart | None] = batch.parts or [None] * len(self._parts)
+        self._decoding = [
+            self._begun(part, source, its, memory)
+            for part, its in zip(self._parts, made, strict=True)
+        ]
 
-    def _begun(self, part: Part, source: Any, memory: Any) -> Any:
+    def _begun(self, part: Part, source: Any, made: MadePart | None, memory: Any) -> Any:
         chains, columns = self._batch.chains, self._batch.columns
         views = [(chains[view.chain], columns[view.column].number) for view in part.views]
         keys = [self.keys[position] for position in part.positions]
         return self._decoder.submit(
-            self._batch.files, source, part, views, keys, self._seeds(part.positions), memory
+            self._batch.files, source, part, views, keys, self._seeds(part.positions), made, memory
         )
+
+    def parts_made(self) -> list[tuple[Part, MadePart]]:
+        """What Pillow has made."""
+        return [(part, each.made) for part, each in zip(self._parts, self._decoding, strict=True)]
 
     def _seeds(self, positions: Sequence[int]) -> list[int]:
         return self.seeds if len(self.seeds) == 1 else [self.seeds[each] for each in positions]
@@ -115,8 +125,9 @@ class PendingPictures:
             redone = 0 if repair is None else len(repair.redone)
             bad = 0 if repair is None else len(repair.bad)
             self._decoder.count(
-                pool=(len(part.positions) - redone - bad) * len(part.views),
-                pillow=redone * len(part.views),
+                made=(len(part.positions) - redone - bad) * len(part.views),
+                redone=redone * len(part.views),
+                by_worker=self._batch.parts is not None,
             )
 
     def _mend(self, number: int, failures: Any) -> None:
