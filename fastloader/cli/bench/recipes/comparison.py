@@ -23,8 +23,8 @@ time for a photograph of 470x400 with 224 pixels to make:
 So the augmentation alone does not carry the promise of 3: it costs both sides the same share. With 0
 workers the ratios are twice as large, because FastLoader then takes all processors and DataLoader the
 loop's own. With native=False they are 1.0: the same code runs in the same worker processes, and what
-FastLoader adds to a batch is below 1 % of it. Pictures that stay encoded are then Pillow's, on threads
-of the main process, and nothing is promised of them. What was measured stands beside this in recipes.md.
+FastLoader adds to a batch is below 1 % of it. Pictures that stay encoded are then the workers', too.
+What was measured stands beside this in recipes.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 
 from fastloader.cli.bench.contender import Contender
 from fastloader.cli.bench.measure import ratio
-from fastloader.cli.bench.recipes import ENCODED, Recipe
+from fastloader.cli.bench.recipes import Recipe
 from fastloader.cli.bench.scenarios import Scenario
 
 Json = dict[str, Any]
@@ -99,7 +99,7 @@ def compared(recipe: Recipe, contenders: Mapping[str, Contender]) -> dict[str, J
             continue
         slow, fast = contenders[row.slow], contenders[row.fast]
         value = ratio(slow.timing, fast.timing)
-        at_least = _promised(row, recipe)
+        at_least = recipe.at_least if row.at_least is None else row.at_least
         rows[row.name] = {
             "slow": row.slow,
             "fast": row.fast,
@@ -109,9 +109,3 @@ def compared(recipe: Recipe, contenders: Mapping[str, Contender]) -> dict[str, J
             "met": None if at_least is None else value["median"] >= at_least,
         }
     return rows
-
-
-def _promised(row: Row, recipe: Recipe) -> float | None:
-    if row.name == IN_PYTHON and recipe.way == ENCODED:
-        return None
-    return recipe.at_least if row.at_least is None else row.at_least
