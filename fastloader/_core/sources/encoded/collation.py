@@ -106,7 +106,9 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     chains: dict[bytes, int] = {}
     made = 0
     for place, column in enumerate(columns):
-        read = {id(each.transform): wanted(each.transform) for each in column}
+        # Each transform once, because looking whether it has changed takes a while.
+        transforms = {id(each.transform): each.transform for each in column}
+        read = {number: wanted(transform) for number, transform in transforms.items()}
         if not all(each.whole for each in read.values()):
             finished[place] = _made(column, samples)
             made += len(column)
