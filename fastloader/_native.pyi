@@ -19,6 +19,7 @@ class FloatType:
     def value(self) -> int: ...
 
 class Fill:
+    ZERO: ClassVar[Fill]
     CONST: ClassVar[Fill]
     RAND: ClassVar[Fill]
     PIXEL: ClassVar[Fill]

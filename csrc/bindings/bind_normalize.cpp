@@ -65,8 +65,12 @@ void register_normalize(py::module_& module) {
                          {"BFLOAT16", FloatType::kBFloat16}});
   Enum<Fill>::bind(
       module, "Fill",
-      "Of erased boxes: 0, one normal deviate for each box and channel, or for each value.",
-      {{"CONST", Fill::kZero}, {"RAND", Fill::kPerBox}, {"PIXEL", Fill::kPerElement}});
+      "Of erased boxes: 0, the records' constant of each channel, one normal deviate for each box "
+      "and channel, or for each value.",
+      {{"ZERO", Fill::kZero},
+       {"CONST", Fill::kConstant},
+       {"RAND", Fill::kPerBox},
+       {"PIXEL", Fill::kPerElement}});
   py::class_<NormalizeSpec>(module, "NormalizeSpec",
                             "uint8 batch -> float batch; y = fma(x, scale[c], bias[c]) in float32, "
                             "rounded once. `nchw` is the shape torch shows; the flags say how the "

@@ -3,6 +3,7 @@
 // What augment must give, by the steps of its definition on whole images, one after the other and
 // without the code under test, and random cases to try.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,7 +18,8 @@
 
 namespace fastloader::testing {
 
-constexpr Fill kFills[] = {Fill::kZero, Fill::kPerBox, Fill::kPerElement};
+constexpr Fill kFills[] = {Fill::kZero, Fill::kPerBox, Fill::kPerElement, Fill::kConstant};
+constexpr float kConstants[kMaxChannels] = {-1.25f, 0.3f, 1e-6f, 7e4f};
 constexpr Blend kBlends[] = {Blend::kFloats, Blend::kBytes};
 
 /// A spec with records and input, and what must come out.
@@ -32,7 +34,9 @@ struct AugmentCase {
   std::vector<uint8_t> records() const {
     std::vector<uint8_t> packed(spec.record_bytes());
     std::memcpy(packed.data(), &key, sizeof key);
-    uint8_t* to = packed.data() + 2 * sizeof key;
+    uint8_t* to = packed.data() + sizeof key;
+    std::memcpy(to, kConstants, sizeof kConstants);
+    to += sizeof kConstants;
     if (!mix.empty()) std::memcpy(to, mix.data(), mix.size() * sizeof(MixRecord));
     to += mix.size() * sizeof(MixRecord);
     if (!boxes.empty()) std::memcpy(to, boxes.data(), boxes.size() * sizeof(EraseBox));
@@ -117,6 +121,7 @@ class AugmentReference {
         for (size_t p = 0; p < pixels_; ++p) {
           if (!inside(box, p)) continue;
           if (test_.spec.fill == Fill::kZero) planes[c][p] = 0;
+          if (test_.spec.fill == Fill::kConstant) planes[c][p] = kConstants[c];
           if (test_.spec.fill == Fill::kPerBox) {
             planes[c][p] = reference_deviate(test_.key, 16, image, b * 4 + c);
           }

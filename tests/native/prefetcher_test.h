@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -108,7 +109,7 @@ inline Batch random_batch(std::mt19937& random) {
     const AugmentCase made = make_augment_case(
         make_spec(below(3), 1 + below(9), 1 + below(9), static_cast<int>(1 + below(4)),
                   kLayouts[below(2)], kLayouts[below(2)], kTypes[below(3)]),
-        kFills[below(3)], kBlends[below(2)], below(3), random);
+        kFills[below(std::size(kFills))], kBlends[below(2)], below(3), random);
     BatchLayout::Leaf leaf;
     leaf.bytes = made.in.size();
     leaf.augment = made.spec;

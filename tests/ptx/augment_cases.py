@@ -23,11 +23,12 @@ MIX_RECORD = np.dtype(
         ("unused", np.uint32),
     ]
 )
+CONSTANTS = (-1.25, 0.3, 1e-6, 7e4)  # of the constant fill, as in the native tests' own cases
 
 
 def pack(key: int, mix, boxes):
-    header = np.array([key, 0], np.uint64)
-    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (header, mix, boxes)])
+    header = (np.array([key], np.uint64), np.array(CONSTANTS, np.float32))
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (*header, mix, boxes)])
 
 
 def wild_case(rng, normalize: NormalizeSpec, fill: int, blend: int):

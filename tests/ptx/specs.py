@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 FLOAT32, FLOAT16, BFLOAT16 = range(3)
 NCHW, NHWC = range(2)
-ZERO, PER_BOX, PER_ELEMENT = range(3)  # fills
+FILLS = ZERO, PER_BOX, PER_ELEMENT, CONSTANT = range(4)
 OF_FLOATS, OF_BYTES = range(2)  # blends
 ELEMENT_BYTES = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}
 MAX_CHANNELS = 4

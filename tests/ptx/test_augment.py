@@ -6,17 +6,9 @@ import numpy as np
 import pytest
 from augment_cases import SIZES, wild_case
 from normalize_cases import draw, image_net
-from specs import (
-    KINDS,
-    OF_BYTES,
-    OF_FLOATS,
-    PER_BOX,
-    PER_ELEMENT,
-    ZERO,
-    augment_spec,
-)
+from specs import FILLS, KINDS, OF_BYTES, OF_FLOATS, augment_spec
 
-WAYS = list(itertools.product((ZERO, PER_BOX, PER_ELEMENT), (OF_FLOATS, OF_BYTES)))
+WAYS = list(itertools.product(FILLS, (OF_FLOATS, OF_BYTES)))
 
 
 def test_each_kernel_of_each_flavour_is_launched(device):

@@ -14,7 +14,7 @@ from interpreter.sparse import ComputedInput
 from interpreter.threads import Threads
 from large_grids import check_blocks
 from normalize_cases import draw_constants, image_net, pixels
-from specs import KINDS, augment_spec, normalize_spec
+from specs import FILLS, KINDS, augment_spec, normalize_spec
 
 SIZES = [(2, 1, 1), (1, 1, 129), (3, 16, 16), (2, 3, 171), (1, 16, 32), (2, 17, 31), (3, 60, 68)]
 AUGMENT_SIZES = [(2, 3, 5), (4, 7, 9), (3, 16, 16)]
@@ -86,7 +86,7 @@ def normalize_subject(device, rng, kind) -> Subject:
 
 def augment_subject(device, rng, kind) -> Subject:
     cases = []
-    for size, fill, blend in itertools.product(AUGMENT_SIZES, range(3), range(2)):
+    for size, fill, blend in itertools.product(AUGMENT_SIZES, FILLS, range(2)):
         spec = augment_spec(image_net(kind, size), 3, fill, blend)
         case = device.native_case(spec, int(rng.integers(1 << 31)))
         cases.append((lambda case=case: device.augment(*case[:3]), case.expected))

@@ -195,6 +195,7 @@ class Augmenter {
       for (uint32_t c = 0; c < static_cast<uint32_t>(one_.channels); ++c) {
         float value = 0;
         if (spec_.fill == Fill::kPerBox) value = of_boxes.get(box * 4 + c);
+        if (spec_.fill == Fill::kConstant) value = records_.constant(c);
         for (size_t y = range.top; y < range.bottom; ++y) {
           for (size_t x = range.left; x < range.right; ++x) {
             const size_t pixel = y * one_.width + x;

@@ -11,7 +11,8 @@ namespace fastloader {
 // elsewhere (fastloader/_core/batch/augmentation/augmentation.py) and crosses the bus with the
 // batch as *records*:
 //
-//   uint64 key, uint64 unused                 of the random fill
+//   uint64 key                                of the random fill
+//   float[kMaxChannels]                       what the constant fill writes into each channel
 //   MixRecord[spec.normalize.batch]           one per image that comes out
 //   EraseBox[spec.normalize.batch][max_boxes]
 //
@@ -40,6 +41,7 @@ enum class Fill : uint8_t {
   kZero,        ///< 0, that is the mean
   kPerBox,      ///< one normal deviate for each box and channel
   kPerElement,  ///< one normal deviate for each value
+  kConstant,    ///< the records' constant of the channel
 };
 
 enum class Blend : uint8_t { kFloats, kBytes };
@@ -58,6 +60,9 @@ struct EraseBox {
   int32_t top, bottom, left, right;
 };
 
+/// Bytes of the records before the first MixRecord.
+constexpr size_t kRecordsHeader = sizeof(uint64_t) + kMaxChannels * sizeof(float);
+
 struct AugmentSpec {
   NormalizeSpec normalize;  ///< its batch counts the images that come out
   size_t in_batch = 0;      ///< images that go in
@@ -70,8 +75,7 @@ struct AugmentSpec {
   }
   size_t out_bytes() const { return normalize.out_bytes(); }
   size_t record_bytes() const {
-    return 2 * sizeof(uint64_t) +
-           normalize.batch * (sizeof(MixRecord) + max_boxes * sizeof(EraseBox));
+    return kRecordsHeader + normalize.batch * (sizeof(MixRecord) + max_boxes * sizeof(EraseBox));
   }
 };
 

@@ -59,7 +59,7 @@ FASTLOADER_HOST_DEVICE inline int32_t clamped(int32_t value, int32_t most) {
 ///   it cuts, or fills with 0    normalise's way with the bytes that lie in the boxes replaced
 ///   it blends, or both blends   normalise's way with two images
 ///   and fills with 0
-///   it fills with deviates, or  element by element, as the definition has it; neighbouring threads
+///   it fills with another, or   element by element, as the definition has it; neighbouring threads
 ///   it both blends and cuts,    make neighbouring elements
 ///   which no recipe does, or
 ///   the block is not whole, or
@@ -368,7 +368,9 @@ class AugmentBlock {
     if (!erases_) return false;
     FASTLOADER_ROLLED for (uint32_t box = boxes.count; box-- > 0;) {
       if (!augment_detail::contains(boxes.first[box], spot.y, spot.x)) continue;
-      if (grid_.fill != Fill::kZero) {
+      if (grid_.fill == Fill::kConstant) {
+        *filled = records_.constant(spot.channel);
+      } else if (grid_.fill != Fill::kZero) {
         const bool of_box = grid_.fill == Fill::kPerBox;
         const uint32_t pixels = static_cast<uint32_t>(grid_.normalize.pixels);
         const uint32_t element =

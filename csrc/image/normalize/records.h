@@ -16,8 +16,15 @@ struct Records {
 
   FASTLOADER_HOST_DEVICE Records(const void* memory, size_t batch)
       : key(*static_cast<const uint64_t*>(memory)),
-        mix(reinterpret_cast<const MixRecord*>(static_cast<const uint64_t*>(memory) + 2)),
+        mix(reinterpret_cast<const MixRecord*>(static_cast<const uint8_t*>(memory) +
+                                               kRecordsHeader)),
         boxes(reinterpret_cast<const EraseBox*>(mix + batch)) {}
+
+  /// What the constant fill writes into a channel. Not a pointer of its own, nor an array of the
+  /// grid: either costs kernels so many registers that fewer warps of them run at once.
+  FASTLOADER_HOST_DEVICE float constant(uint32_t channel) const {
+    return (reinterpret_cast<const float*>(mix) - kMaxChannels)[channel];
+  }
 };
 
 }  // namespace fastloader

@@ -26,7 +26,8 @@ from fastloader.transforms.steps.tensors.rolled import Rolled
 Key = int | str
 
 
-# MixRecord of csrc/image/normalize/augment.h.
+# The beginning of the records, and MixRecord, of csrc/image/normalize/augment.h.
+_HEADER = np.dtype([("key", np.uint64), ("constants", np.float32, (4,))])
 _MIX = np.dtype(
     [
         ("own", np.uint32),
@@ -38,7 +39,6 @@ _MIX = np.dtype(
         ("unused", np.uint32),
     ]
 )
-_HEADER = 16
 
 
 class Records:
@@ -70,9 +70,13 @@ class Records:
     def packed(self) -> torch.Tensor:
         """The records as the bytes that go to the device."""
         whole = np.empty(self.augmentation.record_bytes(self.in_batch), dtype=np.uint8)
-        whole[:_HEADER].view(np.uint64)[:] = (self.key, 0)
-        middle = _HEADER + self.mix.nbytes
-        whole[_HEADER:middle] = self.mix.view(np.uint8).reshape(-1)
+        header = np.zeros(1, dtype=_HEADER)
+        header["key"] = self.key
+        values = self.augmentation.values or ()
+        header["constants"][0, : len(values)] = values
+        begin, middle = _HEADER.itemsize, _HEADER.itemsize + self.mix.nbytes
+        whole[:begin] = header.view(np.uint8)
+        whole[begin:middle] = self.mix.view(np.uint8).reshape(-1)
         whole[middle:] = self.boxes.reshape(-1).view(np.uint8)
         return torch.from_numpy(whole)
 
@@ -109,12 +113,14 @@ class Augmentation:
 
     @property
     def fill(self) -> str:
-        return "const" if self.erasing is None else self.erasing.fill
+        """The native Fill, in small letters."""
+        if self.erasing is None or (self.erasing.fill == "const" and self.values is None):
+            return "zero"
+        return self.erasing.fill
 
     @property
     def values(self) -> tuple[float, ...] | None:
-        """What is in the place of the zeros with which "const" fills: a number for each channel. The
-        kernel knows zeros only, so the boxes are filled once more when the batch is there."""
+        """What "const" fills with: a number for each channel."""
         return self.erasing.values if isinstance(self.erasing, Erasing) else None
 
     @property
@@ -157,14 +163,13 @@ class Augmentation:
         return image, target
 
     def record_bytes(self, in_batch: int) -> int:
-        return _HEADER + self.out_batch(in_batch) * (_MIX.itemsize + self.max_boxes * 16)
+        images = self.out_batch(in_batch) * (_MIX.itemsize + self.max_boxes * 16)
+        return _HEADER.itemsize + images
 
     def extra_leaves(self, in_batch: int) -> list[int]:
-        """The bytes of the leaves that travel with a batch: the targets' weights, the boxes that are
-        filled with values, the records."""
+        """The bytes of the leaves that travel with a batch: the targets' weights and the records."""
         weights = [] if self.mixing is None else [self.out_batch(in_batch) * 8]
-        boxes = [] if self.values is None else [self.out_batch(in_batch) * self.max_boxes * 16]
-        return [*weights, *boxes, self.record_bytes(in_batch)]
+        return [*weights, self.record_bytes(in_batch)]
 
     def begin(self, saved: Mapping[str, Any] | None = None) -> EpochDraws:
         """Begins the draws of one epoch, or of the rest of the epoch from which ``saved`` is.

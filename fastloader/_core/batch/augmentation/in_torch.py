@@ -66,35 +66,24 @@ def augment_floats(x: torch.Tensor, records: Records) -> torch.Tensor:
 def erase(x: torch.Tensor, records: Records) -> torch.Tensor:
     n, channels, height, width = x.shape
     fill = records.augmentation.fill
-    if records.augmentation.values is not None:
-        return fill_boxes(x.clone(), torch.from_numpy(records.boxes), records.augmentation.values)
     for box in range(records.augmentation.max_boxes):
         inside = _inside(records.boxes[:, box], x)
-        if fill == "const":
+        if fill == "zero":
             x = x.masked_fill(inside, 0.0)
+        elif fill == "const":
+            values = np.array(records.augmentation.values, dtype=np.float32)
+            x = torch.where(inside, torch.from_numpy(values)[:, None, None].to(x), x)
         elif fill == "rand":
             image, channel = np.indices((n, channels), dtype=np.uint32)
-            values = _deviates(records.key, _PER_BOX, image, box * 4 + channel)
-            x = torch.where(inside, torch.from_numpy(values)[..., None, None].to(x), x)
+            deviates = _deviates(records.key, _PER_BOX, image, box * 4 + channel)
+            x = torch.where(inside, torch.from_numpy(deviates)[..., None, None].to(x), x)
         else:
             where = inside.expand(x.shape).nonzero(as_tuple=True)
             image, channel, row, column = (each.cpu().numpy() for each in where)
             element = (channel * height + row) * width + column
-            values = _deviates(records.key, _PER_ELEMENT, image, element)
-            x = x.index_put(where, torch.from_numpy(values).to(x))
+            deviates = _deviates(records.key, _PER_ELEMENT, image, element)
+            x = x.index_put(where, torch.from_numpy(deviates).to(x))
     return x
-
-
-def fill_boxes(
-    images: torch.Tensor, boxes: torch.Tensor, values: tuple[float, ...]
-) -> torch.Tensor:
-    """Fills boxes (N, boxes, 4) of images (N, C, H, W), in place and on their device."""
-    edges = boxes.to(images.device)
-    for box in range(edges.shape[1]):
-        inside = _within(edges[:, box], images)
-        for channel, value in enumerate(values):
-            images[:, channel : channel + 1].masked_fill_(inside, value)
-    return images
 
 
 def _partners(records: Records, device: torch.device) -> torch.Tensor:

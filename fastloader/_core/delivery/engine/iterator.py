@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastloader._core.batch.augmentation.in_torch import fill_boxes
 from fastloader._core.batch.tree import unflatten
 from fastloader._core.delivery.engine.engine import Credit, Engine
 from fastloader._core.delivery.engine.epoch import PackedBatch, RingEpoch
@@ -246,10 +245,6 @@ class EngineIterator(DeliveryIterator):
             outputs[target] = epoch.draws.augmentation.mixing.target(
                 outputs[target], outputs[weights]
             )
-        if credit.layout.filled is not None:
-            assert epoch.draws is not None and epoch.draws.augmentation.values is not None
-            images, boxes = credit.layout.filled
-            fill_boxes(outputs[images], outputs[boxes], epoch.draws.augmentation.values)
         return unflatten(packed.template, outputs, lambda value: devices.move(value, device))
 
     def close(self) -> None:

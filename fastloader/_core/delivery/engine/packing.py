@@ -27,8 +27,6 @@ class PackedLayout:
     outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
     # (leaf of the targets, leaf of their weights): what is mixed after delivery.
     mixed: tuple[int, int] | None = None
-    # (leaf of the images, leaf of their boxes): what is filled with values after delivery.
-    filled: tuple[int, int] | None = None
     records: bool = False  # whether the native BatchLayout has one more leaf, which has no output
 
 
@@ -48,16 +46,13 @@ class Packing:
         credit."""
         tree = flatten(batch)
         images = find_images(tree, self.normalization) if self.normalization else {}
-        records, mixed, filled = None, None, None
+        records, mixed = None, None
         if draws is not None:
             image_leaf, target = draws.augmentation.leaves(tree, images)
             records = draws.next(images[image_leaf])
             if target is not None:
                 mixed = (target, len(tree.leaves))
                 tree.leaves.append(torch.from_numpy(records.weights))
-            if draws.augmentation.values is not None:
-                filled = (image_leaf, len(tree.leaves))
-                tree.leaves.append(torch.from_numpy(records.boxes))
         key: list[Any] = []
         sources: list[torch.Tensor] = []
         outputs: list[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]]] = []
@@ -78,18 +73,12 @@ class Packing:
             sources.append(records.packed())
             augmentation = records.augmentation
             key.append(
-                (
-                    augmentation.max_boxes,
-                    augmentation.fill,
-                    augmentation.blends_bytes,
-                    mixed,
-                    filled,
-                )
+                (augmentation.max_boxes, augmentation.fill, augmentation.blends_bytes, mixed)
             )
         wanted = tuple(key)
         layout = self._layouts.get(wanted)
         if layout is None:
-            layout = self._make_layout(tuple(outputs), sources, images, records, mixed, filled)
+            layout = self._make_layout(tuple(outputs), sources, images, records, mixed)
             if len(self._layouts) >= 256:  # sizes that never repeat
                 self._layouts.clear()
             self._layouts[wanted] = layout
@@ -108,7 +97,6 @@ class Packing:
         images: Any,
         records: Records | None,
         mixed: tuple[int, int] | None,
-        filled: tuple[int, int] | None,
     ) -> PackedLayout:
         leaves = []
         for index, source in enumerate(sources):
@@ -124,6 +112,4 @@ class Packing:
                         self.native, images[index], self.normalization, records
                     )
             leaves.append((source.numel() * source.element_size(), spec))
-        return PackedLayout(
-            self.native.BatchLayout(leaves), outputs, mixed, filled, records is not None
-        )
+        return PackedLayout(self.native.BatchLayout(leaves), outputs, mixed, records is not None)

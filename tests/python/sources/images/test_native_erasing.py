@@ -99,6 +99,16 @@ def test_bytes_that_the_loader_normalises(root, deliver, options):
     assert torch.equal(found, wanted) and found.stride() == whole.stride() and count > 5
 
 
+def test_a_value_may_change_between_epochs(root, deliver):
+    """A delivery keeps the layouts of its batches, and what is filled with zeros has another one."""
+    dataset = ImageFolder(root, erased(*FLOATS))
+    loader = native(dataset, **deliver)
+    for value in (0.5, (2, 3, 4), 0, 0.5):
+        dataset.transform.transforms[-1].value = value
+        wanted = epoch(native(ImageFolder(root, erased(*FLOATS, value=value))))
+        assert torch.equal(epoch(loader), wanted), value
+
+
 def test_deviates_are_the_same_everywhere(root, enter_way):
     dataset = ImageFolder(root, erased(*FLOATS, value="random"))
     whole = epoch(native(ImageFolder(root, T.Compose(CHAINS["zeros"][1]))))
