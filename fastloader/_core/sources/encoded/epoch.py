@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from torch.utils.data import Subset
 
 from fastloader._core.handoff import LentMemory
@@ -31,8 +32,8 @@ _MOST_ATTEMPTS = 10  # to find a sample in the place of a bad one
 class EpochKeys:
     """What the samples of an epoch are drawn by.
 
-    ``seed``: the epoch's. ``repeats``: whether the sampler may give an index twice, so that the position
-    in the epoch joins the key. ``first``: the position of the first sample. ``iterable``: whether the
+    ``seed``: the epoch's. ``repeats``: whether a sample may be visited twice, so that the position in
+    the epoch joins the key. ``first``: the position of the first sample. ``iterable``: whether the
     dataset has no indices; a sample's key is its position then.
     """
 
@@ -68,6 +69,18 @@ class EpochKeys:
         if not self.repeats:
             return keys, [self.seed]
         return keys, [splitmix64(self.seed, at) for at in positions]
+
+
+def repeats_below(dataset: Any) -> bool:
+    """Whether its Subsets may name a sample of the dataset below them more than once."""
+    names: Any = None
+    while type(dataset) is Subset:
+        its = np.asarray(dataset.indices)
+        if its.dtype.kind not in "iu":
+            return True
+        names = its if names is None else its[names]
+        dataset = dataset.dataset
+    return names is not None and len(np.unique(names)) < len(names)
 
 
 def _key(dataset: Any, index: Any, position: int) -> int:

@@ -17,7 +17,7 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.encoded.decoding.in_worker import KeyedIndex
-from fastloader._core.sources.encoded.epoch import EpochKeys, stop
+from fastloader._core.sources.encoded.epoch import EpochKeys, repeats_below, stop
 
 
 class DecodingIterator(_BaseDataLoaderIter):
@@ -65,6 +65,7 @@ class DecodingIterator(_BaseDataLoaderIter):
         if self._drawn_by is None:  # made without iter(loader)
             iterable = self._dataset_kind == _DatasetKind.Iterable
             return EpochKeys(int(self._base_seed), True, 0, iterable)
+        self._drawn_by.repeats |= repeats_below(self._dataset)
         return self._drawn_by
 
     def _next_index(self) -> Any:

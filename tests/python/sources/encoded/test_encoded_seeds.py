@@ -6,7 +6,7 @@ import pytest
 import torch
 from encoded_samples import CROP, Captions, paths_below
 from pictures import plain_folder
-from torch.utils.data import RandomSampler
+from torch.utils.data import RandomSampler, Subset
 
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder
@@ -58,6 +58,23 @@ def test_each_epoch_is_that_of_a_folder(loaders, options):
         same(pictures(encoded), epochs[-1])
     firsts = [torch.cat(epoch).numpy().tobytes() for epoch in epochs]
     assert len(set(firsts)) == EPOCHS
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_subset_that_names_a_picture_twice_is_that_of_a_folder(root, paths, options):
+    named = [3, 3, 0, 3, 7]
+    folder, encoded = (
+        FastLoader(
+            Subset(Subset(each, [8, *range(8)]), named), 2, generator=generator(5), **options
+        )
+        for each in (ImageFolder(str(root), CROP), Captions(paths))
+    )
+    assert folder.plan().startswith("native")
+    for _ in range(2):
+        made = pictures(folder)
+        same(pictures(encoded), made)
+        first, second = made[0]
+        assert not torch.equal(first, second)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
