@@ -225,6 +225,12 @@ class Position:
         assert self.current is not None
         return 0 if self.samplers.shared else self.current.before
 
+    def reads_again(self, states: dict[str, Any], resuming: bool) -> bool:
+        """Whether worker processes, which begin with these states, first make again what was received
+        before."""
+        read_again = self.saved is not None and bool(self.saved.get("read_again"))
+        return read_again or (self.iterable and resuming and not states)
+
     def worker_states(self) -> tuple[dict[str, Any], bool]:
         """Returns (states of the workers' datasets to begin with, whether these are of the middle of an
         epoch)."""

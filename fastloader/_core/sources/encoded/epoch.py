@@ -5,20 +5,16 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from torch.utils.data import Subset
-
 from fastloader._core.handoff import LentMemory
 from fastloader._core.observation.statistics import LeftOut
-from fastloader._core.order.states.generators import splitmix64
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
+from fastloader._core.sources.encoded.decoding.keys import EpochKeys, sample_key
 from fastloader._core.sources.encoded.decoding.pending import PendingPictures
 from fastloader._core.sources.encoded.rows import kept_rows, with_row
 from fastloader.errors import Error
@@ -26,74 +22,6 @@ from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
 
 _MOST_REMEMBERED = 100_000  # samples, for replay()
 _MOST_ATTEMPTS = 10  # to find a sample in the place of a bad one
-
-
-@dataclasses.dataclass
-class EpochKeys:
-    """What the samples of an epoch are drawn by.
-
-    ``seed``: the epoch's. ``repeats``: whether a sample may be visited twice, so that the position in
-    the epoch joins the key. ``first``: the position of the first sample. ``iterable``: whether the
-    dataset has no indices; a sample's key is its position then.
-    """
-
-    seed: int
-    repeats: bool
-    first: int
-    iterable: bool
-
-    def of(
-        self, dataset: Any, samples: int | None, index: Any, position: int
-    ) -> tuple[list[int], list[int]]:
-        """The keys and the seeds of a batch of so many samples; None for a sample that is not batched.
-        ``index``: what it was asked for by. ``position``: that of its first sample.
-
-        Raises:
-            Error: if there are more samples than indices, or fewer.
-        """
-        # As torch takes them, of a tuple or a tensor, too.
-        indices = [index] if samples is None else list(index)
-        count = 1 if samples is None else samples
-        # An iterable dataset may end within a batch.
-        if self.iterable:
-            indices = indices[:count]
-        if len(indices) != count:
-            raise Error(
-                f"the dataset made {count} samples of {len(indices)} indices; EncodedImages are drawn "
-                "by their samples' indices"
-            )
-        positions = range(self.first + position, self.first + position + len(indices))
-        if self.iterable:
-            return list(positions), [self.seed]
-        keys = [_key(dataset, index, at) for index, at in zip(indices, positions)]
-        if not self.repeats:
-            return keys, [self.seed]
-        return keys, [splitmix64(self.seed, at) for at in positions]
-
-
-def repeats_below(dataset: Any) -> bool:
-    """Whether its Subsets may name a sample of the dataset below them more than once."""
-    names: Any = None
-    while type(dataset) is Subset:
-        its = np.asarray(dataset.indices)
-        if its.dtype.kind not in "iu":
-            return True
-        names = its if names is None else its[names]
-        dataset = dataset.dataset
-    return names is not None and len(np.unique(names)) < len(names)
-
-
-def _key(dataset: Any, index: Any, position: int) -> int:
-    """The number of a sample: its index, below any Subset that index there. The position stands for an
-    index that is no number."""
-    try:
-        number = operator.index(index)
-        while type(dataset) is Subset:
-            number = operator.index(dataset.indices[number])
-            dataset = dataset.dataset
-        return number if number >= 0 else number + len(dataset)
-    except (TypeError, IndexError, KeyError):
-        return position
 
 
 class EncodedEpoch:
@@ -225,7 +153,7 @@ class EncodedEpoch:
                     mine = self._made_decoder()
                     policy = dataclasses.replace(self._policy, on_error="raise")
                     decoder = EncodedDecoder(mine.native, policy, *mine.options)
-                    keys = [_key(self._dataset, other, position)]
+                    keys = [sample_key(self._dataset, other, position)]
                     batch = PendingPictures(decoder, batch, keys, [seed]).finished()
             except Exception:
                 continue

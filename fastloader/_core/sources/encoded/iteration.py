@@ -15,15 +15,18 @@ from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import LeftOut
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
+from fastloader._core.order.position import Position
 from fastloader._core.sources.encoded.collation import EncodedCollation
 from fastloader._core.sources.encoded.decoding.in_worker import KeyedIndex
-from fastloader._core.sources.encoded.epoch import EpochKeys, repeats_below, stop
+from fastloader._core.sources.encoded.decoding.keys import EpochKeys, WorkerSamples, repeats_below
+from fastloader._core.sources.encoded.epoch import stop
 
 
 class DecodingIterator(_BaseDataLoaderIter):
     """Mixed into torch's iterators. Decoding begins when a batch comes from its worker, which may be
     long before the loop asks for it."""
 
+    _position: Position
     encoded: Any = None  # an EncodedEpoch; None for torch's own iterator, which a delivery follows
     # A batch whose pictures the loop waits for: Ctrl-C may end the waiting.
     _undelivered: Any = None
@@ -31,6 +34,10 @@ class DecodingIterator(_BaseDataLoaderIter):
     _dropped: Any = None
     _send_idx = 0  # torch's number of the batch that is asked for next, if several are at a time
     _drawn_by: EpochKeys | None = None  # None without an epoch of the loader's
+    _reads_again = False  # whether the epoch first makes again what was received before its state
+    # How many samples each worker had made before, if they go on from their own states.
+    _before: dict[int, int] | None = None
+    _samples: WorkerSamples | None = None  # of an iterable dataset at workers
     _in_processes = False  # whether worker processes make the samples
     _workers_make = False  # whether they make the pictures, too
 
@@ -59,12 +66,23 @@ class DecodingIterator(_BaseDataLoaderIter):
     def _begin_draws(self, order: EpochOrder, seed: int) -> None:
         super()._begin_draws(order, seed)  # type: ignore[misc]  # of SeedingIterator, which comes behind
         iterable = self._dataset_kind == _DatasetKind.Iterable
-        self._drawn_by = EpochKeys(seed, order.may_repeat, order.first_sample, iterable)
+        first = order.first_sample
+        at_workers = iterable and self._num_workers > 0
+        if self._reads_again or at_workers:
+            first -= self._position.samples_before()
+        before, self._before, self._reads_again = self._before or {}, None, False
+        self._drawn_by = EpochKeys(seed, order.may_repeat, first, iterable, before)
+        self._samples = WorkerSamples(before) if at_workers else None
+
+    def _begin_again(self) -> None:
+        """To be called before an epoch makes again what was received before its state was saved."""
+        if self._drawn_by is not None:
+            self._drawn_by.first -= self._position.samples_before()
 
     def _epoch_keys(self) -> EpochKeys:
         if self._drawn_by is None:  # made without iter(loader)
             iterable = self._dataset_kind == _DatasetKind.Iterable
-            return EpochKeys(int(self._base_seed), True, 0, iterable)
+            return EpochKeys(int(self._base_seed), True, 0, iterable, {})
         self._drawn_by.repeats |= repeats_below(self._dataset)
         return self._drawn_by
 
@@ -72,18 +90,25 @@ class DecodingIterator(_BaseDataLoaderIter):
         index = super()._next_index()
         encoded = self.encoded
         if encoded is not None:  # written out, because it is done for every batch of every dataset
-            encoded.asked[self._send_idx] = index, encoded.position
+            position = encoded.position
+            encoded.asked[self._send_idx] = index, position
             try:
                 encoded.position += len(index) if self._auto_collation else 1
             except TypeError:  # the user's own index of a batch
                 encoded.position += 1
             if self._workers_make:
-                return KeyedIndex(index, encoded.keys(), encoded.asked[self._send_idx][1])
+                return KeyedIndex(index, encoded.keys(), position, encoded.position - position)
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:
         """To be called once for what comes from a worker."""
-        self.encoded.begin(number, data)
+        encoded = self.encoded
+        if self._samples is not None and number in encoded.asked:
+            mine: Any = self
+            index, _position = encoded.asked[number]
+            samples = len(index) if self._auto_collation else 1
+            encoded.asked[number] = index, self._samples.take(mine._task_info[number][0], samples)
+        encoded.begin(number, data)
 
     def _begin_arrived(self) -> None:
         """Begins to decode the batches that have come, while the loop waits for an earlier one. To be

@@ -12,7 +12,8 @@ from fastloader._core.observation.figures import Stage
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
-from fastloader._core.sources.encoded.epoch import EncodedEpoch, EpochKeys
+from fastloader._core.sources.encoded.decoding.keys import EpochKeys
+from fastloader._core.sources.encoded.epoch import EncodedEpoch
 
 
 class EncodedPictures:

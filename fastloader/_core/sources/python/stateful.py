@@ -90,6 +90,7 @@ class StatefulWorker:
         # The last batch, a smaller one, had run into the end of the data, which some datasets forget.
         if self._resuming and saved.get("ended"):
             fetcher.ended = True
+        samples = saved.get("samples", 0) if self._resuming else 0
         self._resuming = False
         own = iterator is dataset
         reporter = _Reporter(
@@ -97,6 +98,7 @@ class StatefulWorker:
             fetcher,
             dataset if is_stateful(dataset) and not own else None,
             iterator if is_stateful(iterator) else None,
+            samples,
         )
         fetcher.fetch = reporter.fetch
         worker_module.__dict__[_STOP.__name__] = reporter.ended if reporter.has_state else _STOP
@@ -107,12 +109,15 @@ class _Reporter:
     """Fetches an epoch's batches in a worker. It takes the dataset's state after each batch, after an
     error in the place of one, and at the end."""
 
-    def __init__(self, worker: int, fetcher: Any, dataset: Any, iterator: Any) -> None:
+    def __init__(
+        self, worker: int, fetcher: Any, dataset: Any, iterator: Any, samples: int
+    ) -> None:
         self._worker = worker
         self._fetcher = fetcher
         self._fetch: Callable[[Any], Any] = fetcher.fetch
         self._parts = {"dataset": dataset, "iterator": iterator}
         self.has_state = dataset is not None or iterator is not None
+        self._samples = samples  # asked for in the epoch
         self._over = False
         self._last: bytes | None = None  # the state at the end
 
@@ -124,6 +129,7 @@ class _Reporter:
             return self._fetch(index)
         if self._over:
             raise StopIteration
+        self._samples += len(index) if isinstance(index, list) else 1
         try:
             batch = self._fetch(index)
         except StopIteration:
@@ -155,7 +161,8 @@ class _Reporter:
         # Pickled at once and by value, because the queue pickles later: the dataset would have changed
         # by then what it gave, and the queue would put its tensors into memory that both processes
         # share.
-        state: dict[str, Any] = {"ended": getattr(self._fetcher, "ended", False)}
+        ended = getattr(self._fetcher, "ended", False)
+        state: dict[str, Any] = {"ended": ended, "samples": self._samples}
         for name, part in self._parts.items():
             try:
                 state[name] = None if part is None else part.state_dict()

@@ -183,6 +183,7 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
                 with position.on_users_generator():
                     iterator.load_state_dict(saved["iterator_state"])
         elif saved is not None and not is_stateful(position.dataset):
+            self._begin_again()
             self._fast_forward()
 
     def _next_data(self) -> Any:
@@ -216,15 +217,15 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         self._always = position.iterable and loader.persistent_workers
         states, resuming = position.worker_states()
         self._first_worker = position.first_worker() % loader.num_workers
+        again = self._reads_again = position.reads_again(states, resuming)
+        self._before = {int(each): saved["samples"] for each, saved in states.items() if resuming}
         if self._stateful:
             begin = StatefulWorker(loader.worker_init_fn, states, resuming)
             loader = LoaderView(loader, worker_init_fn=begin)
         if auto_workers(loader) is not None:
             loader = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
         super().__init__(loader)
-        saved = self._pass.saved
-        read_again = saved is not None and saved.get("read_again")
-        if (position.iterable and resuming and not states) or read_again:
+        if again:
             self._fast_forward()
 
     def _reset(self, loader: Loader, first_iter: bool = False) -> None:

@@ -9,17 +9,18 @@ from torch.utils.data import get_worker_info
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
+from fastloader._core.sources.encoded.decoding.keys import EpochKeys, WorkerSamples
 from fastloader._core.sources.encoded.decoding.pending import PendingPictures
 from fastloader.errors import Error
 
 
 class KeyedIndex:
-    """An index batch on its way to a worker process, with the `EpochKeys` and the position of its first
-    sample. Unpickled there it is the index batch again, because the dataset is to see what the sampler
-    gave; `make` knows the rest."""
+    """An index batch on its way to a worker process, with the `EpochKeys`, the position of its first
+    sample, and how many it has. Unpickled there it is the index batch again, because the dataset is to
+    see what the sampler gave; `make` knows the rest."""
 
-    def __init__(self, index: Any, keys: Any, position: int) -> None:
-        self._asked = index, keys, position
+    def __init__(self, index: Any, keys: EpochKeys, position: int, samples: int) -> None:
+        self._asked = index, keys, position, samples
 
     def __reduce__(self) -> Any:
         return _arrived, self._asked
@@ -27,12 +28,19 @@ class KeyedIndex:
 
 # What this worker process was asked for last. torch's worker loop takes an index batch when it is done
 # with the one before it.
-_asked: tuple[Any, Any, int] | None = None
+_asked: tuple[Any, EpochKeys, int] | None = None
+_samples: WorkerSamples  # of an iterable dataset in the epoch of that
 _decoder: EncodedDecoder | None = None
 
 
-def _arrived(index: Any, keys: Any, position: int) -> Any:
-    global _asked
+def _arrived(index: Any, keys: EpochKeys, position: int, samples: int) -> Any:
+    global _asked, _samples
+    info = get_worker_info()
+    assert info is not None
+    if keys.iterable:
+        if _asked is None or _asked[1] != keys:
+            _samples = WorkerSamples(keys.before)
+        position = _samples.take(info.id, samples)
     _asked = index, keys, position
     return index
 

@@ -97,9 +97,11 @@ class ThreadIterator(PolledIterator, CountingIterator):
         seen: Any = loader
         if auto_workers(loader) is not None:
             seen = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
+        position = loader._runtime.position
+        again = self._reads_again = position.iterable and position.worker_states()[1]
         context = _Context(loader._runtime.delivery.statistics)
         super().__init__(LoaderView(seen, multiprocessing_context=context))
-        if self._position.iterable and self._pass.batches:
+        if again:
             self._fast_forward()
         process.at_exit(_end_all)
         live.add(self)
