@@ -12,6 +12,8 @@ from torch.utils.data import Subset
 
 from fastloader import EncodedImage, FastLoader
 
+pytestmark = pytest.mark.covering
+
 EXACTLY = {"rtol": 0, "atol": 0, "equal_nan": True}  # "steps" has NaN where there is nothing
 PROCESSES = [
     {"num_workers": 2},

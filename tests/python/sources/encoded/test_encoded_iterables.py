@@ -14,6 +14,8 @@ from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
 from support import generator, same
 
+pytestmark = pytest.mark.covering
+
 SIZE = 2
 PARTS = [range(7), range(7, 10), range(0), range(10, 13)]  # what each worker has
 # The workers whose batches the loop gets: each in its turn, less those that have ended.

@@ -12,6 +12,8 @@ from fastloader import FastLoader
 from fastloader.datasets import ImageFolder
 from support import generator, same
 
+pytestmark = pytest.mark.covering
+
 EPOCHS = 4
 PROCESSES = {"num_workers": 2}
 THREADS = {"num_workers": 2, "worker_backend": "thread"}
