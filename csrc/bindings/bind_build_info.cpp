@@ -5,8 +5,8 @@
 #include "bindings/gil.h"
 #include "bindings/register.h"
 #include "image/dispatch.h"
-#include "image/jpeg/library.h"
-#include "image/jpeg/probe.h"
+#include "image/jpeg/libjpeg/library.h"
+#include "image/jpeg/libjpeg/probe.h"
 #include "image/png/library.h"
 #include "image/webp/library.h"
 

@@ -218,6 +218,10 @@ py::dict times(const DecodeQuota& quota) {
   result["finish"] = seconds(times.finish);
   result["looked_at"] = seconds(times.looked_at);
   result["resize"] = seconds(times.resize);
+  for (size_t i = 0; i < kJpegRefusals; ++i) {
+    const std::string why = name_of(static_cast<JpegRefusal>(i));
+    result[py::str("jpegs: " + why)] = times.jpegs[i];
+  }
   return result;
 }
 
@@ -250,7 +254,9 @@ void register_decode_pool(py::module_& module) {
           "What the threads have done for it: pictures, encoded bytes, and thread seconds at read, "
           "decode (and resize), recipe and finish. Of pictures whose rows were timed: looked_at, "
           "their "
-          "share of decode, and resize, its part of that.");
+          "share of decode, and resize, its part of that. 'jpegs: ...': how many JPEGs our own "
+          "decoder "
+          "left to libjpeg-turbo for that reason; for none, it made them.");
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")

@@ -8,6 +8,9 @@
 #endif
 
 #include "base/error.h"
+#include "image/jpeg/kernels/entropy.h"
+#include "image/jpeg/kernels/pixels.h"
+#include "image/jpeg/kernels/progressive.h"
 #include "image/normalize/runs.h"
 #include "image/ops/kernels/colour.h"
 #include "image/ops/kernels/filter.h"
@@ -43,8 +46,29 @@ bool has_f16c() {
 
 bool has_avx2() {
   __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+         __builtin_cpu_supports("popcnt") && has_f16c();
 }
+
+/// AMD's CPUs before Zen 3 take pdep apart into a loop.
+bool has_fast_pdep() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  __get_cpuid(0, &eax, &ebx, &ecx, &edx);
+  constexpr unsigned kHygon = 0x6f677948;  // "Hygo", which makes the same
+  if (ebx != signature_AMD_ebx && ebx != kHygon) return true;
+  __get_cpuid(1, &eax, &ebx, &ecx, &edx);
+  const unsigned family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
+  constexpr unsigned kZen3 = 0x19;
+  return family >= kZen3;
+}
+
+bool has_avx2_and_fast_pdep() { return has_avx2() && has_fast_pdep(); }
+
+bool has_avx2_and_slow_pdep() { return has_avx2() && !has_fast_pdep(); }
 #endif
 
 bool always() { return true; }
@@ -52,14 +76,20 @@ bool always() { return true; }
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
     {"avx512vnni", has_avx512vnni, normalize_avx512, &kResizeAvx512Vnni, &kColourAvx2, &kFilterAvx2,
-     &kWarpAvx2},
-    {"avx512", has_avx512, normalize_avx512, &kResizeAvx2, &kColourAvx2, &kFilterAvx2, &kWarpAvx2},
-    {"avx2", has_avx2, normalize_avx2, &kResizeAvx2, &kColourAvx2, &kFilterAvx2, &kWarpAvx2},
+     &kWarpAvx2, &kJpegEntropyAvx2, &kJpegPixelsAvx512Vbmi, &kJpegProgressiveBmi2},
+    {"avx512", has_avx512, normalize_avx512, &kResizeAvx2, &kColourAvx2, &kFilterAvx2, &kWarpAvx2,
+     &kJpegEntropyAvx2, &kJpegPixelsAvx512, &kJpegProgressiveBmi2},
+    // Of these two, a CPU has one.
+    {"avx2", has_avx2_and_fast_pdep, normalize_avx2, &kResizeAvx2, &kColourAvx2, &kFilterAvx2,
+     &kWarpAvx2, &kJpegEntropyAvx2, &kJpegPixelsAvx2, &kJpegProgressiveBmi2},
+    {"avx2", has_avx2_and_slow_pdep, normalize_avx2, &kResizeAvx2, &kColourAvx2, &kFilterAvx2,
+     &kWarpAvx2, &kJpegEntropyAvx2, &kJpegPixelsAvx2, &kJpegProgressiveAvx2},
 #elif defined(__aarch64__)
-    {"neon", always, normalize_neon, &kResizeScalar, &kColourScalar, &kFilterScalar, &kWarpScalar},
+    {"neon", always, normalize_neon, &kResizeScalar, &kColourScalar, &kFilterScalar, &kWarpScalar,
+     &kJpegEntropyNeon, &kJpegPixelsNeon, &kJpegProgressiveNeon},
 #endif
     {"scalar", always, normalize_scalar, &kResizeScalar, &kColourScalar, &kFilterScalar,
-     &kWarpScalar},
+     &kWarpScalar, &kJpegEntropyScalar, &kJpegPixelsScalar, &kJpegProgressiveScalar},
 };
 
 const Isa* find_supported(const std::string& name) {

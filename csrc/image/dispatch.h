@@ -14,6 +14,9 @@ namespace fastloader {
 
 struct ColourKernels;
 struct FilterKernels;
+struct JpegEntropyKernels;
+struct JpegPixelKernels;
+struct JpegProgressiveKernels;
 struct ResizeKernels;
 struct WarpKernels;
 
@@ -30,6 +33,10 @@ struct Isa {
   const ColourKernels* colour;
   const FilterKernels* filter;
   const WarpKernels* warp;
+  /// What JPEGs are decoded with.
+  const JpegEntropyKernels* jpeg_entropy;
+  const JpegPixelKernels* jpeg_pixels;
+  const JpegProgressiveKernels* jpeg_progressive;
 };
 
 /// Throws InvalidArgument, listing what is available, when FASTLOADER_FORCE_ISA names anything

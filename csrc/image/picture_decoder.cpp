@@ -4,6 +4,8 @@
 #include <array>
 
 #include "base/error.h"
+#include "image/dispatch.h"
+#include "image/jpeg/kernels/entropy.h"
 
 namespace fastloader {
 namespace {
@@ -15,6 +17,9 @@ bool begins_as_jpeg(const uint8_t* begin, size_t size) {
   return size >= kJpegSignature.size() &&
          std::equal(kJpegSignature.begin(), kJpegSignature.end(), begin);
 }
+
+/// Without vector instructions that ours has code for, libjpeg-turbo is the faster one.
+bool own_jpeg_is_faster() { return active_isa().jpeg_entropy != &kJpegEntropyScalar; }
 
 }  // namespace
 
@@ -36,7 +41,9 @@ PictureSize PictureDecoder::open(const uint8_t* data, size_t size, const JpegOpt
   if (size >= kJpegSignature.size() && !begins_as_jpeg(data, size)) {
     throw DecodeError("the file begins as none of the formats that are decoded here");
   }
-  const JpegHeader& header = jpeg_.open(data, size, options);
+  JpegOptions chosen = options;
+  chosen.own = options.own && own_jpeg_is_faster();
+  const JpegHeader& header = jpeg_.open(data, size, chosen);
   return {header.width, header.height};
 }
 

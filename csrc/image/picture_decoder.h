@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "image/jpeg/decoder.h"
 #include "image/picture.h"
@@ -26,6 +27,13 @@ class PictureDecoder {
 
   void begin(const PictureRegion& region);
   const uint8_t* read_row();
+
+  /// Why our own decoder did not make all rows of the last picture, or kNone; nothing if that is no
+  /// JPEG.
+  std::optional<JpegRefusal> jpeg_refusal() const {
+    if (format_ != Format::kJpeg) return std::nullopt;
+    return jpeg_.refusal();
+  }
 
   /// Memory kept from picture to picture, the libraries' own aside.
   size_t scratch_bytes() const {

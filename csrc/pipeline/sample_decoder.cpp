@@ -321,6 +321,9 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
     times_.looked_at = times_.resize = times_.decode;
   } else {
     decode_file(file, key, views, count, lap, stop);
+    if (const std::optional<JpegRefusal> refusal = picture_.jpeg_refusal()) {
+      ++times_.jpegs[static_cast<size_t>(*refusal)];
+    }
   }
   if (!traced) return;
   const int64_t decoded = begun + times_.read + times_.decode;

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "image/jpeg/refusal.h"
 
 namespace fastloader {
 
@@ -19,6 +22,8 @@ struct StageTimes {
   int64_t finish = 0;     ///< normalise, or bring into the final layout
   int64_t looked_at = 0;  ///< the part of `decode` that pictures with timed rows took
   int64_t resize = 0;     ///< of `looked_at`: what the resize took
+  /// JPEGs by why our own decoder left them to libjpeg-turbo; kNone: it did not.
+  uint64_t jpegs[kJpegRefusals] = {};
 
   void add(const StageTimes& other) {
     pictures += other.pictures;
@@ -29,6 +34,7 @@ struct StageTimes {
     finish += other.finish;
     looked_at += other.looked_at;
     resize += other.resize;
+    for (size_t i = 0; i < kJpegRefusals; ++i) jpegs[i] += other.jpegs[i];
   }
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "image/jpeg/decoder.h"
@@ -13,8 +14,12 @@ namespace fastloader::testing {
 
 struct Compared {
   std::string difference;    ///< empty: as it has to be
+  bool begun = false;        ///< the decoder has said whose code makes the pixels
+  bool own = false;          ///< rows came from our own decoder
   bool decoded = false;      ///< pixels came out, and the right ones
   bool unsupported = false;  ///< neither right nor wrong
+  std::string failure;       ///< why not all rows came, or ""
+  std::vector<uint8_t> rgb;  ///< of the rows that came
 };
 
 /// What the decoder has to do for a region of a picture that the oracle has decoded whole with the
@@ -68,8 +73,11 @@ inline Compared compare_region(JpegDecoder& decoder, const uint8_t* data, size_t
     decoder.open(data, size, options);
     if (plain.denominator() > 1) decoder.reduce(plain.denominator());
     decoder.begin(region);
+    result.begun = true;
     for (uint32_t y = 0; y < region.height; ++y) {
       const uint8_t* row = decoder.read_row();
+      result.own = result.own || decoder.made_by() == JpegMaker::kOwn;
+      result.rgb.insert(result.rgb.end(), row, row + size_t{region.width} * 3);
       if (!wrong_pixels.empty() || plain.rgb.empty()) continue;
       const uint8_t* expected = plain.pixel(region.left, region.top + y);
       if (std::memcmp(row, expected, size_t{region.width} * 3) != 0) {
@@ -77,10 +85,12 @@ inline Compared compare_region(JpegDecoder& decoder, const uint8_t* data, size_t
       }
     }
     result.decoded = true;
-  } catch (const UnsupportedImage&) {
+  } catch (const UnsupportedImage& error) {
     result.unsupported = true;
+    result.failure = error.what();
     return result;
   } catch (const DecodeError& error) {
+    result.failure = error.what();
     result.difference = JpegExpectation(plain, region, options).judge_failure(error.what());
   }
   if (result.decoded) {

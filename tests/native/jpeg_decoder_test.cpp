@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "check.h"
-#include "image/jpeg/probe.h"
+#include "image/jpeg/libjpeg/probe.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
 
@@ -38,21 +38,25 @@ JpegSpec layout_spec(const JpegLayout& layout, uint32_t width, uint32_t height) 
 const JpegLayout kYcc420 = {"4:2:0", 3, {{2, 2}, {1, 1}, {1, 1}}};
 const JpegLayout kGrey = {"grey", 1, {{1, 1}}};
 
-/// The whole picture and `regions` random parts of it.
+/// The whole picture and `regions` random parts of it, by both decoders. `skipping`: of libjpeg.
 void expect_exact(JpegDecoder& decoder, const Bytes& jpeg, Random& random, int regions,
                   bool skipping, int denominator = 1) {
-  const JpegOptions options;
   const PlainJpeg plain(jpeg.data(), jpeg.size(), false, kPillowPixelLimit, denominator);
   EXPECT(plain.end() == PlainJpeg::End::kFine);
   for (int i = 0; i <= regions; ++i) {
     const JpegRegion region = i == 0 ? JpegRegion{0, 0, plain.width, plain.height}
                                      : random_region(random, plain.width, plain.height);
-    const Compared compared =
-        compare_region(decoder, jpeg.data(), jpeg.size(), options, region, plain);
-    EXPECT_EQ(compared.difference, "");
-    EXPECT(compared.decoded);
-    EXPECT_EQ(decoder.skips_outside(), skipping);
-    EXPECT_EQ(decoder.rows_left(), 0u);
+    for (const bool own : {true, false}) {
+      JpegOptions options;
+      options.own = own;
+      const Compared compared =
+          compare_region(decoder, jpeg.data(), jpeg.size(), options, region, plain);
+      EXPECT_EQ(compared.difference, "");
+      EXPECT(compared.decoded);
+      EXPECT(own || !compared.own);
+      EXPECT_EQ(decoder.skips_outside(), compared.own || skipping);
+      EXPECT_EQ(decoder.rows_left(), 0u);
+    }
   }
 }
 

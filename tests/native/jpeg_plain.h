@@ -156,10 +156,9 @@ class PlainJpeg {
     has_end_marker = std::search(rest, rest + state_.source.bytes_in_buffer, end_marker,
                                  end_marker + 2) != rest + state_.source.bytes_in_buffer;
     components = state_.info.num_components;
-    if (uint64_t{state_.info.image_width} * state_.info.image_height > pixel_limit_) {
-      return End::kRefused;
-    }
     const uint64_t pixels = uint64_t{state_.info.image_width} * state_.info.image_height;
+    // Of more pixels than the second not even one scan is affordable.
+    if (pixels > pixel_limit_ || pixels > work_limit_) return End::kRefused;
     const uint64_t affordable = work_limit_ / std::max<uint64_t>(pixels, 1);
     state_.most_scans = static_cast<int64_t>(std::min<uint64_t>(affordable, 100));
     state_.info.progress = &state_.progress;

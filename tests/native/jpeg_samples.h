@@ -11,7 +11,7 @@
 
 #include <jpeglib.h>
 
-#include "image/jpeg/layouts.h"
+#include "image/jpeg/libjpeg/layouts.h"
 
 // JPEGs made in memory, for tests and fuzzing: no picture is stored in the repository.
 
@@ -45,8 +45,9 @@ struct JpegSpec {
   JpegSampling sampling[kMaxJpegComponents] = {};
   int quality = 85;
   bool progressive = false;
-  bool incomplete = false;      ///< progressive, the last bits of the coefficients left out
-  bool separate_scans = false;  ///< sequential, one scan per component
+  std::vector<jpeg_scan_info> scans;  ///< of a progressive file; none: libjpeg's own
+  bool incomplete = false;            ///< progressive, the last bits of the coefficients left out
+  bool separate_scans = false;        ///< sequential, one scan per component
   bool optimize = false;
   bool arithmetic = false;
   bool tables = true;  ///< with quantisation tables
@@ -160,6 +161,10 @@ inline void write(Encoder& encoder, const JpegSpec& spec, const uint8_t* pixels)
   info.restart_in_rows = spec.restart_rows;
   if (spec.progressive) jpeg_simple_progression(&info);
   choose_scans(encoder, spec);
+  if (!spec.scans.empty()) {
+    info.scan_info = spec.scans.data();
+    info.num_scans = static_cast<int>(spec.scans.size());
+  }
   if (!spec.tables) jpeg_suppress_tables(&info, TRUE);
   jpeg_start_compress(&info, spec.tables ? TRUE : FALSE);
   const size_t stride = size_t{spec.width} * static_cast<size_t>(spec.components());

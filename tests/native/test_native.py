@@ -1,6 +1,7 @@
 """Builds the native tests with CMake and runs each executable as a test of its own."""
 
 import faulthandler
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "pytest-native"
+BENCHMARKS = ROOT / "benchmarks"
 NAMES = sorted(path.stem for path in HERE.glob("*_test.cpp"))
 
 
@@ -59,6 +61,7 @@ def built():
     configure = [cmake, "-S", ROOT, "-B", BUILD]
     configure += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DFASTLOADER_CUDA=off"]
     configure += ["-DFASTLOADER_PYTHON=OFF", "-DFASTLOADER_TESTS=ON"]
+    configure += [f"-DFASTLOADER_BENCHMARKS={'ON' if BENCHMARKS.is_dir() else 'OFF'}"]
     ninja = find("ninja")
     if ninja is not None:
         configure += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
@@ -82,6 +85,38 @@ def test_native(built, name):
     if code != 0:
         pytest.fail(f"{name} exited with {code}\n{output}", pytrace=False)
     print(output)
+
+
+def test_the_decode_benchmark_is_complete(built, tmp_path):
+    """Nothing is timed: its results say what they claim to."""
+    script = BENCHMARKS / "jpeg_decode.py"
+    if not script.is_file():
+        pytest.skip("needs the source tree")
+    program = built.parents[1] / "benchmarks" / "jpeg_decode"
+    few = ["--pictures", "3", "--rounds", "2", "--program", program, "--out", tmp_path]
+    code, output = run([sys.executable, script, *few], 300)
+    assert code == 0, output
+    results = json.loads((tmp_path / "jpeg_decode.json").read_text())
+    assert len(results["sets"]) == 4
+    for name, found in results["sets"].items():
+        assert (found["pictures"], found["rounds"]) == (3, 2), name
+        assert found["megapixels"] == pytest.approx(3 * 0.375 * 0.5), name
+        assert found["libjpeg_turbo"]["compiled"] and found["libjpeg_turbo"]["loaded"]
+        assert list(found["jobs"]) == ["RandomResizedCrop", "whole"], name
+        for job in found["jobs"].values():
+            assert sum(job["handed_over"].values()) <= 3, name
+            (libjpeg, baseline), *ours = job["contenders"].items()
+            assert libjpeg == "libjpeg-turbo" and "ratio" not in baseline
+            assert ours[-1][0] == "scalar"
+            for contender, timing in job["contenders"].items():
+                for spread in timing.values():
+                    assert 0 < spread["min"] <= spread["median"] <= spread["max"], contender
+            for contender, timing in ours:
+                # Of two rounds, each round's ratio lies between those of the extremes.
+                most = baseline["ms_per_picture"]["max"] / timing["ms_per_picture"]["min"]
+                least = baseline["ms_per_picture"]["min"] / timing["ms_per_picture"]["max"]
+                assert least * 0.999 <= timing["ratio"]["min"], contender
+                assert timing["ratio"]["max"] <= most * 1.001, contender
 
 
 def test_there_are_native_tests():

@@ -20,6 +20,7 @@ _CPU_SOURCES = (
     "image/normalize/*.cpp",
     "image/resize/*.cpp",
     "image/ops/kernels/*.cpp",
+    "image/jpeg/kernels/*.cpp",
     "image/dispatch.cpp",
 )
 _OPTIMISED = ["-std=c++17", "-O3", "-DNDEBUG", f"-I{ROOT / 'csrc'}"]

@@ -1,59 +1,23 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
-#include "image/jpeg/layouts.h"
-#include "image/picture.h"
+#include "image/dispatch.h"
+#include "image/jpeg/file.h"
+#include "image/jpeg/header.h"
+#include "image/jpeg/libjpeg/decoder.h"
+#include "image/jpeg/options.h"
+#include "image/jpeg/refusal.h"
 
 namespace fastloader {
 
-struct JpegSession;
-
-/// A scan may be a few bytes long and still has every block of the picture visited.
-constexpr uint32_t kMostScans = 100;
-/// Scans times pixels: about a second of one thread. It is twelve times Pillow's limit of pixels.
-constexpr uint64_t kMostWork = uint64_t{1} << 31;
-
-/// What to do with a picture whose bytes end before its last row.
-enum class Truncated : uint8_t {
-  kError,  ///< DecodeError, exactly where Pillow says "image file is truncated"
-  kPad,    ///< what libjpeg can recover, as Pillow with ImageFile.LOAD_TRUNCATED_IMAGES
-};
-
-/// `stop` is looked at after every row of blocks. `check_below` also looks for headers that Pillow
-/// may refuse and libjpeg does not (UnsupportedImage: Pillow decides), and costs the time of
-/// entropy-decoding the rest.
-struct JpegOptions : PictureOptions {
-  uint32_t scan_limit = kMostScans;  ///< a picture of more scans is refused, once they have come
-  uint64_t work_limit = kMostWork;   ///< scans times pixels
-  Truncated truncated = Truncated::kError;
-  /// Takes for granted what the libjpeg that is loaded is to be tested for (jpeg/probe.h).
-  bool probing = false;
-};
-
-enum class JpegColor : uint8_t { kGrey, kYcc, kRgb, kCmyk, kYcck };
-
-struct JpegHeader {
-  uint32_t width = 0;  ///< of the file; the orientation in EXIF is not applied
-  uint32_t height = 0;
-  uint32_t scaled_width = 0;  ///< of the pixels that come out; see reduce()
-  uint32_t scaled_height = 0;
-  int components = 0;
-  JpegColor color = JpegColor::kGrey;
-  JpegSampling sampling[kMaxJpegComponents] = {};
-  int precision = 0;  ///< bits per sample
-  bool progressive = false;
-  int adobe_transform = -1;  ///< -1: no Adobe marker
-  /// An end marker stands somewhere after the first scan header. Without one the file was cut off
-  /// (or never finished), and whether that is an error depends on where its bytes end.
-  bool has_end_marker = false;
-};
+class OwnJpeg;
 
 using JpegRegion = PictureRegion;
+
+enum class JpegMaker : uint8_t { kOwn, kLibjpeg };
 
 /// Turns a JPEG into rows of RGB: those of a region, to the bit as upstream Pillow's
 /// `Image.open(file).convert("RGB").crop(...)`.
@@ -67,19 +31,14 @@ using JpegRegion = PictureRegion;
 /// caller's mistake); open() makes the decoder ready again. What comes out depends on the bytes and
 /// the options only, never on the pictures before.
 ///
-/// When is a damaged picture an error? Pillow's rules, found by experiment:
-/// - libjpeg's warnings (damaged entropy-coded data, say) are none;
-/// - the bytes end before libjpeg has all it needs for the last row: an error, whichever region is
-///   asked for. A missing end marker alone is therefore usually, but not always, an error in a
-///   sequential file, and always in a progressive one;
-/// - the bytes end after that: none.
-/// With kPad, what libjpeg makes of the bytes that are there counts (grey where a sequential file
-/// has none left), and rows it cannot make are as Pillow leaves them: black, of a CMYK file white.
-/// Unlike Pillow, kPad keeps errors that have nothing to do with missing bytes, and refuses a
-/// picture that cannot even be begun: Pillow gives a black one.
+/// Decoders of our own stand behind it, for sequential and for progressive files, and
+/// libjpeg-turbo. Ours are faster. They take what clean encoders write and leave the rest, damage
+/// above all, to libjpeg-turbo, also when they meet that half-way: the rows that they have given
+/// until then are the same. So what a damaged file is worth, libjpeg-turbo says
+/// (jpeg/libjpeg/decoder.h).
 class JpegDecoder {
  public:
-  JpegDecoder();
+  explicit JpegDecoder(const Isa& isa = active_isa());
   ~JpegDecoder();
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
@@ -103,37 +62,43 @@ class JpegDecoder {
 
   /// Whether begin() leaves out the columns and rows outside the region; otherwise the picture is
   /// decoded whole, down to the region's last row, because nothing proves the short way exact.
-  bool skips_outside() const { return skips_outside_; }
+  bool skips_outside() const;
 
   /// libjpeg's complaints about the picture's data so far. None of them is an error to Pillow.
   long warnings() const;
 
+  /// Who decodes the picture, or has decoded its last rows.
+  JpegMaker made_by() const {
+    return refusal_ == JpegRefusal::kNone ? JpegMaker::kOwn : JpegMaker::kLibjpeg;
+  }
+  /// Why it is libjpeg.
+  JpegRefusal refusal() const { return refusal_; }
+
   /// Memory kept from picture to picture, libjpeg's own aside, which it returns with the picture.
-  size_t scratch_bytes() const { return buffer_.capacity(); }
+  size_t scratch_bytes() const;
 
  private:
   enum class State : uint8_t { kClosed, kOpened, kReading };
 
-  void choose_columns(const JpegRegion& region);
-  void place_row(size_t bytes);
-  void skip_above(uint32_t rows);
-  void check_rest();
-  void fail_or_go_blank();
+  JpegRefusal open_own();
+  void describe();
+  void check_limits() const;
   void close();
-  [[noreturn]] void fail();
-  void bound_work();
+  void hand_over(JpegRefusal refusal);
 
-  std::unique_ptr<JpegSession> session_;
-  JpegOptions options_;
-  JpegHeader header_;
+  JpegFile file_;
+  std::unique_ptr<OwnJpeg> sequential_;
+  std::unique_ptr<OwnJpeg> progressive_;
+  OwnJpeg* own_;  // the one for the file
+  LibjpegDecoder libjpeg_;
+  JpegRefusal refusal_ = JpegRefusal::kNotAsked;
   State state_ = State::kClosed;
-  std::vector<uint8_t> buffer_;
-  size_t row_bytes_ = 0;       // of a row as libjpeg gives it
-  uint8_t* wanted_ = nullptr;  // where the region's first column is in it
-  uint32_t region_width_ = 0;
+  JpegHeader header_;
+  JpegOptions options_;
+  const uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+  JpegRegion region_;
   uint32_t rows_left_ = 0;
-  bool blank_ = false;  // no further row can be made
-  bool skips_outside_ = false;
 };
 
 }  // namespace fastloader

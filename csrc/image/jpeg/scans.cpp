@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "image/jpeg/decoder.h"
+#include "image/jpeg/options.h"
 
 namespace fastloader {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "image/jpeg/layouts.h"
+#include "image/jpeg/libjpeg/layouts.h"
 
 namespace fastloader {
 

@@ -1,17 +1,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+
+#include "image/jpeg/header.h"
 
 namespace fastloader {
-
-constexpr int kMaxJpegComponents = 4;
-
-/// Sampling factors of one component: 1 to 4 each. 4:2:0 is {2, 2}, {1, 1}, {1, 1}.
-struct JpegSampling {
-  uint8_t horizontal = 1;
-  uint8_t vertical = 1;
-};
 
 /// A kind of picture for which leaving out rows and columns can give the pixels of a whole decode.
 struct JpegLayout {

@@ -1,6 +1,6 @@
-#include "image/jpeg/layouts.h"
+#include "image/jpeg/libjpeg/layouts.h"
 
-#include "image/jpeg/probe.h"
+#include "image/jpeg/libjpeg/probe.h"
 
 namespace fastloader {
 namespace {

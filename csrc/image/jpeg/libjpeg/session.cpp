@@ -1,4 +1,4 @@
-#include "image/jpeg/session.h"
+#include "image/jpeg/libjpeg/session.h"
 
 #include <cstring>
 #include <limits>

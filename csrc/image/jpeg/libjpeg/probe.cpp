@@ -1,4 +1,4 @@
-#include "image/jpeg/probe.h"
+#include "image/jpeg/libjpeg/probe.h"
 
 #include <atomic>
 #include <csetjmp>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "image/jpeg/decoder.h"
+#include "image/jpeg/libjpeg/decoder.h"
 
 #include <jpeglib.h>
 
@@ -124,11 +124,11 @@ Bytes compressed(const Picture& picture) {
   return out;
 }
 
-Bytes decoded(const Bytes& jpeg, const JpegRegion& region) {
+Bytes decoded(const Bytes& jpeg, const PictureRegion& region) {
   JpegOptions options;
   options.probing = true;
   options.check_below = true;
-  JpegDecoder decoder;
+  LibjpegDecoder decoder;
   decoder.open(jpeg.data(), jpeg.size(), options);
   decoder.begin(region);
   Bytes pixels;
@@ -140,7 +140,7 @@ Bytes decoded(const Bytes& jpeg, const JpegRegion& region) {
 }
 
 /// Whether a part, decoded by leaving out the rest, is that part of the whole.
-bool same(const Bytes& jpeg, const Bytes& whole, unsigned width, const JpegRegion& region) {
+bool same(const Bytes& jpeg, const Bytes& whole, unsigned width, const PictureRegion& region) {
   const Bytes part = decoded(jpeg, region);
   for (size_t y = 0; y < region.height; ++y) {
     const uint8_t* expected = whole.data() + ((region.top + y) * width + region.left) * 3;

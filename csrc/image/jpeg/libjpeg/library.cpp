@@ -1,4 +1,4 @@
-#include "image/jpeg/library.h"
+#include "image/jpeg/libjpeg/library.h"
 
 #include <cstdio>  // jpeglib.h uses FILE and size_t without including them
 

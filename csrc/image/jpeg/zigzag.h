@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fastloader {
+
+constexpr size_t kJpegBlock = 64;  // coefficients of a block, 8 rows of 8
+constexpr size_t kJpegEdge = 8;
+
+/// Where in a block (row times 8, plus column) the coefficient stands that a file has at this
+/// place: ITU T.81, figure A.6.
+constexpr uint8_t kZigzag[kJpegBlock] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,   //
+    12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,  7,  14, 21, 28,  //
+    35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,  //
+    58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+
+}  // namespace fastloader
