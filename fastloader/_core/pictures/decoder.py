@@ -104,7 +104,21 @@ class Decoder:
 
     def stats(self) -> dict[str, Any]:
         return {
+            "jpegs": jpeg_counts(self.times()),
             "threads": self.quota.threads,
             "buffers": self.memory.stats(),
             "scratch_bytes": self.native.decode_scratch_bytes(),
         }
+
+
+def jpeg_counts(times: dict[str, float]) -> dict[str, Any]:
+    """Who decoded the JPEGs, out of ``DecodeQuota.times``: our ``own`` decoder or ``libjpeg``, and
+    ``why`` our own one left them to it."""
+    prefix = "jpegs: "
+    counted = {name[len(prefix) :]: int(n) for name, n in times.items() if name.startswith(prefix)}
+    own = counted.pop("none", 0)
+    return {
+        "own": own,
+        "libjpeg": sum(counted.values()),
+        "why": {k: n for k, n in counted.items() if n},
+    }

@@ -42,12 +42,19 @@ class RingStats(TypedDict):
     found: int
 
 
+class JpegStats(TypedDict):
+    own: int
+    libjpeg: int
+    why: dict[str, int]
+
+
 class ImageStats(TypedDict):
     seen: int
     bad: int
     last_bad: list[str]
     threads: int
     read_bytes: int
+    jpegs: JpegStats
     scratch_bytes: int
     buffers: BufferStats
 
@@ -73,6 +80,7 @@ class PictureStats(TypedDict):
     pool: int
     workers: int
     pillow: int
+    jpegs: JpegStats
     threads: int
     seen: int
     bad: int

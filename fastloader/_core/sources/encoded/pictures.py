@@ -11,6 +11,7 @@ from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.figures import Stage
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.pictures.decoder import jpeg_counts
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.keys import EpochKeys
 from fastloader._core.sources.encoded.epoch import EncodedEpoch
@@ -93,6 +94,7 @@ class EncodedPictures:
                 "pool": decoder.pool,
                 "workers": decoder.workers,
                 "pillow": decoder.pillow,
+                "jpegs": jpeg_counts(self._times()),
                 "threads": decoder.threads,
                 "seen": self._policy.seen,
                 "bad": self._policy.bad,
@@ -100,11 +102,18 @@ class EncodedPictures:
             }
         }
 
-    def stages(self) -> Iterator[Stage]:
+    def _times(self) -> dict[str, float]:
+        """What the decode threads have done for this loader, as ``DecodeQuota.times`` has it."""
         decoder = self._decoder
         if decoder is None or decoder.quota is None or not self._home.here:
+            return {}
+        found: dict[str, float] = decoder.quota.times()
+        return found
+
+    def stages(self) -> Iterator[Stage]:
+        decoder, times = self._decoder, self._times()
+        if decoder is None or not times:
             return
-        times = decoder.quota.times()
         count = int(times["pictures"])
         for name in ("read", "decode", "recipe", "finish"):
             if count and times[name]:
