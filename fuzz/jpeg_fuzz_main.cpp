@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string>
 
+#include "jpeg_fuzz.h"
 #include "jpeg_mutate.h"
 
 // Runs the fuzz target without a fuzzer.
@@ -12,12 +13,15 @@
 //   jpeg_fuzz --seeds FOLDER        writes the generated pictures there, for libFuzzer
 //   jpeg_fuzz FILE...               replays files, as libFuzzer leaves them
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-
 namespace {
 
 using fastloader::fuzz::Bytes;
+using fastloader::fuzz::JpegTally;
+using fastloader::fuzz::Seed;
+using fastloader::fuzz::SeedKind;
 using fastloader::testing::Random;
+
+constexpr size_t kKinds = static_cast<size_t>(SeedKind::kCount);
 
 bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
@@ -25,10 +29,10 @@ bool is_number(const std::string& text) {
 
 int write_seeds(const std::string& folder) {
   int count = 0;
-  for (const Bytes& seed : fastloader::fuzz::make_seeds()) {
+  for (const Seed& seed : fastloader::fuzz::make_seeds()) {
     std::ofstream file(folder + "/seed" + std::to_string(count++) + ".jpg", std::ios::binary);
-    file.write(reinterpret_cast<const char*>(seed.data()),
-               static_cast<std::streamsize>(seed.size()));
+    file.write(reinterpret_cast<const char*>(seed.bytes.data()),
+               static_cast<std::streamsize>(seed.bytes.size()));
     if (!file) {
       std::fprintf(stderr, "cannot write to %s\n", folder.c_str());
       return 1;
@@ -38,14 +42,20 @@ int write_seeds(const std::string& folder) {
   return 0;
 }
 
-int replay(const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    std::fprintf(stderr, "cannot read %s\n", path);
-    return 1;
+int replay(int count, char** paths) {
+  JpegTally tally;
+  for (int i = 0; i < count; ++i) {
+    std::ifstream file(paths[i], std::ios::binary);
+    if (!file) {
+      std::fprintf(stderr, "cannot read %s\n", paths[i]);
+      return 1;
+    }
+    const Bytes bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    fastloader::fuzz::fuzz_jpeg(bytes.data(), bytes.size(), tally);
   }
-  const Bytes bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  return LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  tally.print("all");
+  std::printf("%d files: no difference\n", count);
+  return 0;
 }
 
 /// Written before each input, so that the one that ended the program is there afterwards.
@@ -58,17 +68,28 @@ void keep(const char* path, const Bytes& bytes) {
 
 int run(uint64_t iterations, uint64_t seed) {
   const char* path = std::getenv("FASTLOADER_FUZZ_KEEP");
-  const std::vector<Bytes> seeds = fastloader::fuzz::make_seeds();
+  const std::vector<Seed> seeds = fastloader::fuzz::make_seeds();
   const uint32_t count = static_cast<uint32_t>(seeds.size());
-  for (const Bytes& bytes : seeds) LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+  JpegTally tallies[kKinds];
+  const auto fuzz = [&](const Seed& input) {
+    fastloader::fuzz::fuzz_jpeg(input.bytes.data(), input.bytes.size(),
+                                tallies[static_cast<size_t>(input.kind)]);
+  };
+  for (const Seed& each : seeds) fuzz(each);
   for (uint64_t i = 0; i < iterations; ++i) {
     Random random(seed * 0x10001u + i);
-    Bytes bytes = seeds[random.below(count)];
-    for (uint32_t n = random.between(1, 4); n > 0; --n) {
-      fastloader::fuzz::mutate(bytes, seeds[random.below(count)], random);
+    // Half of the inputs begin as a picture that no other begins as, and some of these stay clean.
+    const bool fresh = random.chance(50);
+    Seed input =
+        fresh ? fastloader::fuzz::make_odd_seed(random.next()) : seeds[random.below(count)];
+    for (uint32_t n = fresh ? random.below(5) : random.between(1, 4); n > 0; --n) {
+      fastloader::fuzz::mutate(input.bytes, seeds[random.below(count)].bytes, random);
     }
-    if (path != nullptr) keep(path, bytes);
-    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+    if (path != nullptr) keep(path, input.bytes);
+    fuzz(input);
+  }
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    tallies[kind].print(fastloader::fuzz::kSeedKindNames[kind]);
   }
   std::printf("%u seeds and %llu mutations: no difference\n", count,
               static_cast<unsigned long long>(iterations));
@@ -79,13 +100,7 @@ int run(uint64_t iterations, uint64_t seed) {
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "--seeds") return write_seeds(argv[2]);
-  if (argc == 1 || is_number(argv[1])) {
-    const uint64_t iterations = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1000;
-    return run(iterations, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
-  }
-  for (int i = 1; i < argc; ++i) {
-    if (replay(argv[i]) != 0) return 1;
-  }
-  std::printf("%d files: no difference\n", argc - 1);
-  return 0;
+  if (argc > 1 && !is_number(argv[1])) return replay(argc - 1, argv + 1);
+  const uint64_t iterations = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1000;
+  return run(iterations, argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1);
 }

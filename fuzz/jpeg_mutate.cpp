@@ -4,10 +4,13 @@
 #include <string>
 #include <utility>
 
+#include "jpeg_odd_files.h"
+
 namespace fastloader::fuzz {
 namespace {
 
 using testing::JpegSpec;
+using testing::OddTrait;
 using testing::Random;
 
 uint32_t length_of(const Bytes& bytes) { return static_cast<uint32_t>(bytes.size()); }
@@ -172,11 +175,23 @@ void append(Bytes& bytes, const Bytes& other, Random& random) {
 }
 
 constexpr size_t kLargest = 1 << 16;
+constexpr uint64_t kOddSeeds = 200;
+
+SeedKind kind_of(bool restarts, bool progressive) {
+  if (restarts) return SeedKind::kRestarts;
+  return progressive ? SeedKind::kProgressive : SeedKind::kPlain;
+}
 
 }  // namespace
 
-std::vector<Bytes> make_seeds() {
-  std::vector<Bytes> seeds;
+Seed make_odd_seed(uint64_t number) {
+  testing::OddJpeg odd = testing::make_odd_jpeg(number);
+  return {std::move(odd.bytes),
+          kind_of(odd.traits.has(OddTrait::kRestarts), odd.traits.has(OddTrait::kProgressive))};
+}
+
+std::vector<Seed> make_seeds() {
+  std::vector<Seed> seeds;
   Random random(2024);
   const JpegSampling samplings[] = {{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {3, 1}, {2, 4}};
   const J_COLOR_SPACE colors[] = {JCS_GRAYSCALE, JCS_YCbCr, JCS_YCbCr, JCS_RGB, JCS_CMYK, JCS_YCCK};
@@ -198,10 +213,12 @@ std::vector<Bytes> make_seeds() {
         spec.optimize = random.chance(20);
         spec.seed = random.next();
         Bytes jpeg = testing::make_jpeg(spec);
-        if (!jpeg.empty()) seeds.push_back(std::move(jpeg));
+        const SeedKind kind = kind_of(spec.restart_blocks > 0, spec.progressive || spec.incomplete);
+        if (!jpeg.empty()) seeds.push_back({std::move(jpeg), kind});
       }
     }
   }
+  for (uint64_t number = 0; number < kOddSeeds; ++number) seeds.push_back(make_odd_seed(number));
   return seeds;
 }
 
