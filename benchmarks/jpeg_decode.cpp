@@ -1,0 +1,279 @@
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "image/crop.h"
+#include "image/dispatch.h"
+#include "image/draw_numbers.h"
+#include "image/jpeg/decoder.h"
+#include "image/jpeg/libjpeg/library.h"
+
+// What jpeg_decode.py runs on each of its sets of pictures.
+//
+//   jpeg_decode FOLDER [ROUNDS]
+//
+// Decodes all JPEGs below the folder from memory, on one thread of one CPU: the box of a
+// RandomResizedCrop, and the whole. JpegDecoder does it with our own decoder, on each instruction
+// set that there is, and with libjpeg-turbo as before. All take their turns with each picture, so
+// that drift of the machine hits all alike. A round's ratio is libjpeg's CPU time for all pictures
+// over ours. Prints JSON; fails if a pixel differs.
+
+namespace fastloader {
+namespace {
+
+struct Picture {
+  std::string name;
+  std::vector<uint8_t> bytes;
+  JpegRegion whole;
+  JpegRegion box;
+};
+
+struct Contender {
+  std::string name;
+  JpegOptions options;
+  std::unique_ptr<JpegDecoder> decoder;
+};
+
+/// Seconds of all pictures, by round and contender.
+using Rounds = std::vector<std::vector<double>>;
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+/// To the CPU it runs on; returns which that is.
+int pin() {
+  const int cpu = sched_getcpu();
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(static_cast<size_t>(cpu), &only);
+  if (cpu < 0 || sched_setaffinity(0, sizeof only, &only) != 0) {
+    throw std::runtime_error("cannot stay on one CPU");
+  }
+  return cpu;
+}
+
+bool has_vbmi() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512vbmi") != 0;
+#else
+  return false;
+#endif
+}
+
+std::vector<Contender> make_contenders() {
+  std::vector<Contender> contenders(1);
+  contenders[0].name = "libjpeg-turbo";
+  contenders[0].options.own = false;
+  contenders[0].decoder = std::make_unique<JpegDecoder>();
+  for (const std::string& isa : available_isa_names()) {
+    contenders.push_back({isa, {}, std::make_unique<JpegDecoder>(isa_by_name(isa))});
+  }
+  return contenders;
+}
+
+bool is_jpeg(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending == ".jpg" || ending == ".jpeg";
+}
+
+std::vector<std::filesystem::path> find_jpegs(const std::string& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file() && is_jpeg(entry.path())) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::vector<uint8_t> pixels(Contender& contender, const Picture& picture,
+                            const JpegRegion& region) {
+  std::vector<uint8_t> rgb;
+  contender.decoder->open(picture.bytes.data(), picture.bytes.size(), contender.options);
+  contender.decoder->begin(region);
+  for (uint32_t y = 0; y < region.height; ++y) {
+    const uint8_t* row = contender.decoder->read_row();
+    rgb.insert(rgb.end(), row, row + size_t{region.width} * 3);
+  }
+  return rgb;
+}
+
+/// Throws DecodeError for what a loader would leave to Pillow.
+Picture read_picture(const std::filesystem::path& path, size_t number, Contender& libjpeg) {
+  Picture picture;
+  picture.name = path.string();
+  std::ifstream file(path, std::ios::binary);
+  picture.bytes.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  const JpegHeader& header = libjpeg.decoder->open(picture.bytes.data(), picture.bytes.size());
+  picture.whole = {0, 0, header.width, header.height};
+  Draws draws(0, number, kDrawCrop);
+  const CropBox box = random_resized_crop({header.height, header.width}, CropRange(), draws);
+  picture.box = {static_cast<uint32_t>(box.left), static_cast<uint32_t>(box.top),
+                 static_cast<uint32_t>(box.width), static_cast<uint32_t>(box.height)};
+  pixels(libjpeg, picture, picture.whole);
+  return picture;
+}
+
+std::vector<Picture> read_pictures(const std::string& folder, Contender& libjpeg) {
+  std::vector<Picture> pictures;
+  for (const std::filesystem::path& path : find_jpegs(folder)) {
+    try {
+      pictures.push_back(read_picture(path, pictures.size(), libjpeg));
+    } catch (const DecodeError& error) {
+      std::fprintf(stderr, "left out: %s: %s\n", path.c_str(), error.what());
+    }
+  }
+  if (pictures.empty()) throw std::runtime_error("no JPEG in " + folder);
+  return pictures;
+}
+
+double timed(Contender& contender, const Picture& picture, const JpegRegion& region) {
+  const double begun = cpu_seconds();
+  contender.decoder->open(picture.bytes.data(), picture.bytes.size(), contender.options);
+  contender.decoder->begin(region);
+  for (uint32_t y = 0; y < region.height; ++y) contender.decoder->read_row();
+  return cpu_seconds() - begun;
+}
+
+/// Also what warms everything up. Returns why libjpeg made how many of the pictures.
+std::map<std::string, size_t> check(std::vector<Contender>& contenders,
+                                    const std::vector<Picture>& pictures,
+                                    JpegRegion Picture::* region) {
+  std::map<std::string, size_t> handed_over;
+  for (const Picture& picture : pictures) {
+    const std::vector<uint8_t> expected = pixels(contenders[0], picture, picture.*region);
+    for (size_t i = 1; i < contenders.size(); ++i) {
+      if (pixels(contenders[i], picture, picture.*region) != expected) {
+        throw std::runtime_error(picture.name + ": other pixels with " + contenders[i].name);
+      }
+    }
+    const JpegDecoder& best = *contenders[1].decoder;
+    if (best.made_by() == JpegMaker::kLibjpeg) ++handed_over[name_of(best.refusal())];
+  }
+  return handed_over;
+}
+
+Rounds measure(std::vector<Contender>& contenders, const std::vector<Picture>& pictures,
+               JpegRegion Picture::* region, size_t rounds) {
+  Rounds seconds(rounds, std::vector<double>(contenders.size()));
+  for (size_t round = 0; round < rounds; ++round) {
+    for (size_t p = 0; p < pictures.size(); ++p) {
+      for (size_t turn = 0; turn < contenders.size(); ++turn) {
+        // Another is first each time: the first finds the file's bytes less near.
+        const size_t i = (turn + p + round) % contenders.size();
+        seconds[round][i] += timed(contenders[i], pictures[p], pictures[p].*region);
+      }
+    }
+  }
+  return seconds;
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+void print_spread(const char* name, std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  const double median =
+      values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  std::printf("%s: {\"median\": %.6g, \"min\": %.6g, \"max\": %.6g}", quoted(name).c_str(), median,
+              values.front(), values.back());
+}
+
+void print_job(const char* name, const std::vector<Contender>& contenders, const Rounds& rounds,
+               const std::map<std::string, size_t>& handed_over, size_t pictures) {
+  std::printf("    %s: {\n      \"handed_over\": {", quoted(name).c_str());
+  const char* comma = "";
+  for (const auto& [reason, count] : handed_over) {
+    std::printf("%s%s: %zu", comma, quoted(reason).c_str(), count);
+    comma = ", ";
+  }
+  std::printf("},\n      \"contenders\": {\n");
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    std::vector<double> milliseconds;
+    std::vector<double> ratios;
+    for (const std::vector<double>& round : rounds) {
+      milliseconds.push_back(round[i] * 1e3 / static_cast<double>(pictures));
+      ratios.push_back(round[0] / round[i]);
+    }
+    std::printf("        %s: {", quoted(contenders[i].name).c_str());
+    print_spread("ms_per_picture", milliseconds);
+    if (i > 0) std::printf(", ");
+    if (i > 0) print_spread("ratio", ratios);
+    std::printf("}%s\n", i + 1 < contenders.size() ? "," : "");
+  }
+  std::printf("      }\n    }");
+}
+
+void run(const std::string& folder, size_t rounds) {
+  const int cpu = pin();
+  std::vector<Contender> contenders = make_contenders();
+  const std::vector<Picture> pictures = read_pictures(folder, contenders[0]);
+  double pixels_of_all = 0;
+  for (const Picture& picture : pictures) {
+    pixels_of_all += static_cast<double>(picture.whole.width) * picture.whole.height;
+  }
+  const JpegLibrary library = describe_jpeg_library();
+  std::printf("{\n  \"libjpeg_turbo\": {\"compiled\": %s, \"loaded\": %s},\n",
+              quoted(library.compiled_version).c_str(), quoted(library.runtime_text).c_str());
+  std::printf("  \"avx512vbmi\": %s,\n  \"cpu\": %d,\n", has_vbmi() ? "true" : "false", cpu);
+  std::printf("  \"rounds\": %zu,\n  \"pictures\": %zu,\n  \"megapixels\": %.6f,\n", rounds,
+              pictures.size(), pixels_of_all * 1e-6);
+  std::printf("  \"jobs\": {\n");
+  struct Job {
+    const char* name;
+    JpegRegion Picture::* region;
+  };
+  const Job jobs[] = {{"RandomResizedCrop", &Picture::box}, {"whole", &Picture::whole}};
+  for (const Job& job : jobs) {
+    const auto handed_over = check(contenders, pictures, job.region);
+    const Rounds seconds = measure(contenders, pictures, job.region, rounds);
+    print_job(job.name, contenders, seconds, handed_over, pictures.size());
+    std::printf("%s\n", &job == &jobs[0] ? "," : "");
+  }
+  std::printf("  }\n}\n");
+}
+
+}  // namespace
+}  // namespace fastloader
+
+int main(int argc, char** argv) {
+  const size_t rounds = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 9;
+  if (argc < 2 || rounds == 0) {
+    std::fprintf(stderr, "jpeg_decode FOLDER [ROUNDS]\n");
+    return 2;
+  }
+  try {
+    fastloader::run(argv[1], rounds);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "jpeg_decode: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
