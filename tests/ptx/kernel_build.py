@@ -21,6 +21,8 @@ _CPU_SOURCES = (
     "image/resize/*.cpp",
     "image/ops/kernels/*.cpp",
     "image/jpeg/kernels/*.cpp",
+    "image/jpeg/huffman.cpp",
+    "image/jpeg/progressive/table.cpp",
     "image/dispatch.cpp",
 )
 _OPTIMISED = ["-std=c++17", "-O3", "-DNDEBUG", f"-I{ROOT / 'csrc'}"]
