@@ -6,8 +6,8 @@
 Without ``--data``, made-up photographs. Four sets of the same pictures: as they are, and written again
 by Pillow at 4:4:4 with quality 90, at 4:2:0 with quality 85, and that as a progressive JPEG. Of each,
 the program benchmarks/jpeg_decode.cpp decodes the boxes of RandomResizedCrop and the whole pictures from
-memory, with CPU time of one pinned thread, all contenders in turn for each picture. A ratio is how many
-times as fast as libjpeg-turbo ours is: of a round, the sums over all pictures.
+memory, with CPU time of one pinned thread, all contenders in turn for each 25 pictures. A ratio is how
+many times as fast as libjpeg-turbo ours is: of a round, the sums over all pictures.
 """
 
 from __future__ import annotations
