@@ -205,7 +205,7 @@ TEST(damaged_files_are_worth_what_libjpeg_says) {
       JpegOptions options;
       options.check_below = i % 4 == 0;
       const Compared compared =
-          compare_region(decoder, jpeg.data(), jpeg.size(), options, region, plain);
+          compare_region(decoder, jpeg.data(), jpeg.size(), options, region, plain, true);
       EXPECT_EQ(compared.difference, "");
       // All implementations find the same fault.
       if (refusal == unknown) refusal = decoder.refusal();
