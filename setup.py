@@ -3,6 +3,8 @@
 Environment variables:
     FASTLOADER_NATIVE             0: install pure Python, without CMake and without a compiler.
     FASTLOADER_CUDA               auto (nvcc found; the default) | on | off
+    FASTLOADER_LIBJPEG            auto (libjpeg-turbo's headers found; the default) | on | off: Pillow
+                                  decodes the JPEGs that the own decoder leaves
     FASTLOADER_PNG                auto (zlib's headers found; the default) | on | off: by Pillow
     FASTLOADER_WEBP               auto (libwebp's headers found; the default) | on | off: by Pillow
     CMAKE_CUDA_ARCHITECTURES      which GPUs to compile for; CMake's own CUDAARCHS works too.
@@ -131,6 +133,7 @@ class BuildExtension(build_ext):
             f"-DCMAKE_BUILD_TYPE={build_type}",
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-DFASTLOADER_CUDA={os.environ.get('FASTLOADER_CUDA') or 'auto'}",
+            f"-DFASTLOADER_LIBJPEG={os.environ.get('FASTLOADER_LIBJPEG') or 'auto'}",
             f"-DFASTLOADER_PNG={os.environ.get('FASTLOADER_PNG') or 'auto'}",
             f"-DFASTLOADER_WEBP={os.environ.get('FASTLOADER_WEBP') or 'auto'}",
             "-DFASTLOADER_PYTHON=ON",

@@ -1,14 +1,66 @@
-# Finds what the decoders of PNG and WebP are made with, and says which of their files are compiled:
+# Finds what the decoders of pictures are made with, and says which of their files are compiled:
 # FASTLOADER_FORMAT_SOURCES, and the libraries, FASTLOADER_FORMAT_LIBRARIES. Without its library a
-# format's absent.cpp is compiled in their place, and Pillow decodes the format.
+# format's absent.cpp is compiled in their place, and Pillow decodes the format; of JPEG, those files
+# that the decoder of our own leaves to libjpeg-turbo.
 set(FASTLOADER_FORMAT_SOURCES "")
 set(FASTLOADER_FORMAT_LIBRARIES "")
 
-foreach(format PNG WEBP)
+foreach(format LIBJPEG PNG WEBP)
   if(NOT FASTLOADER_${format} MATCHES "^(auto|on|off)$")
     message(FATAL_ERROR "FASTLOADER_${format}=${FASTLOADER_${format}}: use auto, on or off")
   endif()
 endforeach()
+
+# Static if that can be: then no other package's libjpeg takes its place at run time. Debian's static
+# library is not position-independent, and a shared object cannot be linked with it.
+set(FASTLOADER_HAVE_LIBJPEG OFF)
+if(NOT FASTLOADER_LIBJPEG STREQUAL "off")
+  find_package(JPEG QUIET)
+  if(JPEG_FOUND)
+    # The first libjpeg has the same names, and neither the speed nor the partial decoding.
+    include(CheckCXXSourceCompiles)
+    set(CMAKE_REQUIRED_INCLUDES ${JPEG_INCLUDE_DIRS})
+    check_cxx_source_compiles("#include <cstdio>
+      #include <jpeglib.h>
+      int version = LIBJPEG_TURBO_VERSION_NUMBER;
+      int main() { return version == 0; }" FASTLOADER_JPEG_IS_TURBO)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    set(FASTLOADER_HAVE_LIBJPEG ${FASTLOADER_JPEG_IS_TURBO})
+  endif()
+endif()
+if(FASTLOADER_LIBJPEG STREQUAL "on" AND NOT FASTLOADER_HAVE_LIBJPEG)
+  message(FATAL_ERROR "FASTLOADER_LIBJPEG=on, but libjpeg-turbo's headers were not found.\n"
+    "  Debian, Ubuntu:  apt-get install libjpeg-turbo8-dev   (Debian: libjpeg62-turbo-dev)\n"
+    "  Fedora, RHEL:    dnf install libjpeg-turbo-devel\n"
+    "  conda:           conda install -c conda-forge libjpeg-turbo")
+endif()
+if(FASTLOADER_HAVE_LIBJPEG)
+  file(GLOB sources CONFIGURE_DEPENDS csrc/image/jpeg/libjpeg/*.cpp)
+  list(FILTER sources EXCLUDE REGEX "/absent\\.cpp$")
+  list(APPEND FASTLOADER_FORMAT_SOURCES ${sources})
+  get_filename_component(beside "${JPEG_LIBRARIES}" DIRECTORY)
+  find_library(JPEG_STATIC_LIBRARY libjpeg.a HINTS "${beside}" NO_DEFAULT_PATH)
+  if(JPEG_STATIC_LIBRARY AND NOT DEFINED FASTLOADER_JPEG_STATIC)
+    try_compile(FASTLOADER_JPEG_STATIC ${CMAKE_BINARY_DIR}/jpeg_static
+      SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cmake/jpeg_static.cpp
+      COMPILE_DEFINITIONS -fPIC LINK_OPTIONS -shared
+      LINK_LIBRARIES ${JPEG_STATIC_LIBRARY}
+      CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${JPEG_INCLUDE_DIRS}")
+  endif()
+  add_library(fastloader_jpeg INTERFACE)
+  if(FASTLOADER_JPEG_STATIC)
+    target_include_directories(fastloader_jpeg SYSTEM INTERFACE ${JPEG_INCLUDE_DIRS})
+    target_link_libraries(fastloader_jpeg INTERFACE ${JPEG_STATIC_LIBRARY})
+    message(STATUS "fastloader: libjpeg-turbo, static: ${JPEG_STATIC_LIBRARY}")
+  else()
+    target_link_libraries(fastloader_jpeg INTERFACE JPEG::JPEG)
+    message(STATUS "fastloader: libjpeg-turbo: ${JPEG_LIBRARIES}")
+  endif()
+  list(APPEND FASTLOADER_FORMAT_LIBRARIES fastloader_jpeg)
+else()
+  list(APPEND FASTLOADER_FORMAT_SOURCES csrc/image/jpeg/libjpeg/absent.cpp)
+  message(STATUS "fastloader: without libjpeg-turbo (FASTLOADER_LIBJPEG=${FASTLOADER_LIBJPEG})")
+endif()
 
 # PNG's compression; Pillow, too, decodes PNG with zlib and no libpng.
 set(FASTLOADER_HAVE_PNG OFF)

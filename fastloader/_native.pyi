@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 __version__: str
 # Whether it was compiled with FASTLOADER_TEST_HOOKS, as editable installs are and wheels are not.
 __test_hooks__: bool
+# Whether it was compiled with libjpeg-turbo.
+__libjpeg__: bool
 
 class FloatType:
     FLOAT32: ClassVar[FloatType]

@@ -8,7 +8,7 @@
 #include <exception>
 #include <vector>
 
-#include "jpeg_samples.h"
+#include "random.h"
 
 // What the fuzz programs of PNG and WebP have in common: a loop over inputs that follow from a
 // number, each written down before it is tried.

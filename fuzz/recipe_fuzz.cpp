@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "image/ops/operation.h"
 #include "image/recipe/recipe.h"
-#include "jpeg_samples.h"
+#include "random.h"
 
 namespace {
 

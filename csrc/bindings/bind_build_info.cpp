@@ -6,7 +6,6 @@
 #include "bindings/register.h"
 #include "image/dispatch.h"
 #include "image/jpeg/libjpeg/library.h"
-#include "image/jpeg/libjpeg/probe.h"
 #include "image/png/library.h"
 #include "image/webp/library.h"
 
@@ -40,16 +39,16 @@ py::dict cuda_info() {
 }
 
 py::dict build_info() {
+  // None: this build leaves to Pillow what our own decoder does not know.
+  py::object jpeg_info = py::none();
   const JpegLibrary jpeg = describe_jpeg_library();
-  py::dict jpeg_info;
-  jpeg_info["compiled_version"] = jpeg.compiled_version;
-  jpeg_info["runtime"] = jpeg.runtime_text;
-  py::list whole;
-  for (size_t i = 0; i < kJpegLayouts; ++i) {
-    const JpegLayout& layout = jpeg_layouts()[i];
-    if (!jpeg_skips_exactly(layout)) whole.append(layout.name);
+  if (!jpeg.runtime_text.empty()) {
+    py::dict libjpeg;
+    libjpeg["compiled_version"] = jpeg.compiled_version;
+    libjpeg["runtime"] = jpeg.runtime_text;
+    libjpeg["decoded_whole"] = jpeg.decoded_whole;
+    jpeg_info = libjpeg;
   }
-  jpeg_info["decoded_whole"] = whole;
   // None: this build leaves the format to Pillow.
   py::object png_info = py::none();
   const PngLibrary png = describe_png_library();

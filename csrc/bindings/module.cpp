@@ -1,4 +1,5 @@
 #include "bindings/register.h"
+#include "image/jpeg/libjpeg/decoder.h"
 
 PYBIND11_MODULE(_native, module) {
   namespace bindings = fastloader::bindings;
@@ -9,6 +10,7 @@ PYBIND11_MODULE(_native, module) {
 #else
   module.attr("__test_hooks__") = false;
 #endif
+  module.attr("__libjpeg__") = fastloader::LibjpegDecoder::available();
   bindings::register_errors(module);
   bindings::register_normalize(module);
   bindings::register_jpeg_scans(module);

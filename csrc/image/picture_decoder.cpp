@@ -19,7 +19,9 @@ bool begins_as_jpeg(const uint8_t* begin, size_t size) {
 }
 
 /// Without vector instructions that ours has code for, libjpeg-turbo is the faster one.
-bool own_jpeg_is_faster() { return active_isa().jpeg_entropy != &kJpegEntropyScalar; }
+bool prefers_own_jpeg() {
+  return !LibjpegDecoder::available() || active_isa().jpeg_entropy != &kJpegEntropyScalar;
+}
 
 }  // namespace
 
@@ -42,13 +44,13 @@ PictureSize PictureDecoder::open(const uint8_t* data, size_t size, const JpegOpt
     throw DecodeError("the file begins as none of the formats that are decoded here");
   }
   JpegOptions chosen = options;
-  chosen.own = options.own && own_jpeg_is_faster();
+  chosen.own = options.own && prefers_own_jpeg();
   const JpegHeader& header = jpeg_.open(data, size, chosen);
   return {header.width, header.height};
 }
 
 int PictureDecoder::reduce(int denominator) {
-  if (format_ != Format::kJpeg) return 1;
+  if (format_ != Format::kJpeg || !LibjpegDecoder::available()) return 1;
   jpeg_.reduce(denominator);
   return denominator;
 }

@@ -21,8 +21,8 @@ class PictureDecoder {
   /// The size at which the picture is stored. Throws DecodeError for any other format.
   PictureSize open(const uint8_t* data, size_t size, const JpegOptions& options = {});
 
-  /// Returns at which part of its size the picture is decoded: 1/`denominator` of a JPEG's, and the
-  /// whole size of others, which returns 1.
+  /// Returns at which part of its size the picture is decoded: 1/`denominator` of a JPEG's, if
+  /// there is a libjpeg-turbo, and the whole size of others, which returns 1.
   int reduce(int denominator);
 
   void begin(const PictureRegion& region);

@@ -7,7 +7,7 @@
 #include "check.h"
 #include "image/dispatch.h"
 #include "image/jpeg/kernels/entropy.h"
-#include "jpeg_samples.h"
+#include "random.h"
 
 // Decoding by tables against the format as it is written down: random codes, sensible and strange,
 // and random bits.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "check.h"
-#include "jpeg_samples.h"
+#include "random.h"
 
 // No header, however it ends, leads past its bytes, which the sanitizers see. What Pillow refuses
 // is put to the test with Pillow, in tests/python/sources/images/test_image_headers.py.

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "jpeg_samples.h"
+#include "random.h"
 
 // PNGs made in memory, and what the standard says of their pixels, read one by one.
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "image/picture.h"
-#include "jpeg_samples.h"
+#include "random.h"
 
 // Parts of pictures, for decoders that make parts of them.
 

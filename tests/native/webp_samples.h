@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "jpeg_samples.h"
+#include "random.h"
 
 // WebPs made in memory, and libwebp's whole decode of them in one call.
 

@@ -14,6 +14,7 @@ import torch
 from PIL import Image, ImageFile
 
 import fastloader
+from fastloader._core.machine import extension
 from support import SUPPORT, require_hooks, run_script
 
 IMAGE_FOLDER = "torchvision.datasets.folder"
@@ -21,6 +22,9 @@ IMAGE_FOLDER = "torchvision.datasets.folder"
 # The pixels are those of the Pillow that is installed, whatever its version.
 upstream_pillow = pytest.mark.skipif(
     ".post" in PIL.__version__, reason="Pillow-SIMD resizes otherwise than Pillow"
+)
+needs_libjpeg = pytest.mark.skipif(
+    extension.lacks_libjpeg(), reason="this build has no libjpeg-turbo"
 )
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 

@@ -40,7 +40,7 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
     describe();
     check_limits();
   } else {
-    header_ = libjpeg_.open(data, size, options);
+    header_ = open_libjpeg();
   }
   state_ = State::kOpened;
   return header_;
@@ -57,6 +57,7 @@ void JpegDecoder::close() {
   state_ = State::kClosed;
   rows_left_ = 0;
   own_->close();
+  libjpeg_.close();
 }
 
 void JpegDecoder::describe() {
@@ -133,11 +134,19 @@ const uint8_t* JpegDecoder::read_row() {
   return row;
 }
 
+const JpegHeader& JpegDecoder::open_libjpeg() {
+  if (!LibjpegDecoder::available()) {
+    throw UnsupportedImage(std::string("a JPEG that our own decoder does not know (") +
+                           name_of(refusal_) + "), and this build has no libjpeg-turbo");
+  }
+  return libjpeg_.open(data_, size_, options_);
+}
+
 /// libjpeg decodes the rows that are left.
 void JpegDecoder::hand_over(JpegRefusal refusal) {
   refusal_ = refusal;
   own_->close();
-  libjpeg_.open(data_, size_, options_);
+  open_libjpeg();
   if (state_ != State::kReading) return;
   const uint32_t done = region_.height - rows_left_;
   libjpeg_.begin({region_.left, region_.top + done, region_.width, rows_left_});

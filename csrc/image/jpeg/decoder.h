@@ -35,7 +35,8 @@ enum class JpegMaker : uint8_t { kOwn, kLibjpeg };
 /// libjpeg-turbo. Ours are faster. They take what clean encoders write and leave the rest, damage
 /// above all, to libjpeg-turbo, also when they meet that half-way: the rows that they have given
 /// until then are the same. So what a damaged file is worth, libjpeg-turbo says
-/// (jpeg/libjpeg/decoder.h).
+/// (jpeg/libjpeg/decoder.h). A build without libjpeg-turbo leaves those files to Pillow:
+/// UnsupportedImage.
 class JpegDecoder {
  public:
   explicit JpegDecoder(const Isa& isa = active_isa());
@@ -84,6 +85,7 @@ class JpegDecoder {
   void describe();
   void check_limits() const;
   void close();
+  const JpegHeader& open_libjpeg();
   void hand_over(JpegRefusal refusal);
 
   JpegFile file_;

@@ -15,7 +15,8 @@ def build_info() -> dict[str, Any]:
     Keys: ``version``; ``python``; ``native`` (``loaded``: bool, ``why_not``: words, empty when
     loaded); and, when loaded, ``compiler``, ``cpu`` (``isa`` in use and those ``available``;
     ``problem`` if FASTLOADER_FORCE_ISA names another),
-    ``jpeg`` (libjpeg-turbo compiled against and found, and what it decodes whole),
+    ``jpeg`` (libjpeg-turbo compiled against and found, and what it decodes whole), None if this build
+    leaves to Pillow the JPEGs that fastloader's own decoder does not know,
     ``png`` (zlib compiled against and found) and ``webp`` (libwebp found), each None if this build
     leaves the format to Pillow,
     ``cuda`` (``compiled_in``,

@@ -42,6 +42,12 @@ def load() -> ModuleType | None:
     return _native
 
 
+def lacks_libjpeg() -> bool:
+    """Whether the native module is loaded and was built without libjpeg-turbo."""
+    native = load()
+    return native is not None and not native.__libjpeg__
+
+
 def switched_off() -> bool:
     """Whether ``FASTLOADER_NATIVE=0`` asks for pure Python. The variable is read at every call, so that
     a test or a notebook can switch."""

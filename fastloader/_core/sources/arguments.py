@@ -26,6 +26,18 @@ def check_extension() -> None:
         raise NotNative("the native module is not in use")
 
 
+NO_LIBJPEG = (
+    "this build has no libjpeg-turbo, which makes a picture of a JPEG that ends early; install its "
+    "headers (README.md) and fastloader again"
+)
+
+
+def check_truncated(loader: Loader) -> None:
+    """For a source that decodes pictures."""
+    if loader.truncated != "error" and extension.lacks_libjpeg():
+        raise NotNative(NO_LIBJPEG)
+
+
 def check_no_image_options(loader: Loader, reason: str) -> None:
     """For a source that decodes no pictures."""
     if (loader.on_error, loader.truncated, loader.decode) != ("raise", "error", "exact"):

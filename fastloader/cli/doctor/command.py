@@ -112,6 +112,8 @@ def _instructions(found: Section) -> str:
 def _libjpeg(found: Section) -> str:
     if not found:
         return "-"
+    if found["libjpeg_at_run_time"] is None:
+        return "not in this build: Pillow decodes the JPEGs that fastloader's own decoder leaves"
     return (
         f"{found['libjpeg_turbo_compiled']} compiled against; at run time: "
         f"{found['libjpeg_at_run_time']}"

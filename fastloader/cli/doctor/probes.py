@@ -57,11 +57,11 @@ def _python() -> Section:
 
 def _native() -> Section:
     module = extension.load()
-    switched_off, left_out = extension.switched_off(), extension.left_out()
+    off, left_out = extension.switched_off(), extension.left_out()
     return {
         "loaded": module is not None,
-        "wanted": not (switched_off or left_out),
-        "switched_off": switched_off,
+        "wanted": not (off or left_out),
+        "switched_off": off,
         "left_out": left_out,
         "why_not": extension.problem(),
         "file": None if module is None else module.__file__,
@@ -69,18 +69,18 @@ def _native() -> Section:
 
 
 def _build() -> Section:
-    module = extension.load()
-    if module is None:
+    if (module := extension.load()) is None:
         return {}
     info = module.build_info()
+    libjpeg = info["jpeg"] or {}
     return {
         "version": info["version"],
         "compiler": info["compiler"],
         "isa": info["cpu"]["isa"],
         "isas_available": list(info["cpu"]["available"]),
-        "libjpeg_turbo_compiled": info["jpeg"]["compiled_version"],
-        "libjpeg_at_run_time": info["jpeg"]["runtime"],
-        "libjpeg_decoded_whole": list(info["jpeg"]["decoded_whole"]),
+        "libjpeg_turbo_compiled": libjpeg.get("compiled_version"),
+        "libjpeg_at_run_time": libjpeg.get("runtime"),
+        "libjpeg_decoded_whole": list(libjpeg.get("decoded_whole", ())),
         "zlib": info["png"] and info["png"]["runtime"],
         "libwebp": info["webp"] and info["webp"]["runtime"],
     }

@@ -364,6 +364,10 @@ def test_numbers_for_people():
             "PNG natively, zlib 1.3; WebP natively, libwebp 1.4.0",
         ),
         ({"zlib": None, "libwebp": None}, "PNG by Pillow; WebP by Pillow"),
+        (
+            {"libjpeg_at_run_time": None},
+            "not in this build: Pillow decodes the JPEGs that fastloader's",
+        ),
     ],
 )
 def test_formats_that_a_build_lacks_are_pillows(found, words):

@@ -10,13 +10,18 @@ from pathlib import Path
 
 import PIL
 import pytest
+from pictures import needs_libjpeg
 
 from fastloader._core.machine import extension
 from support import HANG
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or extension.load() is None, reason="LD_PRELOAD before a native module"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        sys.platform != "linux" or extension.load() is None,
+        reason="LD_PRELOAD before a native module",
+    ),
+    needs_libjpeg,
+]
 
 # Decodes parts and whole pictures natively and by Pillow, and prints what differs or is left to Pillow.
 DECODE = """

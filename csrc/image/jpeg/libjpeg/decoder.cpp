@@ -146,6 +146,8 @@ constexpr size_t kAvoidAlignment = 32;
 
 }  // namespace
 
+bool LibjpegDecoder::available() { return true; }
+
 LibjpegDecoder::LibjpegDecoder() : session_(new JpegSession()) {}
 
 LibjpegDecoder::~LibjpegDecoder() { session_->end(); }

@@ -28,6 +28,9 @@ struct JpegSession;
 /// picture that cannot even be begun: Pillow gives a black one.
 class LibjpegDecoder {
  public:
+  /// Whether this build has libjpeg-turbo. If not, open() throws UnsupportedImage.
+  static bool available();
+
   LibjpegDecoder();
   ~LibjpegDecoder();
   LibjpegDecoder(const LibjpegDecoder&) = delete;
@@ -60,6 +63,9 @@ class LibjpegDecoder {
   /// Memory kept from picture to picture, libjpeg's own aside, which it returns with the picture.
   size_t scratch_bytes() const { return buffer_.capacity(); }
 
+  /// Gives the picture up, and the memory that libjpeg has for it.
+  void close();
+
  private:
   enum class State : uint8_t { kClosed, kOpened, kReading };
 
@@ -68,7 +74,6 @@ class LibjpegDecoder {
   void skip_above(uint32_t rows);
   void check_rest();
   void fail_or_go_blank();
-  void close();
   [[noreturn]] void fail();
   void bound_work();
 

@@ -5,9 +5,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#ifndef LIBJPEG_TURBO_VERSION
-#error "fastloader needs libjpeg-turbo; these headers are of another libjpeg"
-#endif
+#include "image/jpeg/libjpeg/probe.h"
 
 namespace fastloader {
 namespace {
@@ -25,6 +23,10 @@ JpegLibrary describe_jpeg_library() {
   library.compiled_version = FASTLOADER_TEXT(LIBJPEG_TURBO_VERSION);
   library.runtime_text = std::string(messages.jpeg_message_table[JMSG_VERSION]) + "; " +
                          messages.jpeg_message_table[JMSG_COPYRIGHT];
+  for (size_t i = 0; i < kJpegLayouts; ++i) {
+    const JpegLayout& layout = jpeg_layouts()[i];
+    if (!jpeg_skips_exactly(layout)) library.decoded_whole.push_back(layout.name);
+  }
   return library;
 }
 

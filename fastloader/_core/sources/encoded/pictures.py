@@ -12,6 +12,7 @@ from fastloader._core.observation.figures import Stage
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.decoder import jpeg_counts
+from fastloader._core.sources.arguments import NO_LIBJPEG
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.keys import EpochKeys
 from fastloader._core.sources.encoded.epoch import EncodedEpoch
@@ -58,6 +59,8 @@ class EncodedPictures:
                 f"decode={decode!r} and truncated={truncated!r} are for the native decoder, which is "
                 "not in use"
             )
+        if module is not None and truncated != "error" and extension.lacks_libjpeg():
+            raise ValueError(f"truncated={truncated!r}: {NO_LIBJPEG}")
         before = self._decoder
         if before is not None and self._home.here:
             if before.native is module and before.options == (decode, truncated):

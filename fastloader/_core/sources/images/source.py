@@ -24,7 +24,12 @@ from fastloader._core.pictures.in_place.begun_pictures import BegunPictures
 from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
-from fastloader._core.sources.arguments import check_extension, check_native, only_seeds
+from fastloader._core.sources.arguments import (
+    check_extension,
+    check_native,
+    check_truncated,
+    only_seeds,
+)
 from fastloader._core.sources.images.finish import Finish
 from fastloader._core.sources.images.iterator import ImageIterator
 from fastloader._core.sources.images.pillow_pictures import PillowPictures
@@ -55,6 +60,7 @@ class ImageSource:
             return None
         check_native(loader)
         check_extension()
+        check_truncated(loader)
         return ImagePlan(self, self._recognized(loader, wanted), loader)
 
     def _recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages:

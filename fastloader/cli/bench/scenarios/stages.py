@@ -29,9 +29,10 @@ if native is None:
 
 def versions() -> dict[str, str]:
     info = fastloader.build_info()
+    libjpeg = info["jpeg"]
     return {
         "fastloader": info["version"],
-        "libjpeg-turbo": info["jpeg"]["compiled_version"],
+        "libjpeg-turbo": "none" if libjpeg is None else libjpeg["compiled_version"],
     }
 
 

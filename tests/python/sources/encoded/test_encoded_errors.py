@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from encoded_samples import CROP, WHOLE, Captions, Views, as_bytes, paths_below
-from pictures import open_as_torchvision, plain_folder
+from pictures import needs_libjpeg, open_as_torchvision, plain_folder
 from torch.utils.data import Dataset
 
 from fastloader import EncodedImage, Error, FastLoader
@@ -160,6 +160,7 @@ def test_options_of_pictures_are_refused_where_there_are_none(paths):
     assert all("truncated='pad'" in str(each) for each in got)
 
 
+@needs_libjpeg
 def test_truncated_pictures_are_padded_if_asked(paths):
     whole = as_bytes(paths[0])
     Path(paths[0]).write_bytes(whole[: len(whole) * 2 // 3])

@@ -6,7 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pictures import any_picture, plain_folder, random_folder, redo, save_jpeg, upstream_pillow
+from pictures import (
+    any_picture,
+    needs_libjpeg,
+    plain_folder,
+    random_folder,
+    redo,
+    save_jpeg,
+    upstream_pillow,
+)
 from PIL import Image
 
 from fastloader import FastLoader
@@ -116,6 +124,7 @@ def noisy(rng, width, height):
     return ((smooth(rng, width, height).astype(int) + noise[:height, :width]) // 2).astype(np.uint8)
 
 
+@needs_libjpeg
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
 @pytest.mark.parametrize(
     ("make", "mean", "over"), [(smooth, 0.7, 0.001), (noisy, 6.0, 0.25)], ids=["smooth", "noisy"]
