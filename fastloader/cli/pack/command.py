@@ -46,6 +46,12 @@ def add_command(commands: Any) -> None:
         "what is shrunk)",
     )
     parser.add_argument(
+        "--recode",
+        choices=["baseline"],
+        help="write progressive JPEGs anew as sequential (baseline) ones, which decode about twice as "
+        "fast: the same pixels to the bit, some 5 %% more bytes",
+    )
+    parser.add_argument(
         "--workers",
         type=_edge,
         metavar="N",
@@ -70,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         return packer.pack(
             arguments.paths[0],
             arguments.paths[1],
-            Encoding(arguments.max_side, arguments.quality),
+            Encoding(arguments.max_side, arguments.quality, arguments.recode),
             arguments.workers,
         )
     except (SourceError, ImportError, OSError, ValueError) as error:

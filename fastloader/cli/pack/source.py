@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fastloader._core.machine import extension
+
 _EXPRESSION = re.compile(r"^([A-Za-z_][\w.]*):(.+)$", re.DOTALL)
 
 
@@ -176,10 +178,24 @@ def _as_image(image: Any, index: int) -> Any:
 @dataclass(frozen=True)
 class Encoding:
     """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
-    that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given."""
+    that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given.
+    ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels."""
 
     max_side: int | None = None
     quality: int | None = None
+    recode: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.recode is not None and (extension.load() is None or extension.lacks_libjpeg()):
+            raise SourceError(
+                "--recode is done by the native module with libjpeg-turbo, which this installation "
+                "lacks: `fastloader doctor` says why"
+            )
+
+    def options(self) -> dict[str, Any]:
+        """As the file keeps them. Without ``recode`` they are those of a file from before it came."""
+        kept: dict[str, Any] = {"max_side": self.max_side, "quality": self.quality}
+        return kept if self.recode is None else {**kept, "recode": self.recode}
 
     def encode(self, image: Any) -> bytes:
         """The bytes of a file, from those of a file or from a Pillow image."""
@@ -188,10 +204,10 @@ class Encoding:
         module = image_module()
         if isinstance(image, bytes):
             if self.max_side is None and self.quality is None:
-                return image
+                return self._kept(image)
             with opened(io.BytesIO(image)) as encoded:
                 if self.quality is None and max(encoded.size) <= (self.max_side or 0):
-                    return image
+                    return self._kept(image)
                 picture = encoded.convert("RGB")
         else:
             picture = image
@@ -205,3 +221,10 @@ class Encoding:
         else:
             picture.convert("RGB").save(out, "JPEG", quality=self.quality or 90)
         return out.getvalue()
+
+    def _kept(self, file: bytes) -> bytes:
+        if self.recode is None:
+            return file
+        native: Any = extension.load()
+        sequential: bytes | None = native.jpeg_as_sequential(file)
+        return file if sequential is None else sequential

@@ -59,7 +59,7 @@ class Writer:
             "complete": False,
             "classes": source.classes,
             "source": source.identity,
-            "options": {"max_side": encoding.max_side, "quality": encoding.quality},
+            "options": encoding.options(),
         }
         self._waiting: list[tuple[bytes, bytes]] = []
         self._waiting_bytes = 0

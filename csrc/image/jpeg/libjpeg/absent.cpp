@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "image/jpeg/libjpeg/decoder.h"
 #include "image/jpeg/libjpeg/library.h"
+#include "image/jpeg/libjpeg/recode.h"
 
 // Compiled in the place of the other files here where libjpeg-turbo was not found, or not wanted.
 
@@ -34,6 +35,10 @@ const uint8_t* LibjpegDecoder::read_row() {
 long LibjpegDecoder::warnings() const { return 0; }
 
 void LibjpegDecoder::close() {}
+
+std::optional<std::vector<uint8_t>> recode_as_sequential(const uint8_t* /*data*/, size_t /*size*/) {
+  throw UnsupportedImage("this build has no libjpeg-turbo");
+}
 
 JpegLibrary describe_jpeg_library() { return {}; }
 
