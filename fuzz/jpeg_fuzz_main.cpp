@@ -78,12 +78,18 @@ int run(uint64_t iterations, uint64_t seed) {
   for (const Seed& each : seeds) fuzz(each);
   for (uint64_t i = 0; i < iterations; ++i) {
     Random random(seed * 0x10001u + i);
-    // Half of the inputs begin as a picture that no other begins as, and some of these stay clean.
-    const bool fresh = random.chance(50);
+    // Most inputs begin as a picture that no other begins as, and some of these stay clean.
+    const bool fresh = random.chance(70);
     Seed input =
         fresh ? fastloader::fuzz::make_odd_seed(random.next()) : seeds[random.below(count)];
-    for (uint32_t n = fresh ? random.below(5) : random.between(1, 4); n > 0; --n) {
-      fastloader::fuzz::mutate(input.bytes, seeds[random.below(count)].bytes, random);
+    if (fresh && random.chance(60)) {
+      for (uint32_t n = random.below(3); n > 0; --n) {
+        fastloader::fuzz::damage_scans(input.bytes, random);
+      }
+    } else {
+      for (uint32_t n = fresh ? random.below(4) : random.between(1, 4); n > 0; --n) {
+        fastloader::fuzz::mutate(input.bytes, seeds[random.below(count)].bytes, random);
+      }
     }
     if (path != nullptr) keep(path, input.bytes);
     fuzz(input);

@@ -233,4 +233,14 @@ void mutate(Bytes& bytes, const Bytes& other, Random& random) {
   if (bytes.size() > kLargest) bytes.resize(kLargest);
 }
 
+void damage_scans(Bytes& bytes, Random& random) {
+  constexpr uint8_t kScan[] = {0xff, 0xda};
+  constexpr uint32_t kHeader = 14;
+  const auto scan = std::search(bytes.begin(), bytes.end(), kScan, kScan + 2);
+  const uint32_t first = static_cast<uint32_t>(scan - bytes.begin()) + kHeader;
+  if (first >= length_of(bytes)) return;
+  uint8_t& byte = bytes[random.between(first, length_of(bytes) - 1)];
+  byte = static_cast<uint8_t>(random.chance(70) ? byte ^ (1u << random.below(8)) : random.next());
+}
+
 }  // namespace fastloader::fuzz

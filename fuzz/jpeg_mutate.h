@@ -30,4 +30,8 @@ Seed make_odd_seed(uint64_t number);
 /// Changes `bytes` in one of the ways listed in README.md; `other` is what to splice with.
 void mutate(Bytes& bytes, const Bytes& other, testing::Random& random);
 
+/// Changes a bit or a byte behind the first scan's header, so that a decoder is well under way when
+/// it comes there.
+void damage_scans(Bytes& bytes, testing::Random& random);
+
 }  // namespace fastloader::fuzz
