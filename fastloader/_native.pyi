@@ -77,6 +77,7 @@ class PictureDecoder:
         *,
         box: tuple[int, int, int, int] | None = None,
         whole: bool = False,
+        own: bool = True,
         destination: int = 0,
     ) -> tuple[int, int]: ...
 

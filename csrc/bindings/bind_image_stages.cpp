@@ -23,11 +23,12 @@ using Size = std::pair<uint32_t, uint32_t>;                      // height, widt
 using Box = std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>;  // left, top, width, height
 
 Size decode(PictureDecoder& decoder, const py::bytes& file, const std::optional<Box>& box,
-            bool whole, uintptr_t destination) {
+            bool whole, bool own, uintptr_t destination) {
   const std::string_view data(file);  // the caller's reference keeps it alive
   const WithoutGil unlocked;
   JpegOptions options;
   options.check_below = whole;
+  options.own = own;
   const PictureSize size =
       decoder.open(reinterpret_cast<const uint8_t*>(data.data()), data.size(), options);
   PictureRegion region{0, 0, size.width, size.height};
@@ -58,11 +59,12 @@ void register_image_stages(py::module_& module) {
   py::class_<PictureDecoder>(module, "PictureDecoder", "One per thread.")
       .def(py::init<>())
       .def("decode", &decode, py::arg("file"), py::kw_only(), py::arg("box") = py::none(),
-           py::arg("whole") = false, py::arg("destination") = 0,
+           py::arg("whole") = false, py::arg("own") = true, py::arg("destination") = 0,
            "Decodes a file, or the box (left, top, width, height) of its picture, on the calling "
            "thread, and returns (height, width) of what it decoded. RGB rows without gaps go to "
            "`destination`, which has room for them; with 0 each row is dropped once it is there. "
-           "`whole`: damage below the box is an error, too, as with decode=\"whole\".");
+           "`whole`: damage below the box is an error, too, as with decode=\"whole\". "
+           "`own`: JPEGs by our own decoder where it can; False: all by libjpeg-turbo.");
   py::class_<Resizer>(module, "Resizer", "One per thread.")
       .def(py::init<>())
       .def("resize", &resize, py::kw_only(), py::arg("source"), py::arg("source_size"),

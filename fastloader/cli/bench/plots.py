@@ -65,8 +65,8 @@ def throughput(results: Json) -> Figure | None:
             zorder=3,
         )
     for name, style, words in (
-        ("bare-decode", "--", "bare decode of whole pictures"),
-        ("bare-roi", ":", "bare decode of the crops alone"),
+        ("bare-decode", "--", "libjpeg-turbo, whole pictures"),
+        ("bare-roi", ":", "libjpeg-turbo, the crops alone"),
     ):
         if name in results["scenarios"]:
             at = results["scenarios"][name]["pictures_per_s"]["median"]

@@ -123,16 +123,23 @@ def _scenarios() -> dict[str, Scenario]:
             "leaves out the incomplete batch, which is not counted",
         ),
         "bare-decode": Scenario(
-            "bare decode of whole pictures from memory", fast, "stages", "decode_whole"
+            "libjpeg-turbo's decode of whole pictures from memory", fast, "stages", "decode_whole"
         ),
         "bare-roi": Scenario(
-            "bare decode of the crops from memory", fast, "stages", "decode_crops"
+            "libjpeg-turbo's decode of the crops from memory", fast, "stages", "decode_crops"
         ),
     }
     for name in ("fastloader-uint8", "fastloader-float32", "bare-decode", "bare-roi"):
         scenarios[f"{name}@1"] = with_threads(scenarios[name], 1)
     scenarios |= {
         "read@1": Scenario("read the files", fast, "stages", "read", threads=1),
+        "own-roi@1": Scenario(
+            "FastLoader's decode of the crops from memory",
+            fast,
+            "stages",
+            "decode_crops_ourselves",
+            threads=1,
+        ),
         "resample@1": Scenario(
             "resample the crops from memory", fast, "stages", "resample", threads=1
         ),
