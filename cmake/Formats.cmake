@@ -17,8 +17,10 @@ set(FASTLOADER_HAVE_LIBJPEG OFF)
 if(NOT FASTLOADER_LIBJPEG STREQUAL "off")
   find_package(JPEG QUIET)
   if(JPEG_FOUND)
-    # The first libjpeg has the same names, and neither the speed nor the partial decoding.
+    # The first libjpeg has the same names, and neither the speed nor the partial decoding. Both checks
+    # here are made each time: another library may have been installed meanwhile.
     include(CheckCXXSourceCompiles)
+    unset(FASTLOADER_JPEG_IS_TURBO CACHE)
     set(CMAKE_REQUIRED_INCLUDES ${JPEG_INCLUDE_DIRS})
     check_cxx_source_compiles("#include <cstdio>
       #include <jpeglib.h>
@@ -29,7 +31,8 @@ if(NOT FASTLOADER_LIBJPEG STREQUAL "off")
   endif()
 endif()
 if(FASTLOADER_LIBJPEG STREQUAL "on" AND NOT FASTLOADER_HAVE_LIBJPEG)
-  message(FATAL_ERROR "FASTLOADER_LIBJPEG=on, but libjpeg-turbo's headers were not found.\n"
+  message(FATAL_ERROR "FASTLOADER_LIBJPEG=on, but libjpeg-turbo's headers were not found"
+    " (libjpeg's: ${JPEG_INCLUDE_DIR}).\n"
     "  Debian, Ubuntu:  apt-get install libjpeg-turbo8-dev   (Debian: libjpeg62-turbo-dev)\n"
     "  Fedora, RHEL:    dnf install libjpeg-turbo-devel\n"
     "  conda:           conda install -c conda-forge libjpeg-turbo")
@@ -38,9 +41,12 @@ if(FASTLOADER_HAVE_LIBJPEG)
   file(GLOB sources CONFIGURE_DEPENDS csrc/image/jpeg/libjpeg/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/absent\\.cpp$")
   list(APPEND FASTLOADER_FORMAT_SOURCES ${sources})
-  get_filename_component(beside "${JPEG_LIBRARIES}" DIRECTORY)
+  list(GET JPEG_LIBRARIES -1 library)
+  get_filename_component(beside "${library}" DIRECTORY)
+  unset(JPEG_STATIC_LIBRARY CACHE)
   find_library(JPEG_STATIC_LIBRARY libjpeg.a HINTS "${beside}" NO_DEFAULT_PATH)
-  if(JPEG_STATIC_LIBRARY AND NOT DEFINED FASTLOADER_JPEG_STATIC)
+  set(FASTLOADER_JPEG_STATIC OFF)
+  if(JPEG_STATIC_LIBRARY)
     try_compile(FASTLOADER_JPEG_STATIC ${CMAKE_BINARY_DIR}/jpeg_static
       SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cmake/jpeg_static.cpp
       COMPILE_DEFINITIONS -fPIC LINK_OPTIONS -shared

@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "image/dispatch.h"
+#include "image/jpeg/libjpeg/recode.h"
 #include "image/jpeg/pillow_header.h"
 #include "image/jpeg/scans.h"
 #include "jpeg_compare.h"
@@ -27,6 +29,7 @@ constexpr uint64_t kWorkLimit = 1 << 24;
 // What a decoder may take for all regions of an input: many times what the limit above comes to.
 constexpr double kMostSeconds = 2;
 constexpr int kRegions = 3;
+constexpr uint64_t kMostRecoded = 1 << 16;  // pixels
 
 double thread_seconds() {
   timespec now{};
@@ -82,6 +85,23 @@ void check_scans(const uint8_t* data, size_t size, const PlainJpeg& plain) {
   std::abort();
 }
 
+/// A file that is written again as a sequential one keeps its pixels.
+void check_recoded(const uint8_t* data, size_t size) {
+  const std::optional<std::vector<uint8_t>> sequential = recode_as_sequential(data, size);
+  if (!sequential) return;
+  const auto plain = [](const uint8_t* bytes, size_t count) {
+    return PlainJpeg(bytes, count, false, PictureOptions().pixel_limit);
+  };
+  const PlainJpeg before = plain(data, size);
+  const PlainJpeg after = plain(sequential->data(), sequential->size());
+  if (before.end() == PlainJpeg::End::kFine && after.end() == before.end() &&
+      before.rgb == after.rgb) {
+    return;
+  }
+  std::fprintf(stderr, "jpeg_fuzz: other pixels once it is written again as a sequential file\n");
+  std::abort();
+}
+
 /// Whether the rows are those of the same bytes with an end marker behind them. libjpeg looks
 /// before each MCU whether the data have been whole so far, and smooths a progressive picture by
 /// that. A source that suspends behind a restart, as Pillow's may, lets it look once more, after
@@ -134,6 +154,7 @@ void check(Decoders& decoders, Input& input, Random& random, JpegTally& seen) {
   const PlainJpeg plain(input.data, input.size, input.options.truncated == Truncated::kPad,
                         input.options.pixel_limit, input.denominator, input.options.work_limit);
   check_scans(input.data, input.size, plain);
+  if (uint64_t{plain.width} * plain.height <= kMostRecoded) check_recoded(input.data, input.size);
   input.regions.assign(1, {0, 0, 1, 1});
   if (plain.height > 0) {
     input.regions[0] = {0, 0, plain.width, plain.height};

@@ -27,8 +27,9 @@ def check_extension() -> None:
 
 
 NO_LIBJPEG = (
-    "this build has no libjpeg-turbo, which makes a picture of a JPEG that ends early; install its "
-    "headers (README.md) and fastloader again"
+    "this build has no libjpeg-turbo, which makes a picture of a JPEG that ends early. Install its "
+    "headers (Debian: libjpeg62-turbo-dev, Ubuntu: libjpeg-turbo8-dev, Fedora: libjpeg-turbo-devel) "
+    "and fastloader again"
 )
 
 

@@ -57,10 +57,14 @@ def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int)
     elif begun:
         print(f"{writer.path}: goes on after {begun} of {source.count} samples")
 
+    anew = 0
+
     def prepare(index: int) -> Sample:
         try:
             sample = source.read(index)
-            return Sample(encoding.encode(sample.image), sample.label, sample.name)
+            file = encoding.encode(sample.image)
+            anew = isinstance(sample.image, bytes) and file is not sample.image
+            return Sample(file, sample.label, sample.name, anew)
         except SourceError:
             raise
         except Exception as error:
@@ -71,6 +75,7 @@ def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int)
             samples = _ahead(prepare, range(begun, source.count), workers)
             for sample in samples:
                 writer.add(sample)
+                anew += sample.anew
                 step(1)
             writer.finish()
     except KeyboardInterrupt:
@@ -84,6 +89,8 @@ def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int)
         print(f"\nfastloader pack: {error}{writer.no_room()}", file=sys.stderr)
         _say_how_far(writer, source)
         return 1
+    if anew or encoding.recode is not None:
+        print(f"{writer.path}: {anew} of {source.count - begun} pictures were written anew")
     return 0
 
 

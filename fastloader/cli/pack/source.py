@@ -29,6 +29,8 @@ class Sample:
     image: Any
     label: int
     name: str
+    anew: bool = False
+    """Whether ``image`` was a file and is another one now."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,8 @@ class Encoding:
     recode: str | None = None
 
     def __post_init__(self) -> None:
+        if self.recode is not None and self.quality is not None:
+            raise SourceError("--quality writes every picture anew: leave --recode out")
         if self.recode is not None and (extension.load() is None or extension.lacks_libjpeg()):
             raise SourceError(
                 "--recode is done by the native module with libjpeg-turbo, which this installation "
