@@ -12,6 +12,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@
 // What jpeg_decode.py runs on each of its sets of pictures.
 //
 //   jpeg_decode FOLDER [ROUNDS]
+//   jpeg_decode FOLDER check REGIONS   compares that many random regions of each picture, untimed
 //
 // Decodes all JPEGs below the folder from memory, on one thread of one CPU: the box of a
 // RandomResizedCrop, and the whole. JpegDecoder does it with our own decoder, on each instruction
@@ -267,17 +269,52 @@ void run(const std::string& folder, size_t rounds) {
   std::printf("  }\n}\n");
 }
 
+JpegRegion random_region(const JpegRegion& whole, std::mt19937_64& random) {
+  const auto below = [&](uint32_t limit) { return static_cast<uint32_t>(random() % limit); };
+  JpegRegion region;
+  region.width = 1 + below(whole.width);
+  region.height = 1 + below(whole.height);
+  region.left = below(whole.width - region.width + 1);
+  region.top = below(whole.height - region.height + 1);
+  return region;
+}
+
+void compare(const std::string& folder, size_t regions) {
+  std::vector<Contender> contenders = make_contenders();
+  const std::vector<Picture> pictures = read_pictures(folder, contenders[0]);
+  std::mt19937_64 random(pictures.size());
+  size_t bytes = 0;
+  size_t ours = 0;
+  for (const Picture& picture : pictures) {
+    for (size_t r = 0; r < regions; ++r) {
+      const JpegRegion region = random_region(picture.whole, random);
+      const std::vector<uint8_t> expected = pixels(contenders[0], picture, region);
+      bytes += expected.size();
+      for (size_t i = 1; i < contenders.size(); ++i) {
+        if (pixels(contenders[i], picture, region) != expected) {
+          throw std::runtime_error(picture.name + ": other pixels with " + contenders[i].name);
+        }
+      }
+      if (contenders[1].decoder->made_by() == JpegMaker::kOwn) ++ours;
+    }
+  }
+  std::printf(
+      "{\"pictures\": %zu, \"regions\": %zu, \"by_our_own_decoder\": %zu, \"bytes\": %zu}\n",
+      pictures.size(), pictures.size() * regions, ours, bytes);
+}
+
 }  // namespace
 }  // namespace fastloader
 
 int main(int argc, char** argv) {
-  const size_t rounds = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 9;
-  if (argc < 2 || rounds == 0) {
-    std::fprintf(stderr, "jpeg_decode FOLDER [ROUNDS]\n");
+  const bool check = argc == 4 && std::string(argv[2]) == "check";
+  const size_t count = argc > 2 ? std::strtoull(argv[argc - 1], nullptr, 10) : 9;
+  if (argc < 2 || count == 0 || (argc > 3 && !check)) {
+    std::fprintf(stderr, "jpeg_decode FOLDER [ROUNDS], or jpeg_decode FOLDER check REGIONS\n");
     return 2;
   }
   try {
-    fastloader::run(argv[1], rounds);
+    check ? fastloader::compare(argv[1], count) : fastloader::run(argv[1], count);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "jpeg_decode: %s\n", error.what());
     return 1;

@@ -1,13 +1,15 @@
 """JPEG: our own decoder against libjpeg-turbo's decode of the same region, on one thread.
 
     cmake --preset benchmarks && cmake --build --preset benchmarks --target jpeg_decode
-    python benchmarks/jpeg_decode.py [--data DIR] [--pictures 200] [--rounds 9]
+    python benchmarks/jpeg_decode.py [--data DIR] [--pictures 200] [--rounds 9 | --check 50]
 
 Without ``--data``, made-up photographs. Four sets of the same pictures: as they are, and written again
 by Pillow at 4:4:4 with quality 90, at 4:2:0 with quality 85, and that as a progressive JPEG. Of each,
 the program benchmarks/jpeg_decode.cpp decodes the boxes of RandomResizedCrop and the whole pictures from
 memory, with CPU time of one pinned thread, all contenders in turn for each 25 pictures. A ratio is how
-many times as fast as libjpeg-turbo ours is: of a round, the sums over all pictures.
+many times as fast as libjpeg-turbo ours is: of a round, the sums over all pictures. ``--check`` measures
+nothing: it compares that many random regions of each picture, on each instruction set, with
+libjpeg-turbo's.
 """
 
 from __future__ import annotations
@@ -61,10 +63,8 @@ def make_set(paths: list[Path], folder: Path, options: dict[str, Any] | None) ->
             picture.convert("RGB").save(copy, "JPEG", **options)
 
 
-def measured(program: Path, folder: Path, rounds: int) -> dict[str, Any]:
-    done = subprocess.run(
-        [program, folder, str(rounds)], capture_output=True, text=True, check=False
-    )
+def run(program: Path, *arguments: str | Path) -> dict[str, Any]:
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr.strip() or f"{program}: status {done.returncode}")
     print(done.stderr, end="")  # what it left out
@@ -90,6 +90,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder with JPEGs, at any depth")
     parser.add_argument("--pictures", type=int, default=200, help="how many of them at most")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--check", type=int, metavar="REGIONS", help="compare, and time nothing")
     parser.add_argument("--program", type=Path, default=PROGRAM)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -106,9 +107,14 @@ def main() -> None:
         for number, (name, options) in enumerate(SETS.items()):
             place = Path(made) / f"set{number}"
             make_set(paths, place, options)
-            sets[name] = measured(arguments.program, place, arguments.rounds)
-            show(name, sets[name])
+            if arguments.check is not None:
+                print(name, run(arguments.program, place, "check", str(arguments.check)))
+            else:
+                sets[name] = run(arguments.program, place, str(arguments.rounds))
+                show(name, sets[name])
             shutil.rmtree(place)
+    if arguments.check is not None:
+        return
     results = {"threads": 1, "pillow": PIL.__version__, "sets": sets}
     print("written:", write("jpeg_decode", results, arguments.out))
 

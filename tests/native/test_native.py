@@ -103,6 +103,9 @@ def test_the_decode_benchmark_is_complete(built, tmp_path):
     skip_if_left_out(built, "jpeg_decoder_test")
     program = built.parents[1] / "benchmarks" / "jpeg_decode"
     few = ["--pictures", "3", "--rounds", "2", "--program", program, "--out", tmp_path]
+    code, output = run([sys.executable, script, *few, "--check", "4"], 300)
+    assert code == 0 and output.count("'regions': 12, 'by_our_own_decoder': 12") == 4, output
+    assert not list(tmp_path.iterdir())
     code, output = run([sys.executable, script, *few], 300)
     assert code == 0, output
     results = json.loads((tmp_path / "jpeg_decode.json").read_text())
