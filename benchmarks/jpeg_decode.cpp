@@ -157,18 +157,25 @@ double timed(Contender& contender, const Picture& picture, const JpegRegion& reg
   return cpu_seconds() - begun;
 }
 
+/// Fails if a contender makes other pixels than libjpeg; returns how many bytes they have.
+size_t expect_same(std::vector<Contender>& contenders, const Picture& picture,
+                   const JpegRegion& region) {
+  const std::vector<uint8_t> expected = pixels(contenders[0], picture, region);
+  for (size_t i = 1; i < contenders.size(); ++i) {
+    if (pixels(contenders[i], picture, region) != expected) {
+      throw std::runtime_error(picture.name + ": other pixels with " + contenders[i].name);
+    }
+  }
+  return expected.size();
+}
+
 /// Also what warms everything up. Returns why libjpeg made how many of the pictures.
 std::map<std::string, size_t> check(std::vector<Contender>& contenders,
                                     const std::vector<Picture>& pictures,
                                     JpegRegion Picture::* region) {
   std::map<std::string, size_t> handed_over;
   for (const Picture& picture : pictures) {
-    const std::vector<uint8_t> expected = pixels(contenders[0], picture, picture.*region);
-    for (size_t i = 1; i < contenders.size(); ++i) {
-      if (pixels(contenders[i], picture, picture.*region) != expected) {
-        throw std::runtime_error(picture.name + ": other pixels with " + contenders[i].name);
-      }
-    }
+    expect_same(contenders, picture, picture.*region);
     const JpegDecoder& best = *contenders[1].decoder;
     if (best.made_by() == JpegMaker::kLibjpeg) ++handed_over[name_of(best.refusal())];
   }
@@ -287,14 +294,7 @@ void compare(const std::string& folder, size_t regions) {
   size_t ours = 0;
   for (const Picture& picture : pictures) {
     for (size_t r = 0; r < regions; ++r) {
-      const JpegRegion region = random_region(picture.whole, random);
-      const std::vector<uint8_t> expected = pixels(contenders[0], picture, region);
-      bytes += expected.size();
-      for (size_t i = 1; i < contenders.size(); ++i) {
-        if (pixels(contenders[i], picture, region) != expected) {
-          throw std::runtime_error(picture.name + ": other pixels with " + contenders[i].name);
-        }
-      }
+      bytes += expect_same(contenders, picture, random_region(picture.whole, random));
       if (contenders[1].decoder->made_by() == JpegMaker::kOwn) ++ours;
     }
   }
