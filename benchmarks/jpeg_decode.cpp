@@ -18,11 +18,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/xxh3.h"
 #include "image/crop.h"
 #include "image/dispatch.h"
 #include "image/draw_numbers.h"
 #include "image/jpeg/decoder.h"
 #include "image/jpeg/libjpeg/library.h"
+#include "image/jpeg/seek/writer.h"
 
 // What jpeg_decode.py runs on each of its sets of pictures.
 //
@@ -31,9 +33,9 @@
 //
 // Decodes all JPEGs below the folder from memory, on one thread of one CPU: the box of a
 // RandomResizedCrop, and the whole. JpegDecoder does it with our own decoder, on each instruction
-// set that there is, and with libjpeg-turbo as before. All take their turns with each 25 pictures,
-// so that drift of the machine hits all alike. A round's ratio is libjpeg's CPU time for all
-// pictures over ours. Prints JSON; fails if a pixel differs.
+// set that there is, without and with a seek index, and with libjpeg-turbo as before. All take
+// their turns with each 25 pictures, so that drift of the machine hits all alike. A round's ratio
+// is libjpeg's CPU time for all pictures over ours. Prints JSON; fails if a pixel differs.
 
 namespace fastloader {
 namespace {
@@ -41,6 +43,7 @@ namespace {
 struct Picture {
   std::string name;
   std::vector<uint8_t> bytes;
+  std::vector<uint8_t> index;
   JpegRegion whole;
   JpegRegion box;
 };
@@ -49,6 +52,14 @@ struct Contender {
   std::string name;
   JpegOptions options;
   std::unique_ptr<JpegDecoder> decoder;
+  bool indexed = false;
+
+  void begin(const Picture& picture, const JpegRegion& region) {
+    JpegOptions mine = options;
+    if (indexed) mine.seek_index = {picture.index.data(), picture.index.size()};
+    decoder->open(picture.bytes.data(), picture.bytes.size(), mine);
+    decoder->begin(region);
+  }
 };
 
 /// Seconds of all pictures, by round and contender.
@@ -89,6 +100,10 @@ std::vector<Contender> make_contenders() {
   for (const std::string& isa : available_isa_names()) {
     contenders.push_back({isa, {}, std::make_unique<JpegDecoder>(isa_by_name(isa))});
   }
+  for (const std::string& isa : available_isa_names()) {
+    contenders.push_back(
+        {isa + ", with index", {}, std::make_unique<JpegDecoder>(isa_by_name(isa)), true});
+  }
   return contenders;
 }
 
@@ -111,8 +126,7 @@ std::vector<std::filesystem::path> find_jpegs(const std::string& folder) {
 std::vector<uint8_t> pixels(Contender& contender, const Picture& picture,
                             const JpegRegion& region) {
   std::vector<uint8_t> rgb;
-  contender.decoder->open(picture.bytes.data(), picture.bytes.size(), contender.options);
-  contender.decoder->begin(region);
+  contender.begin(picture, region);
   for (uint32_t y = 0; y < region.height; ++y) {
     const uint8_t* row = contender.decoder->read_row();
     rgb.insert(rgb.end(), row, row + size_t{region.width} * 3);
@@ -133,6 +147,7 @@ Picture read_picture(const std::filesystem::path& path, size_t number, Contender
   picture.box = {static_cast<uint32_t>(box.left), static_cast<uint32_t>(box.top),
                  static_cast<uint32_t>(box.width), static_cast<uint32_t>(box.height)};
   pixels(libjpeg, picture, picture.whole);
+  picture.index = make_seek_index(picture.bytes.data(), picture.bytes.size());
   return picture;
 }
 
@@ -151,8 +166,7 @@ std::vector<Picture> read_pictures(const std::string& folder, Contender& libjpeg
 
 double timed(Contender& contender, const Picture& picture, const JpegRegion& region) {
   const double begun = cpu_seconds();
-  contender.decoder->open(picture.bytes.data(), picture.bytes.size(), contender.options);
-  contender.decoder->begin(region);
+  contender.begin(picture, region);
   for (uint32_t y = 0; y < region.height; ++y) contender.decoder->read_row();
   return cpu_seconds() - begun;
 }
@@ -204,6 +218,27 @@ Rounds measure(std::vector<Contender>& contenders, const std::vector<Picture>& p
   return seconds;
 }
 
+/// Seconds for all pictures.
+struct IndexCosts {
+  double hash = 0;  ///< of the files' content, which each decode with an index does
+  double make = 0;
+};
+
+IndexCosts measure_index(const std::vector<Picture>& pictures) {
+  IndexCosts costs;
+  uint64_t all = 0;  // printed nowhere, and asked for, so that nothing is left out
+  for (const Picture& picture : pictures) {
+    double begun = cpu_seconds();
+    all ^= xxh3(picture.bytes.data(), picture.bytes.size());
+    costs.hash += cpu_seconds() - begun;
+    begun = cpu_seconds();
+    all ^= make_seek_index(picture.bytes.data(), picture.bytes.size()).size();
+    costs.make += cpu_seconds() - begun;
+  }
+  if (all == 0) std::fprintf(stderr, "the hashes of all pictures cancel out\n");
+  return costs;
+}
+
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -252,15 +287,24 @@ void run(const std::string& folder, size_t rounds) {
   std::vector<Contender> contenders = make_contenders();
   const std::vector<Picture> pictures = read_pictures(folder, contenders[0]);
   double pixels_of_all = 0;
+  size_t bytes = 0;
+  size_t index_bytes = 0;
   for (const Picture& picture : pictures) {
     pixels_of_all += static_cast<double>(picture.whole.width) * picture.whole.height;
+    bytes += picture.bytes.size();
+    index_bytes += picture.index.size();
   }
+  const IndexCosts costs = measure_index(pictures);
   const JpegLibrary library = describe_jpeg_library();
   std::printf("{\n  \"libjpeg_turbo\": {\"compiled\": %s, \"loaded\": %s},\n",
               quoted(library.compiled_version).c_str(), quoted(library.runtime_text).c_str());
   std::printf("  \"avx512vbmi\": %s,\n  \"cpu\": %d,\n", has_vbmi() ? "true" : "false", cpu);
   std::printf("  \"rounds\": %zu,\n  \"pictures\": %zu,\n  \"megapixels\": %.6f,\n", rounds,
               pictures.size(), pixels_of_all * 1e-6);
+  std::printf("  \"bytes\": %zu,\n  \"index_bytes\": %zu,\n", bytes, index_bytes);
+  std::printf("  \"hash_ms_per_picture\": %.6g,\n  \"index_ms_per_picture\": %.6g,\n",
+              costs.hash * 1e3 / static_cast<double>(pictures.size()),
+              costs.make * 1e3 / static_cast<double>(pictures.size()));
   std::printf("  \"jobs\": {\n");
   struct Job {
     const char* name;

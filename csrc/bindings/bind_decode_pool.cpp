@@ -222,6 +222,8 @@ py::dict times(const DecodeQuota& quota) {
     const std::string why = name_of(static_cast<JpegRefusal>(i));
     result[py::str("jpegs: " + why)] = times.jpegs[i];
   }
+  result["indexed"] = times.indexed;
+  result["unfit"] = times.unfit;
   return result;
 }
 
@@ -256,7 +258,9 @@ void register_decode_pool(py::module_& module) {
           "their "
           "share of decode, and resize, its part of that. 'jpegs: ...': how many JPEGs our own "
           "decoder "
-          "left to libjpeg-turbo for that reason; for none, it made them.");
+          "left to libjpeg-turbo for that reason; for none, it made them. indexed: JPEGs that a "
+          "seek "
+          "index was used for; unfit: those whose index is damaged or of another file.");
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")

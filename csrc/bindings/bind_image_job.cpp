@@ -13,6 +13,7 @@
 #include "bindings/own_decoder.h"
 #include "bindings/register.h"
 #include "image/jpeg/scans.h"
+#include "image/jpeg/seek/file.h"
 #include "image/ops/operation.h"
 #include "pipeline/decode_pool.h"
 
@@ -109,7 +110,8 @@ ImageTransform make_transform(const std::optional<std::array<double, 4>>& random
 Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bool planar,
              std::shared_ptr<Recipe> recipe, const std::optional<std::pair<size_t, size_t>>& output,
              bool any_size, size_t channels, const std::optional<NormalizeSpec>& normalize,
-             DecodeMode decode, bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels) {
+             DecodeMode decode, bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels,
+             std::shared_ptr<SeekFiles> seek_indices) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
@@ -122,6 +124,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   job->jpeg.pixel_limit = pixel_limit;
   job->jpeg.work_limit = most_jpeg_work(pixel_limit);
   job->large_pixels = large_pixels;
+  job->seek_indices = std::move(seek_indices);
   job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
   if (any_size) job->output = ImageJob::Output::kAnySize;
   if (normalize) {
@@ -240,7 +243,8 @@ void register_image_job(py::module_& module) {
            py::arg("any_size") = false, py::arg("channels") = 3, py::arg("normalize") = py::none(),
            py::arg_v("decode", DecodeMode::kExact, "DecodeMode.EXACT"),
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
-           py::arg("large_pixels") = kPillowPixelLimit / 2, py::keep_alive<1, 2>())
+           py::arg("large_pixels") = kPillowPixelLimit / 2, py::arg("seek_indices") = nullptr,
+           py::keep_alive<1, 2>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def(
           "over",

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,12 +46,24 @@ const uint64_t* numbers_of(const py::buffer_info& array) {
   return static_cast<const uint64_t*>(array.ptr);
 }
 
+/// Two rows of numbers of one length: addresses and sizes.
+using Table = std::pair<Bytes, Bytes>;
+
 std::shared_ptr<MemorySource> make_memory(const Bytes& addresses, const Bytes& sizes,
-                                          const py::object& /*owner*/) {
+                                          const py::object& /*owner*/,
+                                          const std::optional<Table>& seek_indices) {
   const py::buffer_info where = addresses.request();
-  const py::buffer_info size = sizes.request();
-  if (where.size != size.size) throw InvalidArgument("as many sizes as addresses are needed");
-  return std::make_shared<MemorySource>(numbers_of(where), numbers_of(size),
+  const auto table = [&](const Bytes& begins, const Bytes& lengths) {
+    const py::buffer_info begin = begins.request();
+    const py::buffer_info length = lengths.request();
+    if (begin.size != where.size || length.size != where.size) {
+      throw InvalidArgument("as many sizes as addresses are needed");
+    }
+    return MemorySource::Table{numbers_of(begin), numbers_of(length)};
+  };
+  MemorySource::Table indices;
+  if (seek_indices) indices = table(seek_indices->first, seek_indices->second);
+  return std::make_shared<MemorySource>(table(addresses, sizes), indices,
                                         static_cast<uint64_t>(where.size));
 }
 
@@ -91,10 +104,12 @@ void register_sources(py::module_& module) {
   py::class_<MemorySource, Source, std::shared_ptr<MemorySource>>(
       module, "MemorySource",
       "Samples that lie in memory: `sizes[i]` bytes at `addresses[i]`, uint64 arrays that may be "
-      "filled in later. The samples stay where they are as long as `owner` lives, which is kept.")
+      "filled in later. The samples stay where they are as long as `owner` lives, which is kept. "
+      "`seek_indices`: addresses and sizes of the seek indices beside them.")
       .def(py::init(&make_memory), py::arg("addresses"), py::arg("sizes"),
-           py::arg("owner") = py::none(), py::keep_alive<1, 2>(), py::keep_alive<1, 3>(),
-           py::keep_alive<1, 4>());
+           py::arg("owner") = py::none(), py::arg("seek_indices") = py::none(),
+           py::keep_alive<1, 2>(), py::keep_alive<1, 3>(), py::keep_alive<1, 4>(),
+           py::keep_alive<1, 5>());
 
   py::class_<PixelSource, Source, std::shared_ptr<PixelSource>>(
       module, "PixelSource",

@@ -22,6 +22,7 @@ PYBIND11_MODULE(_native, module) {
   bindings::register_batch_layout(module);
   bindings::register_prefetcher(module);
   bindings::register_sources(module);
+  bindings::register_seek_indices(module);
   bindings::register_image_job(module);
   bindings::register_decode_pool(module);
   bindings::register_gather(module);

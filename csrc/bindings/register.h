@@ -22,6 +22,7 @@ void register_batch_layout(pybind11::module_& module);
 void register_prefetcher(pybind11::module_& module);
 void register_gather(pybind11::module_& module);
 void register_sources(pybind11::module_& module);
+void register_seek_indices(pybind11::module_& module);
 void register_image_job(pybind11::module_& module);
 void register_decode_pool(pybind11::module_& module);
 void register_shared_slots(pybind11::module_& module);

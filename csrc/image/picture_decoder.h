@@ -35,6 +35,9 @@ class PictureDecoder {
     return jpeg_.refusal();
   }
 
+  /// What became of the last picture's seek index.
+  SeekUse seek_use() const { return format_ == Format::kJpeg ? jpeg_.seek_use() : SeekUse::kNone; }
+
   /// Memory kept from picture to picture, the libraries' own aside.
   size_t scratch_bytes() const {
     return jpeg_.scratch_bytes() + png_.scratch_bytes() + webp_.scratch_bytes();

@@ -265,6 +265,8 @@ PictureSize SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
                                 const std::atomic<bool>* stop) {
   JpegOptions options = job.jpeg;
   options.stop = stop;
+  options.seek_index = {file.seek_index, file.seek_index_size};
+  options.seek_indices = job.seek_indices.get();
   return picture_.open(file.data, file.size, options);
 }
 
@@ -323,6 +325,8 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
     decode_file(file, key, views, count, lap, stop);
     if (const std::optional<JpegRefusal> refusal = picture_.jpeg_refusal()) {
       ++times_.jpegs[static_cast<size_t>(*refusal)];
+      if (picture_.seek_use() == SeekUse::kUsed) ++times_.indexed;
+      if (picture_.seek_use() == SeekUse::kUnfit) ++times_.unfit;
     }
   }
   if (!traced) return;

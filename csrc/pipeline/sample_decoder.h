@@ -35,6 +35,8 @@ struct ImageJob {
   /// The size of every finished picture, where `transform` alone does not say it.
   ImageSize output_size;
   JpegOptions jpeg;
+  /// Where seek indices of the source's JPEGs are found; null: beside them, or nowhere.
+  std::shared_ptr<const SeekIndices> seek_indices;
   /// A picture of more pixels is decoded, and worth a warning: Image.MAX_IMAGE_PIXELS.
   uint64_t large_pixels = kPillowPixelLimit / 2;
   /// A picture that shrinks to 1/2, 1/4 or 1/8 or less is decoded at that part of its size.

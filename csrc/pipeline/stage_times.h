@@ -24,6 +24,8 @@ struct StageTimes {
   int64_t resize = 0;     ///< of `looked_at`: what the resize took
   /// JPEGs by why our own decoder left them to libjpeg-turbo; kNone: it did not.
   uint64_t jpegs[kJpegRefusals] = {};
+  uint64_t indexed = 0;  ///< JPEGs that a seek index was used for
+  uint64_t unfit = 0;    ///< JPEGs whose seek index is damaged, or of another file
 
   void add(const StageTimes& other) {
     pictures += other.pictures;
@@ -35,6 +37,8 @@ struct StageTimes {
     looked_at += other.looked_at;
     resize += other.resize;
     for (size_t i = 0; i < kJpegRefusals; ++i) jpegs[i] += other.jpegs[i];
+    indexed += other.indexed;
+    unfit += other.unfit;
   }
 };
 

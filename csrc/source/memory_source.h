@@ -10,13 +10,19 @@
 namespace fastloader {
 
 /// Samples that lie in memory: in a mapped file, say. Sample i is `sizes[i]` bytes at
-/// `addresses[i]`. Both tables are the caller's and must outlive the source, as must the samples.
+/// `addresses[i]`. The tables are the caller's and must outlive the source, as must the samples.
 /// Entries may be filled in later, before the sample is asked for by a batch; zeros mean that there
 /// is no such sample.
 class MemorySource final : public Source {
  public:
-  MemorySource(const uint64_t* addresses, const uint64_t* sizes, uint64_t count)
-      : addresses_(addresses), sizes_(sizes), count_(count) {}
+  struct Table {
+    const uint64_t* addresses = nullptr;
+    const uint64_t* sizes = nullptr;
+  };
+
+  /// `seek_indices`: of the samples that are JPEGs and have one; a null table for none at all.
+  MemorySource(const Table& samples, const Table& seek_indices, uint64_t count)
+      : samples_(samples), seek_indices_(seek_indices), count_(count) {}
 
   uint64_t size() const override { return count_; }
   void read(uint64_t index, std::vector<uint8_t>& bytes) const override;
@@ -24,8 +30,8 @@ class MemorySource final : public Source {
   std::string name(uint64_t index) const override { return "sample " + std::to_string(index); }
 
  private:
-  const uint64_t* const addresses_;
-  const uint64_t* const sizes_;
+  const Table samples_;
+  const Table seek_indices_;
   const uint64_t count_;
 };
 

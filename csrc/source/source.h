@@ -13,6 +13,9 @@ namespace fastloader {
 struct SampleBytes {
   const uint8_t* data = nullptr;
   size_t size = 0;
+  /// The seek index that is kept beside a JPEG (image/jpeg/seek/index.h), where there is one.
+  const uint8_t* seek_index = nullptr;
+  size_t seek_index_size = 0;
 };
 
 struct PixelSize {

@@ -4,10 +4,12 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/xxh3.h"
 #include "image/jpeg/pillow_header.h"
 #include "image/jpeg/progressive/decoder.h"
 #include "image/jpeg/scans.h"
 #include "image/jpeg/sequential.h"
+#include "image/jpeg/zigzag.h"
 
 namespace fastloader {
 
@@ -35,6 +37,7 @@ const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const Jpeg
   data_ = data;
   size_ = size;
   options_ = options;
+  seek_use_ = SeekUse::kNone;
   refusal_ = options.own ? open_own() : JpegRefusal::kNotAsked;
   if (refusal_ == JpegRefusal::kNone) {
     describe();
@@ -104,11 +107,49 @@ void JpegDecoder::begin(const JpegRegion& region) {
   region_ = region;
   rows_left_ = region.height;
   if (made_by() == JpegMaker::kOwn) {
-    own_->begin(region, options_.stop);
+    open_seek_index();
+    own_->begin(region, options_.stop, seek_use_ == SeekUse::kUsed ? &seek_index_ : nullptr);
   } else {
     libjpeg_.begin(region);
   }
   state_ = State::kReading;
+}
+
+/// Whether an index would leave out a good part of the parsing. To look at its file costs a
+/// twenty-fifth of parsing all.
+bool JpegDecoder::saves_much() const {
+  constexpr uint64_t kGoodPart = 8;
+  const uint32_t mcu_width = kJpegEdge * file_.most.horizontal;
+  const uint32_t mcu_height = kJpegEdge * file_.most.vertical;
+  const uint64_t rows_above = region_.top / mcu_height;
+  const uint64_t rows = (region_.top + region_.height - 1) / mcu_height + 1 - rows_above;
+  const uint64_t first = region_.left / mcu_width;
+  const uint64_t columns = (region_.left + region_.width - 1) / mcu_width + 1 - first;
+  const uint64_t saved = rows_above * file_.mcus_across + rows * (file_.mcus_across - columns);
+  return saved * kGoodPart >= uint64_t{file_.mcus_across} * file_.mcus_down;
+}
+
+void JpegDecoder::open_seek_index() {
+  const bool can_have = !file_.progressive && file_.restart_interval == 0 && !options_.check_below;
+  const bool offered = options_.seek_index.size > 0 || options_.seek_indices != nullptr;
+  if (!can_have || !offered || !saves_much()) return;
+  const uint64_t hash = xxh3(data_, size_);
+  SeekBytes index = options_.seek_index;
+  if (index.size == 0) index = options_.seek_indices->find(hash);
+  if (index.size == 0) return;
+  const bool fits = seek_index_.open(index.data, index.size, file_, size_, hash);
+  seek_use_ = fits ? SeekUse::kUsed : SeekUse::kUnfit;
+}
+
+/// Decodes as far as the next row needs it. If that fails with an index, decodes the rows that are
+/// left without it: those before were seen to be right.
+JpegRefusal JpegDecoder::advance() {
+  const JpegRefusal refusal = own_->advance();
+  if (refusal == JpegRefusal::kNone || seek_use_ != SeekUse::kUsed) return refusal;
+  seek_use_ = SeekUse::kUnfit;
+  const uint32_t done = region_.height - rows_left_;
+  own_->begin({region_.left, region_.top + done, region_.width, rows_left_}, options_.stop);
+  return own_->advance();
 }
 
 const uint8_t* JpegDecoder::read_row() {
@@ -118,7 +159,7 @@ const uint8_t* JpegDecoder::read_row() {
   const bool last = rows_left_ == 1;
   const uint8_t* row = nullptr;
   if (made_by() == JpegMaker::kOwn) {
-    JpegRefusal refusal = own_->advance();
+    JpegRefusal refusal = advance();
     if (refusal == JpegRefusal::kNone && last && options_.check_below) {
       refusal = own_->check_rest();
     }

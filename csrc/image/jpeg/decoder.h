@@ -10,6 +10,7 @@
 #include "image/jpeg/libjpeg/decoder.h"
 #include "image/jpeg/options.h"
 #include "image/jpeg/refusal.h"
+#include "image/jpeg/seek/index.h"
 
 namespace fastloader {
 
@@ -18,6 +19,12 @@ class OwnJpeg;
 using JpegRegion = PictureRegion;
 
 enum class JpegMaker : uint8_t { kOwn, kLibjpeg };
+
+enum class SeekUse : uint8_t {
+  kNone,  ///< there is no index, or it would save next to nothing
+  kUsed,
+  kUnfit,  ///< it is damaged, or of another file; the picture was decoded without it
+};
 
 /// Turns a JPEG into rows of RGB: those of a region, to the bit as upstream Pillow's
 /// `Image.open(file).convert("RGB").crop(...)`.
@@ -75,6 +82,9 @@ class JpegDecoder {
   /// Why it is libjpeg.
   JpegRefusal refusal() const { return refusal_; }
 
+  /// What became of the picture's seek index.
+  SeekUse seek_use() const { return seek_use_; }
+
   /// Memory kept from picture to picture, libjpeg's own aside, which it returns with the picture.
   size_t scratch_bytes() const;
 
@@ -87,6 +97,9 @@ class JpegDecoder {
   void close();
   const JpegHeader& open_libjpeg();
   void hand_over(JpegRefusal refusal);
+  bool saves_much() const;
+  void open_seek_index();
+  JpegRefusal advance();
 
   JpegFile file_;
   std::unique_ptr<OwnJpeg> sequential_;
@@ -94,6 +107,8 @@ class JpegDecoder {
   OwnJpeg* own_;  // the one for the file
   LibjpegDecoder libjpeg_;
   JpegRefusal refusal_ = JpegRefusal::kNotAsked;
+  SeekIndex seek_index_;
+  SeekUse seek_use_ = SeekUse::kNone;
   State state_ = State::kClosed;
   JpegHeader header_;
   JpegOptions options_;

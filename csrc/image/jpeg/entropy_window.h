@@ -11,7 +11,8 @@ namespace fastloader {
 /// does not grow with the file, and what lies below a crop is never touched.
 class EntropyWindow {
  public:
-  /// At the first byte of a scan or behind a restart marker. Sets the run's reader.
+  /// At the first byte of a scan, behind a restart marker, or where a seek index says that an MCU
+  /// begins. Sets the run's reader.
   void begin(const JpegEntropyKernels& kernels, const uint8_t* at, const uint8_t* file_end,
              McuRun& run);
 
@@ -24,6 +25,11 @@ class EntropyWindow {
 
   /// How many bits are left before the marker, once ended() is true.
   int64_t bits_left(const BitReader& reader) const { return reader.left(end_); }
+
+  /// How many bits the reader has taken since begin().
+  uint64_t bits_taken(const BitReader& reader) const {
+    return before_ * 8 + static_cast<uint64_t>(-reader.left(bytes_));
+  }
 
   /// Whether the reader has taken bits that are not there.
   bool overdrawn(const BitReader& reader) const { return ended_ && bits_left(reader) < 0; }
@@ -44,6 +50,7 @@ class EntropyWindow {
   uint8_t* end_ = nullptr;
   const uint8_t* in_ = nullptr;
   const uint8_t* file_end_ = nullptr;
+  uint64_t before_ = 0;  // bytes that the window has had since begin() and has no more
   bool ended_ = false;
 };
 

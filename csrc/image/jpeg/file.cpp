@@ -235,6 +235,9 @@ JpegRefusal Reader::read_scan(const uint8_t* at, size_t size) {
   if (std::memcmp(at + 1 + 2 * components, kWholeBlocks, sizeof kWholeBlocks) != 0) {
     return JpegRefusal::kDamage;
   }
+  // An interval that the scan does not exceed has no marker, and is as good as none.
+  const uint64_t mcus = uint64_t{file_.mcus_across} * file_.mcus_down;
+  if (file_.restart_interval >= mcus) file_.restart_interval = 0;
   return components == 3 && !is_ycc() ? JpegRefusal::kColour : JpegRefusal::kNone;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "image/jpeg/seek/indices.h"
 #include "image/picture.h"
 
 namespace fastloader {
@@ -25,6 +26,11 @@ struct JpegOptions : PictureOptions {
   uint64_t work_limit = kMostWork;   ///< scans times pixels
   Truncated truncated = Truncated::kError;
   bool own = true;  ///< also with the decoder of our own, where it knows the file
+  /// The picture's seek index, if one is at hand, and where else it may be found. What is wrong
+  /// with an index costs time and no more. With `check_below` none is used: it would pass over
+  /// damage.
+  SeekBytes seek_index;
+  const SeekIndices* seek_indices = nullptr;
   /// Takes for granted what the libjpeg that is loaded is to be tested for (jpeg/libjpeg/probe.h).
   bool probing = false;
 };

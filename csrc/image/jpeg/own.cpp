@@ -2,8 +2,10 @@
 
 namespace fastloader {
 
-void OwnJpeg::begin(const PictureRegion& region, const std::atomic<bool>* stop) {
+void OwnJpeg::begin(const PictureRegion& region, const std::atomic<bool>* stop,
+                    const SeekIndex* index) {
   stop_ = stop;
+  index_ = index;
   planes_.begin(file_, region);
   mcu_row_ = planes_.first_mcu_row();
   next_row_ = region.top;

@@ -11,6 +11,8 @@
 
 namespace fastloader {
 
+class SeekIndex;
+
 /// What the decoders of our own share: they decode a region one row of MCUs at a time.
 ///
 /// Bit for bit what libjpeg-turbo gives, or a refusal: anything that a clean encoder does not write
@@ -27,8 +29,10 @@ class OwnJpeg {
   /// until the last row.
   virtual JpegRefusal open() = 0;
 
-  /// The region must lie in the picture.
-  void begin(const PictureRegion& region, const std::atomic<bool>* stop);
+  /// The region must lie in the picture. `index`: the seek index of a sequential file without
+  /// restarts, or null. If the decoder then finds damage, the index may be what is wrong.
+  void begin(const PictureRegion& region, const std::atomic<bool>* stop,
+             const SeekIndex* index = nullptr);
 
   /// Decodes as far as the region's next row needs it. Throws Stopped.
   JpegRefusal advance();
@@ -51,6 +55,8 @@ class OwnJpeg {
   virtual bool decode_row(uint32_t mcu_row) = 0;
 
   void check_stop() const { check_wanted(stop_); }
+  const std::atomic<bool>* stop() const { return stop_; }
+  const SeekIndex* index() const { return index_; }
   uint32_t next_mcu_row() const { return mcu_row_; }
 
   const Isa& isa_;
@@ -59,6 +65,7 @@ class OwnJpeg {
 
  private:
   const std::atomic<bool>* stop_ = nullptr;
+  const SeekIndex* index_ = nullptr;
   uint32_t mcu_row_ = 0;   // the next to be decoded
   uint32_t next_row_ = 0;  // of the picture, to be read
 };

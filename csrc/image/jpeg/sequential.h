@@ -3,20 +3,23 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "image/dispatch.h"
-#include "image/jpeg/entropy_window.h"
 #include "image/jpeg/file.h"
 #include "image/jpeg/own.h"
+#include "image/jpeg/seek/index.h"
+#include "image/jpeg/sequential_scan.h"
 
 namespace fastloader {
 
 /// Decodes a region of a sequential JPEG, one row of MCUs at a time. Blocks that the region does
-/// not need are parsed and not decoded, and what lies below it is not looked at. Where the file has
-/// restarts, whole intervals above the region are passed over.
+/// not need are parsed and not decoded, and what lies below it is not looked at. With a seek index
+/// nothing above the region is looked at either, and little beside it.
 class SequentialJpeg : public OwnJpeg {
  public:
-  using OwnJpeg::OwnJpeg;
+  SequentialJpeg(const Isa& isa, const JpegFile& file)
+      : OwnJpeg(isa, file), scan_(*isa.jpeg_entropy, file) {}
 
   JpegRefusal open() override;
 
@@ -35,34 +38,20 @@ class SequentialJpeg : public OwnJpeg {
   void begin_region() override;
   bool decode_row(uint32_t mcu_row) override;
 
-  JpegRefusal make_tables();
   void plan_stretches();
   bool decode_mcus(uint32_t mcu_row);
+  bool enter_row(uint32_t mcu_row);
+  bool leave_row(uint32_t mcu_row);
+  std::optional<SeekPlace> row_leaves_at(uint32_t mcu_row) const;
   uint32_t begin_row(uint32_t mcu_row);
   bool decode_stretch(uint64_t mcus, uint32_t wanted);
   uint64_t room_for_mcus() const;
-  bool run(size_t (*kernel)(McuRun&, size_t), uint64_t mcus);
-  bool pass_over(uint64_t mcus);
-  bool go_to(uint64_t mcu);
-  bool jump_to_interval(uint64_t interval);
-  bool pass_restart();
-  bool segment_ends();
-  bool rest_is_clean();
-  void begin_interval(const uint8_t* at, uint64_t interval);
   void transform_blocks();
 
-  HuffmanBuilder builder_;
-  /// One for each identifier, kept from picture to picture: many bring the same ones.
-  DcTable dc_[kJpegTables];
-  AcTable ac_[kJpegTables];
-  EntropyWindow window_;
-  McuRun run_;
+  SequentialScan scan_;
   JpegBlocks decoded_[kMaxOwnComponents];
   std::array<Stretch, 6> stretches_;
   size_t stretch_count_ = 0;
-  uint64_t at_ = 0;                // the next MCU
-  uint64_t interval_ = 0;          // the one between restarts that it lies in
-  uint64_t left_in_interval_ = 0;  // MCUs
 };
 
 }  // namespace fastloader

@@ -113,7 +113,8 @@ class Decoder:
 
 def jpeg_counts(times: dict[str, float]) -> dict[str, Any]:
     """Who decoded the JPEGs, out of ``DecodeQuota.times``: our ``own`` decoder or ``libjpeg``, and
-    ``why`` our own one left them to it."""
+    ``why`` our own one left them to it. ``indexed``: with a seek index. ``unfit_index``: without theirs,
+    which is damaged or belongs to another file."""
     prefix = "jpegs: "
     counted = {name[len(prefix) :]: int(n) for name, n in times.items() if name.startswith(prefix)}
     own = counted.pop("none", 0)
@@ -121,4 +122,6 @@ def jpeg_counts(times: dict[str, float]) -> dict[str, Any]:
         "own": own,
         "libjpeg": sum(counted.values()),
         "why": {k: n for k, n in counted.items() if n},
+        "indexed": int(times.get("indexed", 0)),
+        "unfit_index": int(times.get("unfit", 0)),
     }

@@ -46,6 +46,8 @@ class JpegStats(TypedDict):
     own: int
     libjpeg: int
     why: dict[str, int]
+    indexed: int
+    unfit_index: int
 
 
 class ImageStats(TypedDict):
