@@ -2,7 +2,7 @@
 
 An LMDB environment with these keys:
 
-- ``__fastloader__``: JSON. ``format`` ("fastloader-lmdb"), ``version`` (1), ``count`` of records,
+- ``__fastloader__``: JSON. ``format`` ("fastloader-lmdb"), ``version`` (1 or 2), ``count`` of records,
   ``complete`` (false while packing goes on or was interrupted), ``classes`` (names, or null),
   ``source`` and ``options`` (what it was packed from and how; a resumed packing must agree).
 - ``__targets__``: the labels of all records, little-endian int64, once the file is complete.
@@ -11,11 +11,13 @@ An LMDB environment with these keys:
   was compacted, that only costs time.
 - ``r`` + index as 8 bytes, big-endian: record ``index``, counted from 0 without gaps.
 
-A record is a header of 24 bytes, the image as an encoded file (JPEG, PNG, ...), and its name in UTF-8
-(a path relative to the source). The header is little-endian: CRC-32 of everything after it, uint32;
-bytes of the name, uint32; label, int64; bytes of the image, uint64. A sample without a label has -1.
+A record is a header, the image as an encoded file (JPEG, PNG, ...), its name in UTF-8 (a path relative
+to the source), and in version 2 the seek index of a JPEG that has one (docs/seek-index.md). The header
+is little-endian: CRC-32 of everything after it, uint32; bytes of the name, uint32; label, int64; bytes
+of the image, uint64; in version 2 bytes of the seek index, uint32. A sample without a label has -1.
 
-Nothing is pickled. Fields may be added to the JSON. Any other change gets a new version.
+A file without seek indices is of version 1, so that an older fastloader reads it. Nothing is pickled.
+Fields may be added to the JSON. Any other change gets a new version.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ META = b"__fastloader__"
 TARGETS = b"__targets__"
 EXTENTS = b"__extents__"
 FORMAT = "fastloader-lmdb"
-VERSION = 1
+PLAIN, WITH_INDICES = 1, 2  # versions
 
-_HEADER = struct.Struct("<IIqQ")
-HEADER_BYTES = _HEADER.size
+_HEADERS = {PLAIN: struct.Struct("<IIqQ"), WITH_INDICES: struct.Struct("<IIqQI")}
+HEADER_BYTES = {version: header.size for version, header in _HEADERS.items()}
 
 
 def lmdb_module() -> Any:
@@ -55,46 +57,55 @@ def key_of(index: int) -> bytes:
     return b"r" + index.to_bytes(8, "big")
 
 
-def encode_record(image: bytes, label: int, name: str) -> bytes:
-    behind = name.encode("utf-8", "surrogateescape")
-    header = _HEADER.pack(0, len(behind), label, len(image))
+def encode_record(
+    image: bytes, label: int, name: str, seek_index: bytes = b"", version: int = PLAIN
+) -> bytes:
+    encoded = name.encode("utf-8", "surrogateescape")
+    sizes = [len(image)] if version == PLAIN else [len(image), len(seek_index)]
+    header = _HEADERS[version].pack(0, len(encoded), label, *sizes)
+    behind = encoded + seek_index
     crc = zlib.crc32(behind, zlib.crc32(image, zlib.crc32(header[4:])))
     return crc.to_bytes(4, "little") + header[4:] + image + behind
 
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """One record. ``image`` is a view of the mapped file if the record was read from there."""
+    """One record. ``image`` and ``seek_index`` (empty: there is none) are views of the mapped file if
+    the record was read from there."""
 
     label: int
     image: memoryview
     name: str
+    seek_index: memoryview
 
 
 class DamagedError(ValueError):
     """A record, or the file, is not what was written."""
 
 
-def decode_record(data: Any, key: bytes, check: bool = False) -> Record:
-    """Decodes a record, and with ``check`` checks its checksum.
+def decode_record(data: Any, key: bytes, version: int, check: bool = False) -> Record:
+    """Decodes a record of a file of that version, and with ``check`` checks its checksum.
 
     Raises:
         DamagedError: which names the key, if the record is damaged.
     """
     view = memoryview(data)
-    if len(view) < HEADER_BYTES:
+    header_bytes = HEADER_BYTES[version]
+    if len(view) < header_bytes:
         raise DamagedError(f"record {key!r} is damaged: {len(view)} bytes are no header")
-    crc, name_bytes, label, image_bytes = _HEADER.unpack_from(view)
-    if len(view) != HEADER_BYTES + image_bytes + name_bytes:
+    crc, name_bytes, label, *sizes = _HEADERS[version].unpack_from(view)
+    image_bytes, index_bytes = sizes if version != PLAIN else (*sizes, 0)
+    if len(view) != header_bytes + image_bytes + name_bytes + index_bytes:
         raise DamagedError(
-            f"record {key!r} is damaged: its header speaks of {image_bytes} + {name_bytes} bytes, "
-            f"there are {len(view) - HEADER_BYTES}"
+            f"record {key!r} is damaged: its header speaks of {image_bytes} + "
+            f"{name_bytes + index_bytes} bytes, there are {len(view) - header_bytes}"
         )
     if check and zlib.crc32(view[4:]) != crc:
         raise DamagedError(f"record {key!r} is damaged: its checksum does not match")
-    middle = HEADER_BYTES + image_bytes
-    name = bytes(view[middle:]).decode("utf-8", "surrogateescape")
-    return Record(label, view[HEADER_BYTES:middle], name)
+    middle = header_bytes + image_bytes
+    end = middle + name_bytes
+    name = bytes(view[middle:end]).decode("utf-8", "surrogateescape")
+    return Record(label, view[header_bytes:middle], name, view[end:])
 
 
 def data_file(path: str) -> str:
@@ -220,10 +231,10 @@ def parse_meta(data: bytes, path: str) -> dict[str, Any]:
         raise DamagedError(f"{path}: the key {META!r} is damaged ({error})") from None
     if form != FORMAT:
         raise DamagedError(f"{path}: format {form!r}, expected {FORMAT!r}")
-    if version != VERSION:
+    if version not in _HEADERS:
         raise DamagedError(
-            f"{path} is of version {version}, this fastloader reads version {VERSION}: "
-            "use the fastloader that packed it, or pack it again"
+            f"{path} is of version {version}, this fastloader reads versions {PLAIN} and "
+            f"{WITH_INDICES}: use the fastloader that packed it, or pack it again"
         )
     return dict(meta)
 

@@ -30,8 +30,9 @@ class LMDBDataset(Dataset[Any]):
     """Pictures that ``fastloader pack`` put into one file.
 
     The file is mapped into memory, read-only. All processes of the machine that read it share its pages
-    through the page cache, and the native path decodes straight from them. Opening the file reads the
-    labels and no picture.
+    through the page cache, and the native path decodes straight from them, with the seek indices that
+    ``fastloader pack`` put beside them (docs/seek-index.md). Opening the file reads the labels and no
+    picture.
 
     Args:
         path: The file, or the folder of an environment in folder form.
@@ -94,6 +95,7 @@ class LMDBDataset(Dataset[Any]):
                 )
             raise ValueError(f"{self.path} is an LMDB file, but not one of `fastloader pack`")
         self._count = int(meta["count"])
+        self._version = int(meta["version"])
         self.classes = meta["classes"]
         if self.classes is not None:
             self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
@@ -120,8 +122,8 @@ class LMDBDataset(Dataset[Any]):
         return self._environment
 
     def record(self, index: int) -> Record:
-        """The label, picture and name of a sample. The picture is a view of the mapping, and valid as
-        long as `environment` lives.
+        """The label, picture, name and seek index of a sample. Picture and index are views of the
+        mapping, and valid as long as `environment` lives.
 
         Raises:
             DamagedError: a ValueError, if the record is missing or damaged.
@@ -130,7 +132,7 @@ class LMDBDataset(Dataset[Any]):
         data = self.environment.get(key)
         if data is None:
             raise DamagedError(f"{self.path}: sample {index} is missing (key {key!r})")
-        return decode_record(data, key)
+        return decode_record(data, key, self._version)
 
     def will_need(self, indices: list[int]) -> None:
         """Has the system read these records ahead, all at the same time. Waits for nothing."""

@@ -53,6 +53,13 @@ def add_command(commands: Any) -> None:
         "that have something behind their end, stay as they are",
     )
     parser.add_argument(
+        "--index",
+        action=argparse.BooleanOptionalAction,
+        help="keep a seek index beside each sequential JPEG (1 to 2 %% more bytes), with which crops "
+        "decode faster; the pictures stay as they are (default: on; an older fastloader reads such a "
+        "file only with --no-index)",
+    )
+    parser.add_argument(
         "--workers",
         type=_edge,
         metavar="N",
@@ -70,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"fastloader pack: {what}, got {' '.join(arguments.paths)}", file=sys.stderr)
         return 2
     try:
+        from fastloader._core.machine import extension
         from fastloader.cli.pack import packer
 
         if arguments.check:
@@ -77,7 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
         return packer.pack(
             arguments.paths[0],
             arguments.paths[1],
-            Encoding(arguments.max_side, arguments.quality, arguments.recode),
+            Encoding(
+                arguments.max_side,
+                arguments.quality,
+                arguments.recode,
+                extension.load() is not None if arguments.index is None else arguments.index,
+            ),
             arguments.workers,
         )
     except (SourceError, ImportError, OSError, ValueError) as error:

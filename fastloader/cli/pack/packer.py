@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.pack.source import Encoding, PackSource, Sample, SourceError, open_source
 from fastloader.cli.pack.writer import Writer
 from fastloader.datasets._lmdb_file import (
     TARGETS,
     DamagedError,
+    Record,
     data_file,
     decode_record,
     exclusive_guard,
@@ -64,7 +66,8 @@ def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int)
             sample = source.read(index)
             file = encoding.encode(sample.image)
             anew = isinstance(sample.image, bytes) and file is not sample.image
-            return Sample(file, sample.label, sample.name, anew)
+            index = encoding.seek_index(file)
+            return Sample(file, sample.label, sample.name, anew, index)
         except SourceError:
             raise
         except Exception as error:
@@ -103,8 +106,8 @@ def _say_how_far(writer: Writer, source: PackSource) -> None:
 
 
 def check(path: str, quiet: bool = False) -> int:
-    """Reads every record of the file and compares checksums. Prints damage by key; 1 if there is any,
-    2 if it is not complete."""
+    """Reads every record of the file and compares checksums, and unless ``quiet`` each seek index with a
+    parse of its picture. Prints damage by key; 1 if there is any, 2 if it is not complete."""
     lmdb = lmdb_module()
     problems = _structure(path)
     if problems:
@@ -118,7 +121,7 @@ def check(path: str, quiet: bool = False) -> int:
         if meta is None:
             raise ValueError(f"{path} is an LMDB file, but not one of `fastloader pack`")
         damaged = 0
-        image_bytes = 0
+        image_bytes = indexed = 0
         labels = []
         with _progress(meta["count"], 0, "checking") as step:
             for index in range(meta["count"]):
@@ -127,9 +130,12 @@ def check(path: str, quiet: bool = False) -> int:
                     data = environment.get(key)
                     if data is None:
                         raise DamagedError(f"record {key!r} is missing")
-                    record = decode_record(data, key, check=True)
+                    record = decode_record(data, key, meta["version"], check=True)
+                    if record.seek_index and not quiet:
+                        _check_index(record, key)
                     labels.append(record.label)
                     image_bytes += len(record.image)
+                    indexed += bool(record.seek_index)
                 except (DamagedError, lmdb.Error) as error:
                     damaged += 1
                     print(f"{path}: sample {index}: {error}", file=sys.stderr)
@@ -154,7 +160,21 @@ def check(path: str, quiet: bool = False) -> int:
         f"{path}: {meta['count']} samples, {image_bytes / 1e6:.1f} MB of pictures in a file of "
         f"{size / 1e6:.1f} MB, " + ("verified" if quiet else "every checksum is right")
     )
+    if indexed:
+        print(
+            f"{path}: {indexed} of them have a seek index" + ("" if quiet else ", which is right")
+        )
     return 0
+
+
+def _check_index(record: Record, key: bytes) -> None:
+    """Compares a seek index with one that is made anew."""
+    native: Any = extension.load()
+    if native is None:
+        return
+    segments = record.seek_index[1] if len(record.seek_index) > 1 else 0
+    if segments == 0 or native.jpeg_seek_index(record.image, segments) != record.seek_index:
+        raise DamagedError(f"the seek index of record {key!r} is not that of its picture")
 
 
 def _structure(path: str) -> list[str]:

@@ -31,6 +31,8 @@ class Sample:
     name: str
     anew: bool = False
     """Whether ``image`` was a file and is another one now."""
+    seek_index: bytes = b""
+    """Of a file: empty if it has none."""
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,13 @@ def _as_image(image: Any, index: int) -> Any:
 class Encoding:
     """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
     that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given.
-    ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels."""
+    ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
+    ``index``: whether JPEGs get a seek index."""
 
     max_side: int | None = None
     quality: int | None = None
     recode: str | None = None
+    index: bool = False
 
     def __post_init__(self) -> None:
         if self.recode is not None and self.quality is not None:
@@ -195,11 +199,27 @@ class Encoding:
                 "--recode is done by the native module with libjpeg-turbo, which this installation "
                 "lacks: `fastloader doctor` says why"
             )
+        if self.index and extension.load() is None:
+            raise SourceError(
+                "--index is done by the native module, which this installation lacks: "
+                "`fastloader doctor` says why"
+            )
 
     def options(self) -> dict[str, Any]:
-        """As the file keeps them. Without ``recode`` they are those of a file from before it came."""
+        """As the file keeps them. What is not used is left out, as in files from before it came."""
         kept: dict[str, Any] = {"max_side": self.max_side, "quality": self.quality}
-        return kept if self.recode is None else {**kept, "recode": self.recode}
+        if self.recode is not None:
+            kept["recode"] = self.recode
+        if self.index:
+            kept["index"] = True
+        return kept
+
+    def seek_index(self, file: bytes) -> bytes:
+        """Of a file as it will be stored."""
+        if not self.index:
+            return b""
+        native: Any = extension.load()
+        return native.jpeg_seek_index(file) or b""
 
     def encode(self, image: Any) -> bytes:
         """The bytes of a file, from those of a file or from a Pillow image."""

@@ -15,8 +15,9 @@ from fastloader.datasets._lmdb_file import (
     EXTENTS,
     FORMAT,
     META,
+    PLAIN,
     TARGETS,
-    VERSION,
+    WITH_INDICES,
     check_size,
     data_file,
     decode_record,
@@ -54,7 +55,7 @@ class Writer:
             raise SourceError(f"{path} exists and cannot be continued: {error}") from error
         self._meta: dict[str, Any] = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": WITH_INDICES if encoding.index else PLAIN,
             "count": 0,
             "complete": False,
             "classes": source.classes,
@@ -89,7 +90,9 @@ class Writer:
             self.commit()  # from now on it is told what this file is, whatever happens
 
     def add(self, sample: Sample) -> None:
-        record = encode_record(sample.image, sample.label, sample.name)
+        record = encode_record(
+            sample.image, sample.label, sample.name, sample.seek_index, self._meta["version"]
+        )
         self._waiting.append((key_of(self.count), record))
         self._waiting_bytes += len(record)
         self.count += 1
@@ -115,7 +118,7 @@ class Writer:
         with self._environment.begin(buffers=True) as transaction:
             for index in range(self.count):
                 data = transaction.get(key_of(index))
-                labels[index] = decode_record(data, key_of(index)).label
+                labels[index] = decode_record(data, key_of(index), self._meta["version"]).label
                 extents[index] = (
                     np.frombuffer(data, np.uint8).__array_interface__["data"][0],
                     len(data),

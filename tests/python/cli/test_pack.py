@@ -16,7 +16,7 @@ from PIL import Image
 
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._lmdb_file import HEADER_BYTES, META, key_of
+from fastloader.datasets._lmdb_file import HEADER_BYTES, META, WITH_INDICES, key_of
 from support import HANG
 
 lmdb = pytest.importorskip("lmdb")
@@ -460,7 +460,7 @@ def test_damage_is_reported_by_key(folder, tmp_path, capsys):
 def test_a_damaged_header_is_an_error_when_read(folder, tmp_path):
     path = tmp_path / "set.lmdb"
     assert pack(folder, path) == 0
-    start = path.read_bytes().index(folder_contents(folder)[1][0]) - HEADER_BYTES
+    start = path.read_bytes().index(folder_contents(folder)[1][0]) - HEADER_BYTES[WITH_INDICES]
     flip_byte(path, start + 17)  # in the length of the image
     dataset = LMDBDataset(path)
     dataset[0]

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from fastloader import transforms as T
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._lmdb_file import META, VERSION, DamagedError, key_of
+from fastloader.datasets._lmdb_file import META, WITH_INDICES, DamagedError, key_of
 from support import HANG, same
 
 lmdb = pytest.importorskip("lmdb")
@@ -151,7 +151,7 @@ def test_somebody_elses_lmdb_file(tmp_path):
 @pytest.mark.parametrize(
     ("meta", "message"),
     [
-        (b'{"format": "fastloader-lmdb", "version": %d}' % (VERSION + 1), "version 2, this"),
+        (b'{"format": "fastloader-lmdb", "version": %d}' % (WITH_INDICES + 1), "version 3, this"),
         (b'{"format": "other", "version": 1}', "format 'other'"),
         (b"{", "damaged"),
         (b"[]", "damaged"),

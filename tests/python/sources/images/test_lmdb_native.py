@@ -16,7 +16,7 @@ from fastloader import transforms as T
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._lmdb_file import EXTENTS, decode_record, key_of
+from fastloader.datasets._lmdb_file import EXTENTS, decode_record, key_of, read_meta
 from support import MEAN, STD, same
 
 lmdb = pytest.importorskip("lmdb")
@@ -204,10 +204,11 @@ def test_the_records_of_a_batch_are_asked_for_before_one_is_touched(packed, monk
     records = LMDBDataset(packed[1], CROPS)
     next(iter(FastLoader(records, batch_size=4, num_workers=2)))
     file = packed[1].read_bytes()
+    version = read_meta(records.environment)["version"]
     for index, (offset, size) in enumerate(events[:4]):
         key = key_of(index)
-        found = decode_record(file[offset : offset + size], key, check=True)
-        assert found == decode_record(records.environment.get(key), key)
+        found = decode_record(file[offset : offset + size], key, version, check=True)
+        assert found == decode_record(records.environment.get(key), key, version)
     assert events[4:8] == [0, 1, 2, 3]
 
 

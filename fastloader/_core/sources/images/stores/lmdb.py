@@ -22,6 +22,12 @@ class _Table(np.ndarray):
     environments: Any = ()
 
 
+def _address_of(view: memoryview) -> int:
+    """Raises ValueError for a view of no bytes."""
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address
+
+
 class LmdbStore:
     """Records of `LMDBDataset`s, one dataset after the other. The address of a record in the mapped
     files is looked up when the record is first wanted. So opening stays cheap, and touches only the
@@ -33,6 +39,7 @@ class LmdbStore:
     source: Any  # the native module's source, once the store is opened
     _addresses: Any
     _sizes: Any
+    _indices: Any  # addresses and sizes of the seek indices that lie beside the pictures
 
     def __init__(self, parts: list[LMDBDataset]) -> None:
         self.parts = parts
@@ -63,8 +70,11 @@ class LmdbStore:
         mine._addresses = np.zeros(len(self), np.uint64).view(_Table)
         mine._addresses.environments = self._environments
         mine._sizes = np.zeros(len(self), np.uint64)
+        mine._indices = np.zeros((2, len(self)), np.uint64)
         if native is not None:
-            mine.source = native.MemorySource(mine._addresses, mine._sizes)
+            mine.source = native.MemorySource(
+                mine._addresses, mine._sizes, seek_indices=(mine._indices[0], mine._indices[1])
+            )
         return mine
 
     def _part(self, index: int) -> tuple[LMDBDataset, int]:
@@ -80,11 +90,14 @@ class LmdbStore:
             if self._addresses[index]:
                 continue
             try:
-                image = np.frombuffer(part.record(record).image, np.uint8)
+                found = part.record(record)
+                address = _address_of(found.image)
             except (DamagedError, ValueError):
                 continue  # missing, damaged or empty: the decoder refuses it, and `open_rgb` says why
-            self._sizes[index] = image.size
-            self._addresses[index] = image.__array_interface__["data"][0]
+            if found.seek_index:
+                self._indices[:, index] = _address_of(found.seek_index), len(found.seek_index)
+            self._sizes[index] = len(found.image)
+            self._addresses[index] = address
 
     def name(self, index: int) -> str:
         part, record = self._part(index)

@@ -1,0 +1,132 @@
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/xxh3.h"
+#include "fuzz_loop.h"
+#include "image/dispatch.h"
+#include "image/jpeg/seek/index.h"
+#include "image/jpeg/seek/writer.h"
+#include "jpeg_compare.h"
+#include "jpeg_mutate.h"
+
+// Any seek index of any sequential JPEG. With the index that belongs to a file, and with one that
+// was changed afterwards, a region has the pixels of libjpeg's whole decode. With one that was
+// forged, right checksums and all, the decoder reads nothing else, and ends in time. The input is
+// the index; the file that it is of follows from the same number.
+// "Decoded" are those of which a region was decoded with the index, or without it because it was
+// seen to be wrong.
+
+namespace {
+
+using namespace fastloader;
+using fuzz::Bytes;
+using testing::Random;
+
+enum class Kind : uint8_t { kRight, kChanged, kForged };
+
+constexpr size_t kHashAt = 16;  // in an index: the hash of the file
+
+Bytes file;
+Bytes right;  // the index that the writer makes
+Kind kind;
+
+void put_hash(Bytes& index, size_t at, uint64_t hash) {
+  if (index.size() >= at + sizeof hash) std::memcpy(index.data() + at, &hash, sizeof hash);
+}
+
+/// Makes the checksums those of this file and this index.
+void forge(Bytes& index) {
+  put_hash(index, kHashAt, xxh3(file.data(), file.size()));
+  if (index.size() < kSeekChecksumBytes) return;
+  const size_t checked = index.size() - kSeekChecksumBytes;
+  put_hash(index, checked, xxh3(index.data(), checked));
+}
+
+Bytes make(Random& random) {
+  Bytes index;
+  while (index.empty()) {
+    file = fuzz::make_odd_seed(random.next()).bytes;
+    index = make_seek_index(file.data(), file.size(), random.between(1, 9));
+  }
+  right = index;
+  kind = static_cast<Kind>(random.below(3));
+  if (kind == Kind::kRight) return index;
+  // Sizes stay most of the time: what has another size is not looked at.
+  if (random.chance(10)) {
+    fuzz::damage(index, random);
+  } else {
+    for (uint32_t n = random.between(1, 4); n > 0; --n) {
+      const auto size = static_cast<uint32_t>(index.size());
+      const size_t at = random.chance(10) ? random.below(kSeekHeaderBytes) : random.below(size);
+      index[at] ^= static_cast<uint8_t>(1u << random.below(8));
+    }
+  }
+  if (kind == Kind::kForged) {
+    if (random.chance(30)) fuzz::damage_scans(file, random);
+    forge(index);
+  }
+  return index;
+}
+
+/// A decoder for each instruction set that there is.
+std::vector<std::unique_ptr<JpegDecoder>> make_decoders() {
+  std::vector<std::unique_ptr<JpegDecoder>> all;
+  for (const std::string& name : available_isa_names()) {
+    all.push_back(std::make_unique<JpegDecoder>(isa_by_name(name)));
+  }
+  return all;
+}
+
+/// Of which the index was used, or seen to be wrong.
+uint64_t used = 0;
+uint64_t unfit = 0;
+
+void decode(JpegDecoder& decoder, const JpegOptions& options, const JpegRegion& region) {
+  try {
+    decoder.open(file.data(), file.size(), options);
+    decoder.begin(region);
+    while (decoder.rows_left() > 0) decoder.read_row();
+  } catch (const DecodeError&) {
+  }
+}
+
+bool check(const Bytes& bytes, Random& random) {
+  static const auto decoders = make_decoders();
+  const Bytes index(bytes);  // of exactly that size, so that a step beyond it is seen
+  JpegOptions options;
+  options.seek_index = {index.data(), index.size()};
+  const testing::PlainJpeg plain(file.data(), file.size(), false, options.pixel_limit);
+  if (plain.width == 0) return false;
+  bool ours = false;
+  for (int i = 0; i < 3; ++i) {
+    const JpegRegion region = testing::random_region(random, plain.width, plain.height);
+    JpegDecoder& decoder = *decoders[random.below(static_cast<uint32_t>(decoders.size()))];
+    if (kind == Kind::kForged) {
+      decode(decoder, options, region);
+    } else {
+      const testing::Compared compared =
+          testing::compare_region(decoder, file.data(), file.size(), options, region, plain);
+      if (!compared.difference.empty()) fuzz::give_up(compared.difference.c_str());
+    }
+    const SeekUse use = decoder.seek_use();
+    if (kind == Kind::kRight && use == SeekUse::kUnfit) fuzz::give_up("a right index is unfit");
+    // Two changes may undo each other.
+    if (kind == Kind::kChanged && use == SeekUse::kUsed && index != right) {
+      fuzz::give_up("a changed index was used");
+    }
+    used += use == SeekUse::kUsed;
+    unfit += use == SeekUse::kUnfit;
+    ours |= use != SeekUse::kNone;
+  }
+  return ours;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int status = fuzz::run(argc, argv, make, check);
+  std::printf("%llu regions with the index, %llu with one that was seen to be wrong\n",
+              static_cast<unsigned long long>(used), static_cast<unsigned long long>(unfit));
+  return status;
+}
