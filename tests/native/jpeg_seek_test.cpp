@@ -63,23 +63,12 @@ TEST(xxh3_is_that_of_the_package_xxhash) {
   };
   // Of bytes (7 i + size) mod 256, by the Python package xxhash.
   const Known known[] = {
-      {0, 0x2d06800538d394c2},
-      {1, 0xe12ef9d2eb86ceeb},
-      {3, 0xa9088dda485b481c},
-      {4, 0x57648c318a7a307e},
-      {8, 0xb0fb3e3c3f94990a},
-      {9, 0x8aca5cb309437c2e},
-      {16, 0x2bd926d88792965a},
-      {17, 0x621f018aad19b14a},
-      {64, 0x1b1bf114c7371f1b},
-      {65, 0xf0037f8ac0441cc4},
-      {128, 0xe9549af9a74093e6},
-      {129, 0xb54ad1cd8a4c84b9},
-      {240, 0x3e136902ec966624},
-      {241, 0xbd7d29b6ba966d6a},
-      {1024, 0xdc5acf0b043c445b},
-      {1025, 0xc856c953bbdbc807},
-      {5000, 0x308f149a673a1625},
+      {0, 0x2d06800538d394c2},    {1, 0xe12ef9d2eb86ceeb},    {3, 0xa9088dda485b481c},
+      {4, 0x57648c318a7a307e},    {8, 0xb0fb3e3c3f94990a},    {9, 0x8aca5cb309437c2e},
+      {16, 0x2bd926d88792965a},   {17, 0x621f018aad19b14a},   {64, 0x1b1bf114c7371f1b},
+      {65, 0xf0037f8ac0441cc4},   {128, 0xe9549af9a74093e6},  {129, 0xb54ad1cd8a4c84b9},
+      {240, 0x3e136902ec966624},  {241, 0xbd7d29b6ba966d6a},  {1024, 0xdc5acf0b043c445b},
+      {1025, 0xc856c953bbdbc807}, {5000, 0x308f149a673a1625},
   };
   for (const Known& each : known) {
     Bytes bytes(each.size);
@@ -286,6 +275,24 @@ TEST(an_index_of_another_file_is_not_used) {
   decoder.read_row();
   EXPECT(decoder.seek_use() == SeekUse::kUnfit);
   EXPECT(decoder.made_by() == JpegMaker::kOwn);
+}
+
+/// It may have any damage: the index knows nothing of it.
+TEST(an_index_of_a_file_that_was_changed_is_not_used) {
+  const Bytes file = clean_jpeg(3);
+  const Bytes index = make_seek_index(file.data(), file.size(), 4);
+  JpegDecoder decoder;
+  const auto use_of = [&](const Bytes& bytes) {
+    decoder.open(bytes.data(), bytes.size(), with_index(index));
+    decoder.begin({60, 60, 30, 30});
+    decoder.read_row();
+    return decoder.seek_use();
+  };
+  EXPECT(use_of(file) == SeekUse::kUsed);
+  Bytes changed = file;
+  constexpr size_t kDensity = 15;  // in the JFIF header, where it says nothing about pixels
+  changed[kDensity] ^= 1;
+  EXPECT(use_of(changed) == SeekUse::kUnfit);
 }
 
 /// Damage that an index passes over is still found by those who ask for it.

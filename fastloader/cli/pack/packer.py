@@ -66,8 +66,8 @@ def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int)
             sample = source.read(index)
             file = encoding.encode(sample.image)
             anew = isinstance(sample.image, bytes) and file is not sample.image
-            index = encoding.seek_index(file)
-            return Sample(file, sample.label, sample.name, anew, index)
+            seek_index = encoding.seek_index(file)
+            return Sample(file, sample.label, sample.name, anew, seek_index)
         except SourceError:
             raise
         except Exception as error:
