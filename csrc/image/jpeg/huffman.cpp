@@ -104,6 +104,8 @@ bool HuffmanBuilder::build(AcTable& table) {
 void HuffmanBuilder::build_rests(const HuffmanCode& code) {
   for (unsigned left = 0; left <= kRestBits; ++left) {
     for (unsigned room = 0; room < kMostValues; ++room) {
+      // With less room than that, this stands behind two symbols, which take two bits each.
+      if (room + 1 < kMostValues && left + 2 > kRestBits) continue;
       uint64_t* to = rests_[room] + rest_of(left);
       uint64_t* const end = to + (size_t{1} << left);
       // Codes come in ascending order, so their ranges do as well.
