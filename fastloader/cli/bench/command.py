@@ -69,6 +69,12 @@ def add_command(commands: Any) -> None:
         "timm for its own recipes",
     )
     parser.add_argument(
+        "--sets",
+        action="store_true",
+        help="also compare the loaders over the same pictures written again as 4:4:4 of quality 90, as "
+        "4:2:0 of quality 85, and as progressive ones of that: takes three times as long",
+    )
+    parser.add_argument(
         "--device",
         help="have the loaders deliver into this device's memory, such as cuda, normalised in "
         "bfloat16 and channels_last; peers that cannot are listed with the reason",
@@ -92,7 +98,7 @@ def default_threads(available: int) -> list[int]:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.recipe:
-        for name in ("only", "device", "python"):
+        for name in ("only", "device", "python", "sets"):
             if getattr(arguments, name):
                 print(f"fastloader bench: --{name} does not go with --recipe", file=sys.stderr)
                 return 1
@@ -114,6 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         python=dict(arguments.python),
         out=arguments.out,
         device=arguments.device,
+        sets=arguments.sets,
     )
     try:
         devices.resolve_device(options.device)

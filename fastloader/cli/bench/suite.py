@@ -25,6 +25,7 @@ from fastloader.cli import pictures
 from fastloader.cli.bench import comparison, measure, tables
 from fastloader.cli.bench.contender import Contender, Failed, Skipped
 from fastloader.cli.bench.scenarios import NOT_ON_DEVICE, Scenario, Settings, offered, with_threads
+from fastloader.cli.bench.sets import SETS, promised, write
 
 MOST_MADE = 500  # pictures, where no folder is named
 LIMIT = "bare-decode"  # what the loaders are shown against
@@ -48,6 +49,7 @@ class Options:
     python: dict[str, str]
     out: Path
     device: str | None = None
+    sets: bool = False
 
 
 @dataclasses.dataclass
@@ -75,7 +77,13 @@ def run(options: Options) -> int:
         others = [
             measured(scaling(main, count), options, settings) for count in options.threads[:-1]
         ]
+        sets = {
+            name: measured_set(name, options, settings, chosen_of(found, options.pictures))
+            for name in (SETS if options.sets else ())
+        }
     failed = {name: why for group in (main, *others) for name, why in group.failed.items()}
+    for name, each in sets.items():
+        failed |= {f"{name}, {loader}": why for loader, why in each["failed"].items()}
     results = {
         "machine": measure.machine(),
         "settings": {
@@ -92,6 +100,7 @@ def run(options: Options) -> int:
         "scenarios": {name: described(each) for name, each in main.contenders.items()},
         **comparison.compared(main.contenders, threads),
         "scaling": speeds_by_threads([main, *others]),
+        "sets": sets,
         "skipped": main.skipped,
         "failed": failed,
     }
@@ -126,13 +135,18 @@ def photographs(folder: Path) -> list[Path]:
 def link(found: list[Path], epoch: Path, count: int) -> int:
     """Makes a folder of class folders with ``count`` links to the pictures, and returns how many
     different ones they are."""
-    chosen = found[:: max(1, len(found) // count)][:count]
+    chosen = chosen_of(found, count)
     for number in range(count):
         path = chosen[number % len(chosen)]
         folder = epoch / path.parent.name
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number // len(chosen)}_{path.name}").symlink_to(path.resolve())
     return len(chosen)
+
+
+def chosen_of(found: list[Path], count: int) -> list[Path]:
+    """At most ``count`` of these pictures, from all parts of the folder."""
+    return found[:: max(1, len(found) // count)][:count]
 
 
 def chosen(only: list[str], device: str | None) -> dict[str, Scenario]:
@@ -193,6 +207,31 @@ def measured(scenarios: dict[str, Scenario], options: Options, settings: Setting
         for contender in group.contenders.values():
             contender.close()
     return group
+
+
+def measured_set(
+    name: str, options: Options, settings: Settings, found: list[Path]
+) -> dict[str, Any]:
+    """The loaders over these pictures, written again."""
+    progress(f"set {name}")
+    made = write(found, Path(settings.work, name), SETS[name].options)
+    root = Path(settings.work, f"{name}-epoch")
+    link(made, root, options.pictures)
+    loaders = {
+        loader: scenario
+        for loader, scenario in chosen(options.only, options.device).items()
+        if scenario.output and "@" not in loader
+    }
+    group = measured(loaders, options, dataclasses.replace(settings, root=str(root)))
+    ratios = comparison.compared(group.contenders, settings.threads)["ratios"]
+    return {
+        "label": SETS[name].label,
+        "bytes_per_picture": sum(path.stat().st_size for path in made) / len(made),
+        "ratios": promised(ratios, SETS[name].at_least),
+        "scenarios": {loader: described(each) for loader, each in group.contenders.items()},
+        "skipped": group.skipped,
+        "failed": group.failed,
+    }
 
 
 def progress(text: str) -> None:

@@ -20,6 +20,7 @@ def markdown(results: Json) -> str:
             _made_of(results["breakdown"]),
             _memory(results["scenarios"]),
             _scaling(results),
+            *(_set(each) for each in results.get("sets", {}).values()),
             missing("Skipped", results["skipped"]),
             missing("Failed", results["failed"]),
         )
@@ -134,6 +135,14 @@ def _scaling(results: Json) -> str:
         for name, each in speeds.items()
     ]
     return table(["pictures/s with threads", *map(str, counts)], lines) if lines else ""
+
+
+def _set(results: Json) -> str:
+    """The loaders over pictures that were written again."""
+    kilobytes = results["bytes_per_picture"] / 1e3
+    head = f"## The same pictures as {results['label']}: {kilobytes:.0f} kB each"
+    gone = missing("Failed", results["failed"])
+    return "\n\n".join(part for part in (head, _speeds(results), gone) if part)
 
 
 def missing(head: str, reasons: dict[str, str]) -> str:

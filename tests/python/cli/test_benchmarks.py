@@ -94,7 +94,7 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
     assert list(results["scaling"]) == ["fastloader-uint8", "dataloader-pillow"]
 
     (compared,) = results["ratios"]
-    assert (compared["slow"], compared["at_least"]) == ("dataloader-pillow", 1.9)
+    assert (compared["slow"], compared["at_least"]) == ("dataloader-pillow", 3.7)
     fast, slow = (
         results["scenarios"][name]["seconds_per_picture"][0]
         for name in ("fastloader-uint8", "dataloader-pillow")
@@ -118,6 +118,26 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
 
     for name in PLOTS:
         assert_is_a_plot(tmp_path / "out" / f"peers-{name}.png")
+
+
+@pytest.mark.slow
+def test_the_sets_of_pictures(tmp_path):
+    """Written again by Pillow: each has its loaders, and the last one a promise."""
+    results, table, status = run_bench(
+        tmp_path / "out",
+        *("--sets", "--only", "fastloader-uint8", "dataloader-pillow", "bare-decode"),
+        *("--pictures", 10, "--batch-size", 4, "--repeats", 1, "--threads", 2),
+    )
+    assert status == 0
+    assert list(results["sets"]) == ["444q90", "420q85", "420q85-progressive"]
+    sizes = [each["bytes_per_picture"] for each in results["sets"].values()]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] > 1000
+    for name, each in results["sets"].items():
+        assert list(each["scenarios"]) == ["fastloader-uint8", "dataloader-pillow"]
+        (row,) = each["ratios"]
+        assert row["at_least"] == (4.0 if name.endswith("progressive") else None)
+        assert row["met"] == (None if row["at_least"] is None else row["ratio"]["median"] >= 4.0)
+        assert f"The same pictures as {each['label']}: " in table
 
 
 @pytest.mark.slow
