@@ -46,6 +46,13 @@ def peer_ratio(results: Json, name: str) -> float:
     return float(row["ratio"]["median"])
 
 
+def index_ratio(results: Json, name: str) -> float:
+    """The same with a seek index."""
+    what = f"fastloader-index is faster than {name} by"
+    row = next(row for row in results["further"] if row["what"] == what)
+    return float(row["value"]["median"])
+
+
 def peer_speed(results: Json, name: str) -> float:
     return float(results["scenarios"][name]["pictures_per_s"]["median"])
 
@@ -217,6 +224,12 @@ class Results:
             if name.startswith("peers.ratio."):
                 scenario = name.removeprefix("peers.ratio.")
                 return f"{peer_ratio(self._file('peers'), scenario):.1f}"
+            if name.startswith("peers.index."):
+                scenario = name.removeprefix("peers.index.")
+                return f"{index_ratio(self._file('peers'), scenario):.1f}"
+            if name.startswith("peers.set."):
+                pictures, scenario = name.removeprefix("peers.set.").split(".")
+                return f"{peer_ratio(self._file('peers')['sets'][pictures], scenario):.1f}"
             if name.startswith("peers.speed."):
                 scenario = name.removeprefix("peers.speed.")
                 return f"{peer_speed(self._file('peers'), scenario):.0f}"
@@ -231,6 +244,7 @@ class Results:
                 [
                     *FIGURES,
                     *("FILE.machine", "gpu.results", "peers.ratio.SLOW", "peers.speed.SCENARIO"),
+                    *("peers.index.SLOW", "peers.set.SET.SLOW"),
                     *(f"recipes.{row}.RECIPE" for row in RECIPE_ROWS),
                 ]
             )

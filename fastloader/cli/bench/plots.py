@@ -25,6 +25,7 @@ def draw(results: Json, folder: Path) -> list[Path]:
         "scaling": scaling,
         "latency": latency,
         "memory": memory,
+        "sets": sets,
     }.items():
         figure = make(results)
         if figure is not None:
@@ -191,6 +192,37 @@ def memory(results: Json) -> Figure | None:
     axes.grid(True, linewidth=0.4, alpha=0.6)
     figure.legend(loc="outside right center", frameon=False, fontsize=9)
     _title(figure, results, f"Memory after each epoch, with {_threads(results)}")
+    return figure
+
+
+def sets(results: Json) -> Figure | None:
+    """The same pictures as they are and written again: a group of bars for each, a bar a loader that
+    makes uint8."""
+    groups = [("as they are", _loaders(results))]
+    groups += [(each["label"], each["scenarios"]) for each in results.get("sets", {}).values()]
+    loaders = [name for name, each in groups[0][1].items() if each["output"] == "uint8"]
+    if len(groups) == 1 or not loaders:
+        return None
+    figure = Figure(
+        figsize=(10, 1.6 + 0.22 * len(groups) * (len(loaders) + 1)), layout="constrained"
+    )
+    axes = figure.subplots()
+    thick = 1 / (len(loaders) + 1)
+    colours = {name: style["color"] for name, style in _styles(loaders).items()}
+    for place, name in enumerate(loaders):
+        there = [(row, each[name]) for row, (_, each) in enumerate(groups) if name in each]
+        speeds = [each["pictures_per_s"] for _, each in there]
+        rows = [row + (place - (len(loaders) - 1) / 2) * thick for row, _ in there]
+        middle = [speed["median"] for speed in speeds]
+        colour, label = colours[name], _label(groups[0][1][name])
+        axes.barh(rows, middle, thick * 0.92, color=colour, label=label)
+        for row, speed in zip(rows, speeds, strict=True):
+            axes.plot([speed["min"], speed["max"]], [row, row], color="#333333", linewidth=1)
+    axes.set_yticks(range(len(groups)), [label.replace(", ", "\n") for label, _ in groups])
+    axes.invert_yaxis()  # in the order of the tables, from the top
+    axes.set_xlabel("pictures per second (median of the rounds; the line spans all rounds)")
+    figure.legend(loc="outside right center", frameon=False, fontsize=9)
+    _title(figure, results, f"The same pictures in four forms, with {_threads(results)}")
     return figure
 
 

@@ -36,6 +36,8 @@ def project(tmp_path):
         "busy": False,
         "ratios": [{"slow": "dali", "ratio": {"median": 2.149}}],
         "scenarios": {"dali": {"pictures_per_s": {"median": 871.4}}},
+        "further": [{"what": "fastloader-index is faster than dali by", "value": {"median": 3.88}}],
+        "sets": {"420q85": {"ratios": [{"slow": "dali", "ratio": {"median": 4.04}}]}},
     }
     (tmp_path / "benchmarks" / "results" / "peers.json").write_text(json.dumps(peers))
     ratios = {"workers": {"ratio": {"median": 3.14}}, "native=False": {"ratio": {"median": 0.98}}}
@@ -67,6 +69,13 @@ def test_fills_in_and_is_content_then(project, capsys):
         + mark("peers.machine", machine)
     )
     assert figures.main(["--check"], root) == 0
+
+
+def test_ratios_with_an_index_and_over_other_sets(project):
+    marks = ("peers.index.dali", "3.9"), ("peers.set.420q85.dali", "4.0")
+    root = project("".join(mark(name, "") for name, _ in marks))
+    assert figures.main([], root) == 0
+    assert (root / "README.md").read_text() == "".join(mark(*each) for each in marks)
 
 
 def test_ratios_of_recipes(project):

@@ -76,6 +76,9 @@ def _scenarios() -> dict[str, Scenario]:
         "fastloader-float32": Scenario(
             "FastLoader, ToTensor, Normalize", fast, "fast", "float32", "float32"
         ),
+        "fastloader-index": Scenario(
+            "FastLoader, with a seek index", fast, "fast", "indexed", "uint8"
+        ),
         "dataloader-pillow": Scenario(f"{loader} + Pillow", "pillow", "pillow", "loader", "uint8"),
         "dataloader-torchvision": Scenario(
             f"{loader} + torchvision on PIL, ToTensor, Normalize",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader.cli.__main__ import main
 from fastloader.cli.bench.scenarios import MEAN, SIZE, STD, Settings, stages
 from fastloader.cli.bench.scenarios.worker_processes import Batches
 from fastloader.datasets import ImageFolder
@@ -22,6 +26,14 @@ def versions() -> dict[str, str]:
 
 def uint8(settings: Settings) -> Callable[[], Iterator[int]]:
     return _loader(settings, CROPS)
+
+
+def indexed(settings: Settings) -> Callable[[], Iterator[int]]:
+    path = Path(settings.work, "seek-indices")
+    with contextlib.redirect_stdout(sys.stderr):  # the runner reads the other one
+        if main(["index", settings.root, "--out", str(path)]) != 0:
+            raise RuntimeError(f"fastloader index {settings.root} failed")
+    return _loader(settings, CROPS, path)
 
 
 def float32(settings: Settings) -> Callable[[], Iterator[int]]:
@@ -41,14 +53,18 @@ def on_device(settings: Settings) -> Callable[[], Batches]:
     return lambda: iter(loader)
 
 
-def _loader(settings: Settings, steps: list[Any]) -> Callable[[], Iterator[int]]:
-    loader = _made(settings, steps)
+def _loader(
+    settings: Settings, steps: list[Any], index: Path | None = None
+) -> Callable[[], Iterator[int]]:
+    loader = _made(settings, steps, index)
     return lambda: (len(labels) for _images, labels in loader)
 
 
-def _made(settings: Settings, steps: list[Any], **delivery: Any) -> FastLoader[Any]:
+def _made(
+    settings: Settings, steps: list[Any], index: Path | None = None, **delivery: Any
+) -> FastLoader[Any]:
     loader: FastLoader[Any] = FastLoader(
-        ImageFolder(settings.root, T.Compose(steps)),
+        ImageFolder(settings.root, T.Compose(steps), index=index),
         batch_size=settings.batch_size,
         shuffle=True,
         num_workers=settings.threads,
