@@ -110,4 +110,9 @@ def test_who_made_encoded_pictures(files):
         assert pictures["pillow"] == len(other)
     else:
         why = {"layout": len(other)}
-        assert pictures["jpegs"] == {"own": len(clean), "libjpeg": len(other), "why": why, **NO_INDEX}
+        assert pictures["jpegs"] == {
+            "own": len(clean),
+            "libjpeg": len(other),
+            "why": why,
+            **NO_INDEX,
+        }

@@ -29,8 +29,10 @@ class LmdbStore:
 
     kind = "LMDB files"
     packed = True
+    indexed = 0
 
     source: Any  # the native module's source, once the store is opened
+    seek_indices: Any = None
     _addresses: Any
     _sizes: Any
 
