@@ -1,1 +1,1 @@
-"""The ``fastloader`` command: demo, doctor, pack, bench."""
+"""The ``fastloader`` command: demo, doctor, pack, index, bench."""

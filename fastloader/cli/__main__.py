@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fastloader.cli.bench import command as bench
 from fastloader.cli.demo import command as demo
 from fastloader.cli.doctor import command as doctor
+from fastloader.cli.index import command as index
 from fastloader.cli.pack import command as pack
 
 
@@ -19,7 +20,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="A drop-in torch DataLoader that keeps the accelerator fed.",
     )
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for module in (demo, doctor, pack, bench):
+    for module in (demo, doctor, pack, index, bench):
         module.add_command(commands)
     return parser
 

@@ -4,7 +4,8 @@ An LMDB environment with these keys:
 
 - ``__fastloader__``: JSON. ``format`` ("fastloader-lmdb"), ``version`` (1 or 2), ``count`` of records,
   ``complete`` (false while packing goes on or was interrupted), ``classes`` (names, or null),
-  ``source`` and ``options`` (what it was packed from and how; a resumed packing must agree).
+  ``indexed`` (how many records have a seek index), ``source`` and ``options`` (what it was packed from
+  and how; a resumed packing must agree).
 - ``__targets__``: the labels of all records, little-endian int64, once the file is complete.
 - ``__extents__``: where each record lies in the file, as pairs (offset, bytes) of little-endian uint64.
   This is a hint for reading ahead, and nothing depends on it: if it is missing, or stale in a file that

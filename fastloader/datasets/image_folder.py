@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader._core.machine import extension
+from fastloader.datasets._seek_file import SeekFile, found_beside
 from fastloader.transforms._pillow import open_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 
@@ -33,6 +35,10 @@ class ImageFolder(Dataset[Any]):
         is_valid_file: Tells whether to take a path; None (default) takes the extensions of
             ``IMG_EXTENSIONS``.
         allow_empty: Whether to accept classes without a picture; default False.
+        index: The file of seek indices that ``fastloader index`` made, with which decoding a crop of a
+            JPEG takes less time. "auto" (default) uses ``<root>.fastloader-index`` if it exists, and
+            warns if that is damaged. None uses none. A path uses that file. Pixels are the same in each
+            case. Without the native module, the argument is ignored. docs/seek-index.md has the rest.
 
     Attributes:
         classes: names, sorted. class_to_idx: name to number. samples (imgs): sequence of
@@ -44,8 +50,11 @@ class ImageFolder(Dataset[Any]):
 
     Raises:
         FileNotFoundError: if there is no class folder or, unless ``allow_empty``, a class without
-            picture.
+            picture. Also if ``index`` is the path of no file.
+        ValueError: if ``index`` is the path of a file that is damaged or of another version.
     """
+
+    seek_file: SeekFile | None = None
 
     def __init__(
         self,
@@ -55,6 +64,7 @@ class ImageFolder(Dataset[Any]):
         *,  # torchvision's fourth is ``loader``, which does not exist here
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
+        index: str | os.PathLike[str] | None = "auto",
     ) -> None:
         self.root = os.path.expanduser(os.fspath(root))
         self.transform = transform
@@ -86,6 +96,7 @@ class ImageFolder(Dataset[Any]):
         self.paths = np.frombuffer(bytes(paths), dtype=np.uint8)
         self.ends = np.frombuffer(ends.tobytes(), dtype=np.uint64)
         self.targets = np.frombuffer(targets.tobytes(), dtype=np.int32)
+        self.seek_file = _seek_file(self.root, index)
 
     @property
     def samples(self) -> Samples:
@@ -140,6 +151,12 @@ def checked_index(index: int, length: int) -> int:
     if not -length <= index < length:
         raise IndexError(f"sample {index} of {length}")
     return index + length if index < 0 else index
+
+
+def _seek_file(root: str, index: str | os.PathLike[str] | None) -> SeekFile | None:
+    if index is None or extension.load() is None:
+        return None
+    return found_beside(root) if index == "auto" else SeekFile(index)
 
 
 def _has_extension(path: str) -> bool:

@@ -45,7 +45,8 @@ class LMDBDataset(Dataset[Any]):
 
     Attributes:
         classes: names, or None if the file has none. class_to_idx: name to label. targets: labels, an
-            int64 array (-1: none; None for a legacy file, whose labels are known sample by sample).
+            int64 array (-1: none; None for a legacy file, whose labels are known sample by sample). indexed:
+        how many pictures have a seek index.
 
     Samples are (picture, label), as with `ImageFolder`. A dataset may be pickled, and used after a fork
     or in a spawned process. A packing that was interrupted can be read as far as it got, with a
@@ -74,6 +75,7 @@ class LMDBDataset(Dataset[Any]):
         self.classes: list[str] | None = None
         self.class_to_idx: dict[str, int] | None = None
         self.targets: Any = None
+        self.indexed = 0
         self._keys: Any = None  # the keys of a legacy file
         self._environment: Environment | None = open_environment(self.path)
         if legacy:
@@ -96,6 +98,7 @@ class LMDBDataset(Dataset[Any]):
             raise ValueError(f"{self.path} is an LMDB file, but not one of `fastloader pack`")
         self._count = int(meta["count"])
         self._version = int(meta["version"])
+        self.indexed = int(meta.get("indexed", 0))
         self.classes = meta["classes"]
         if self.classes is not None:
             self.class_to_idx = {name: number for number, name in enumerate(self.classes)}

@@ -61,6 +61,7 @@ class Decoder:
             pad_truncated=options.truncated == "pad",
             pixel_limit=most,
             large_pixels=large,
+            seek_indices=self.store.seek_indices,
         )
 
     def serves(self, images: NativeImages, options: DecodeOptions) -> bool:

@@ -13,6 +13,11 @@ class ImageStore(Protocol):
     kind: str  # what a message calls several stores of this type
     packed: bool  # whether the pictures lie in one file, where each must be looked up first
 
+    @property
+    def indexed(self) -> int:
+        """How many seek indices there are for the JPEGs."""
+        ...
+
     def __len__(self) -> int: ...
 
     def same(self, other: Any) -> bool:
@@ -34,6 +39,7 @@ class OpenStore(ImageStore, Protocol):
     """The store of one loader."""
 
     source: Any  # what decode threads read from: a class of csrc/source/, as `_native` has it
+    seek_indices: Any | None  # `_native.SeekFiles`, which lie apart from the pictures
 
     def prepare(self, indices: list[int]) -> None:
         """Prepares these files, before a batch of them is submitted to the pool. Called on the thread

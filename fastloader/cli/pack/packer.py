@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import collections
-import concurrent.futures
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
+from fastloader.cli.ahead import ahead
 from fastloader.cli.pack.source import Encoding, PackSource, Sample, SourceError, open_source
 from fastloader.cli.pack.writer import Writer
+from fastloader.cli.progress import progress
 from fastloader.datasets._lmdb_file import (
     TARGETS,
     DamagedError,
@@ -74,8 +72,8 @@ def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int)
             raise SourceError(f"sample {index}: {type(error).__name__}: {error}") from error
 
     try:
-        with _progress(source.count, begun, "packing") as step:
-            samples = _ahead(prepare, range(begun, source.count), workers)
+        with progress(source.count, begun, "packing") as step:
+            samples = ahead(prepare, range(begun, source.count), workers)
             for sample in samples:
                 writer.add(sample)
                 anew += sample.anew
@@ -123,7 +121,7 @@ def check(path: str, quiet: bool = False) -> int:
         damaged = 0
         image_bytes = indexed = 0
         labels = []
-        with _progress(meta["count"], 0, "checking") as step:
+        with progress(meta["count"], 0, "checking") as step:
             for index in range(meta["count"]):
                 key = key_of(index)
                 try:
@@ -188,31 +186,3 @@ def _structure(path: str) -> list[str]:
         return list(verify.verify(path))
     except verify.VerifyError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def _ahead(prepare: Any, indices: range, workers: int) -> Iterator[Sample]:
-    """In order, a few samples for each thread ahead."""
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        flying: collections.deque[Any] = collections.deque()
-        try:
-            for index in indices:
-                flying.append(pool.submit(prepare, index))
-                if len(flying) > 4 * workers:
-                    yield flying.popleft().result()
-            while flying:
-                yield flying.popleft().result()
-        finally:
-            for future in flying:
-                future.cancel()
-
-
-@contextlib.contextmanager
-def _progress(total: int, begun: int, what: str) -> Iterator[Any]:
-    """tqdm's bar (rate and time left) where it is installed and stderr is a terminal."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        yield lambda _count: None
-        return
-    with tqdm(total=total, initial=begun, desc=what, unit="pictures", disable=None) as bar:
-        yield bar.update

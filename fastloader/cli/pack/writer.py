@@ -59,6 +59,7 @@ class Writer:
             "count": 0,
             "complete": False,
             "classes": source.classes,
+            "indexed": 0,
             "source": source.identity,
             "options": encoding.options(),
         }
@@ -86,6 +87,7 @@ class Writer:
                     )
             self._meta = meta
         self.count = self.committed = int(self._meta["count"])
+        self.indexed = int(self._meta.get("indexed", 0))
         if found is None:
             self.commit()  # from now on it is told what this file is, whatever happens
 
@@ -95,13 +97,14 @@ class Writer:
         )
         self._waiting.append((key_of(self.count), record))
         self._waiting_bytes += len(record)
+        self.indexed += bool(sample.seek_index)
         self.count += 1
         if self._waiting_bytes >= _BATCH_BYTES or len(self._waiting) >= _BATCH_RECORDS:
             self.commit()
 
     def commit(self) -> None:
         """Everything that was added is on the disk afterwards."""
-        meta = {**self._meta, "count": self.count}
+        meta = {**self._meta, "count": self.count, "indexed": self.indexed}
         self._put([(META, json.dumps(meta).encode()), *self._waiting])
         self._meta = meta
         self._waiting.clear()

@@ -63,7 +63,9 @@ def epoch(dataset):
     loader = FastLoader(
         dataset, 4, shuffle=True, num_workers=2, generator=torch.Generator().manual_seed(1)
     )
-    assert loader.plan().startswith("native images")
+    plan = loader.plan()
+    assert plan.startswith("native images")
+    assert (f"seek index ({dataset.indexed} pictures)" in plan) == (dataset.indexed > 0)
     batches = [images.clone() for images, _ in loader]
     return batches, loader.stats()["images"]["jpegs"]
 
@@ -71,6 +73,7 @@ def epoch(dataset):
 def test_what_is_kept_beside_the_pictures(folder, tmp_path, capsys):
     path = tmp_path / "set.lmdb"
     assert pack(folder, path) == 0
+    assert LMDBDataset(path).indexed == 12 - WITHOUT
     assert f"{12 - WITHOUT} of them have a seek index" in capsys.readouterr().out
     files = [Path(ImageFolder(folder).path(index)).read_bytes() for index in range(12)]
     native = extension.load()

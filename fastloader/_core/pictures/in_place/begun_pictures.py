@@ -109,6 +109,7 @@ class BegunPictures(InPlace):
             any_size=True,
             pixel_limit=large,
             large_pixels=large,
+            seek_indices=self.store.seek_indices,
         )
 
 

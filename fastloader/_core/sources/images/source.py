@@ -110,7 +110,7 @@ class ImageSource:
         )
         if extension.load() is None:
             return begun, f"{reason}: with the native path's draws {beginnings[0].said}"
-        return begun, f"native {beginnings[0].said} ({reason})"
+        return begun, f"native {beginnings[0].said}{_indexed(images)} ({reason})"
 
     def _note(self, replayed: InPlace) -> None:
         self._replayed = replayed
@@ -220,6 +220,15 @@ class ImageSource:
         return {"images": counted}
 
 
+def _indexed(images: NativeImages, loader: Loader | None = None) -> str:
+    """Says for a plan whether seek indices are used, by the threads of this loader or by its workers."""
+    indexed = images.store.indexed
+    # "whole" looks for damage everywhere, and therefore parses all of each file.
+    if not indexed or (loader is not None and loader.decode == "whole"):
+        return ""
+    return f", seek index ({indexed} pictures)"
+
+
 def _drawn_ahead(loader: Loader, handoff: Handoff) -> int | None:
     """How many index batches are asked of the sampler at the beginning. Another one follows whenever the
     loop takes a batch. None: index batches are drawn as the pool needs them."""
@@ -265,6 +274,7 @@ class ImagePlan:
         decoding = f"{workers or own_threads()} decode threads"
         if tuner is not None:
             decoding = f"{tuner.rule.threads} decode threads (auto)"
+        decoding += _indexed(images, self._loader)
         return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}{mixed}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:

@@ -16,7 +16,8 @@ from fastloader.errors import NotNative
 def recognize_folder(dataset: ImageFolder, reading: Reading) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    store = FolderStore(dataset.paths, dataset.ends)
+    file = dataset.seek_file
+    store = FolderStore(dataset.paths, dataset.ends, () if file is None else (file,))
     targets = np.asarray(dataset.targets)  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")

@@ -10,16 +10,19 @@ import numpy as np
 
 from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader.datasets._seek_file import found_beside
 from fastloader.errors import NotNative
 
 Samples = list[tuple[Any, int]]  # (path, class) of each
 
 
-def flat(dataset: Any, known_by: Any, listed: Callable[[], Samples]) -> tuple[FolderStore, Any]:
+def flat(
+    dataset: Any, known_by: Any, listed: Callable[[], Samples], root: str | None = None
+) -> tuple[FolderStore, Any]:
     """Returns (store, targets) of the samples that ``listed`` gives. Encoding a million paths takes half
     a second, so it is done once, as long as ``known_by`` stays equal. For a list of samples, that is a
     shallow copy, 8 bytes a sample: comparing two lists of the same tuples only compares their
-    addresses."""
+    addresses. ``root``: the folder of the samples, whose seek indices are looked for then, too."""
     kept = last_time.get(dataset)
     if kept is not None and kept[0] == known_by:
         arrays: tuple[FolderStore, Any] = kept[1]
@@ -31,9 +34,11 @@ def flat(dataset: Any, known_by: Any, listed: Callable[[], Samples]) -> tuple[Fo
         raise NotNative("the dataset's targets are not whole numbers")
     if targets and not -(1 << 63) <= min(targets) <= max(targets) < 1 << 63:
         raise NotNative("the dataset's targets are of more than 64 bits")
+    file = None if root is None else found_beside(root)
     store = FolderStore(
         np.frombuffer(b"".join(encoded), dtype=np.uint8),
         np.cumsum([len(path) for path in encoded], dtype=np.uint64),
+        () if file is None else (file,),
     )
     arrays = store, np.asarray(targets, dtype=np.int64)
     last_time[dataset] = (known_by, arrays)

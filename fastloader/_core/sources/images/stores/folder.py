@@ -9,27 +9,41 @@ from typing import Any
 
 import numpy as np
 
+from fastloader.datasets._seek_file import SeekFile
 from fastloader.transforms._pillow import open_rgb, opened
 
 
 class FolderStore:
     """Paths in one run of bytes; the path of file i ends at ``ends[i]``. Stores are compared by
-    identity, because recognising a dataset gives the same arrays again while nothing changes."""
+    identity, because recognising a dataset gives the same arrays again while nothing changes.
+    ``seek_files``: where the seek indices of JPEGs are. They are found by what a picture contains, so
+    that each file may serve the pictures of every folder."""
 
     kind = "folders"
     packed = False
 
     source: Any  # the native module's source, once the store is opened
+    seek_indices: Any = None
 
-    def __init__(self, paths: Any, ends: Any) -> None:
+    def __init__(self, paths: Any, ends: Any, seek_files: Sequence[SeekFile] = ()) -> None:
         self.paths = paths
         self.ends = ends
+        self.seek_files = tuple(seek_files)
 
     def __len__(self) -> int:
         return len(self.ends)
 
     def same(self, other: Any) -> bool:
-        return type(other) is FolderStore and self.paths is other.paths and self.ends is other.ends
+        return (
+            type(other) is FolderStore
+            and self.paths is other.paths
+            and self.ends is other.ends
+            and self.seek_files == other.seek_files
+        )
+
+    @property
+    def indexed(self) -> int:
+        return sum(file.count for file in self.seek_files)
 
     def joined(self, others: Sequence[FolderStore]) -> FolderStore:
         stores = [self, *others]
@@ -37,12 +51,15 @@ class FolderStore:
         return FolderStore(
             np.concatenate([store.paths for store in stores]),
             np.concatenate([store.ends + number for store, number in zip(stores, before)]),
+            list(dict.fromkeys(file for store in stores for file in store.seek_files)),
         )
 
     def opened(self, native: Any) -> FolderStore:
         mine = copy.copy(self)
         if native is not None:
             mine.source = native.FolderSource(self.paths, self.ends)
+            if self.seek_files:
+                mine.seek_indices = native.SeekFiles([file.mapping for file in self.seek_files])
         return mine
 
     def prepare(self, indices: list[int]) -> None:

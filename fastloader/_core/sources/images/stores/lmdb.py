@@ -37,6 +37,7 @@ class LmdbStore:
     packed = True
 
     source: Any  # the native module's source, once the store is opened
+    seek_indices: Any = None
     _addresses: Any
     _sizes: Any
     _indices: Any  # addresses and sizes of the seek indices that lie beside the pictures
@@ -45,6 +46,10 @@ class LmdbStore:
         self.parts = parts
         self.starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
         self._environments = tuple(part.environment for part in parts)
+
+    @property
+    def indexed(self) -> int:
+        return sum(part.indexed for part in self.parts)
 
     def __getstate__(self) -> Any:
         return self.parts  # a process that gets them by pickle maps the files anew

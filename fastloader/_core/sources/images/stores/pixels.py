@@ -36,8 +36,10 @@ class PixelStore:
 
     kind = "arrays"
     packed = False
+    indexed = 0
 
     source: Any  # the native module's source, once the store is opened
+    seek_indices: Any = None
 
     def __init__(self, parts: Sequence[Pixels]) -> None:
         self.parts = tuple(parts)

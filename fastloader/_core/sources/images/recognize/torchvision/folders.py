@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from fastloader._core.pictures.native_images import NativeImages
@@ -16,5 +17,16 @@ def recognize_folders(dataset: Any, reading: Reading) -> NativeImages:
     check_loader(dataset)
     # DatasetFolder keeps the transform twice. A user who replaces one means the one of __getitem__.
     chain = reading.chain(dataset.transform)
-    store, targets = flat(dataset, list(dataset.samples), lambda: dataset.samples)
+    samples = dataset.samples
+    store, targets = flat(dataset, list(samples), lambda: samples, _class_folders_of(dataset))
     return NativeImages(store, targets, None, chain, name_of(dataset))
+
+
+def _class_folders_of(dataset: Any) -> str | None:
+    """The folder of class folders, as far as the dataset tells. ImageNet and EuroSAT make it of their
+    root."""
+    for name in ("split_folder", "_data_folder", "root"):
+        folder = getattr(dataset, name, None)
+        if isinstance(folder, str | os.PathLike):
+            return os.fspath(folder)
+    return None

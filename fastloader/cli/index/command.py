@@ -1,0 +1,61 @@
+"""``fastloader index``: the seek indices of a folder's JPEGs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+
+def add_command(commands: Any) -> None:
+    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
+    parser = commands.add_parser(
+        "index",
+        help="make a file of seek indices, with which crops of a folder's JPEGs are decoded faster",
+        description="Looks through the JPEGs of a folder and writes down where parts of each picture "
+        "begin, so that decoding a crop need not parse what stands before it. The pictures stay as they "
+        "are. fastloader.datasets.ImageFolder finds the file by itself, if it lies beside the folder. "
+        "Interrupted (Ctrl-C), the command leaves nothing behind.",
+        epilog="fastloader index photos/train\n"
+        "fastloader index photos/train --out indices/train.fastloader-index",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        help="a folder with a subfolder for each class, as for ImageFolder; or a folder of JPEGs",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the file to write (default: DIR.fastloader-index, beside the folder). "
+        "ImageFolder(DIR, index=FILE) uses it",
+    )
+    parser.add_argument(
+        "--workers",
+        type=_threads,
+        metavar="N",
+        help="threads that read and parse (default: all CPUs)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from fastloader.cli.index.indexer import IndexingError, index
+
+    try:
+        index(arguments.folder, arguments.out, arguments.workers)
+    except (IndexingError, ImportError, OSError, ValueError) as error:
+        print(f"fastloader index: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _threads(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
