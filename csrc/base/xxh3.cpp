@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/little_endian.h"
+
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
@@ -44,19 +46,9 @@ constexpr size_t kShortest = 16;  // of inputs that are read in 16 bytes at a ti
 constexpr size_t kShort = 128;
 constexpr size_t kMiddle = 240;
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as they lie");
+uint64_t read32(const uint8_t* at) { return read_little_endian<uint32_t>(at); }
 
-uint64_t read32(const uint8_t* at) {
-  uint32_t number;
-  std::memcpy(&number, at, sizeof number);
-  return number;
-}
-
-uint64_t read64(const uint8_t* at) {
-  uint64_t number;
-  std::memcpy(&number, at, sizeof number);
-  return number;
-}
+uint64_t read64(const uint8_t* at) { return read_little_endian<uint64_t>(at); }
 
 uint64_t key(size_t at) { return read64(kSecret + at); }
 

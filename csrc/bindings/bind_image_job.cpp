@@ -10,10 +10,10 @@
 #include "base/error.h"
 #include "bindings/enum.h"
 #include "bindings/gil.h"
+#include "bindings/mapped_seek_files.h"
 #include "bindings/own_decoder.h"
 #include "bindings/register.h"
 #include "image/jpeg/scans.h"
-#include "image/jpeg/seek/file.h"
 #include "image/ops/operation.h"
 #include "pipeline/decode_pool.h"
 
@@ -111,7 +111,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
              std::shared_ptr<Recipe> recipe, const std::optional<std::pair<size_t, size_t>>& output,
              bool any_size, size_t channels, const std::optional<NormalizeSpec>& normalize,
              DecodeMode decode, bool pad_truncated, uint64_t pixel_limit, uint64_t large_pixels,
-             std::shared_ptr<SeekFiles> seek_indices) {
+             const MappedSeekFiles* seek_indices) {
   auto job = std::make_shared<ImageJob>();
   job->source = std::move(source);
   job->transform = transform;
@@ -124,7 +124,7 @@ Job make_job(std::shared_ptr<Source> source, const ImageTransform& transform, bo
   job->jpeg.pixel_limit = pixel_limit;
   job->jpeg.work_limit = most_jpeg_work(pixel_limit);
   job->large_pixels = large_pixels;
-  job->seek_indices = std::move(seek_indices);
+  if (seek_indices != nullptr) job->seek_indices = seek_indices->files;
   job->output = planar ? ImageJob::Output::kNchwBytes : ImageJob::Output::kNhwcBytes;
   if (any_size) job->output = ImageJob::Output::kAnySize;
   if (normalize) {
@@ -244,7 +244,7 @@ void register_image_job(py::module_& module) {
            py::arg_v("decode", DecodeMode::kExact, "DecodeMode.EXACT"),
            py::arg("pad_truncated") = false, py::arg("pixel_limit") = kPillowPixelLimit,
            py::arg("large_pixels") = kPillowPixelLimit / 2, py::arg("seek_indices") = nullptr,
-           py::keep_alive<1, 2>())
+           py::keep_alive<1, 2>(), py::keep_alive<1, 14>())
       .def_property_readonly("sample_bytes", &ImageJob::sample_bytes)
       .def(
           "over",
@@ -254,7 +254,8 @@ void register_image_job(py::module_& module) {
             validate(*made);
             return made;
           },
-          py::arg("source"), py::keep_alive<0, 2>(), "The same job for another source.")
+          py::arg("source"), py::keep_alive<0, 1>(), py::keep_alive<0, 2>(),
+          "The same job for another source.")
       .def("picture", &picture, py::arg("index"), py::arg("seed"), py::arg("sample") = py::none(),
            py::arg("number") = 0,
            "With any_size: RGB bytes of picture `number` of a sample, and their (height, width). "

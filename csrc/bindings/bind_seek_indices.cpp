@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "bindings/gil.h"
+#include "bindings/mapped_seek_files.h"
 #include "bindings/register.h"
 #include "image/jpeg/seek/file.h"
 #include "image/jpeg/seek/index.h"
@@ -18,17 +19,18 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
-SeekBytes bytes_in(const py::buffer& data) {
-  const py::buffer_info bytes = data.request();
-  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1)) {
+SeekBytes bytes_in(const py::buffer_info& data) {
+  if (data.itemsize != 1 || data.ndim != 1 || (data.size > 1 && data.strides[0] != 1)) {
     throw InvalidArgument("a file is bytes without gaps");
   }
-  return {static_cast<const uint8_t*>(bytes.ptr), static_cast<size_t>(bytes.size)};
+  return {static_cast<const uint8_t*>(data.ptr), static_cast<size_t>(data.size)};
 }
 
 std::optional<py::bytes> jpeg_seek_index(const py::buffer& data,
                                          const std::optional<uint32_t>& segments) {
-  const SeekBytes file = bytes_in(data);
+  const py::buffer_info held =
+      data.request();  // until the end: another thread may want to resize it
+  const SeekBytes file = bytes_in(held);
   if (segments && (*segments < 1 || *segments > kMostSegments)) {
     throw InvalidArgument("a row has 1 to " + std::to_string(kMostSegments) + " segments, not " +
                           std::to_string(*segments));
@@ -43,11 +45,15 @@ std::optional<py::bytes> jpeg_seek_index(const py::buffer& data,
   return py::bytes(reinterpret_cast<const char*>(index.data()), index.size());
 }
 
-std::shared_ptr<SeekFiles> make_files(const std::vector<py::buffer>& files) {
+std::unique_ptr<MappedSeekFiles> make_files(const std::vector<py::buffer>& files) {
+  auto made = std::make_unique<MappedSeekFiles>();
   std::vector<SeekBytes> bytes;
-  bytes.reserve(files.size());
-  for (const py::buffer& file : files) bytes.push_back(bytes_in(file));
-  return std::make_shared<SeekFiles>(bytes);
+  for (const py::buffer& file : files) {
+    made->held.push_back(file.request());
+    bytes.push_back(bytes_in(made->held.back()));
+  }
+  made->files = std::make_shared<SeekFiles>(bytes);
+  return made;
 }
 
 }  // namespace
@@ -57,11 +63,11 @@ void register_seek_indices(py::module_& module) {
       "jpeg_seek_index", &jpeg_seek_index, py::arg("data"), py::arg("segments") = py::none(),
       "The seek index of a JPEG; None: it needs none, or can have none. `segments`: a row's, "
       "whatever they take; None: as many as take a small part of the file.");
-  py::class_<SeekFiles, std::shared_ptr<SeekFiles>>(
-      module, "SeekFiles",
-      "Files of seek indices, as bytes: mapped ones, say. They are kept, and are not to change.")
-      .def(py::init(&make_files), py::arg("files"), py::keep_alive<1, 2>())
-      .def("__len__", &SeekFiles::count);
+  py::class_<MappedSeekFiles>(module, "SeekFiles",
+                              "Files of seek indices, as bytes: mapped ones, say. They cannot be "
+                              "closed before this object goes, and are not to change.")
+      .def(py::init(&make_files), py::arg("files"))
+      .def("__len__", [](const MappedSeekFiles& mapped) { return mapped.files->count(); });
 }
 
 }  // namespace fastloader::bindings

@@ -17,8 +17,8 @@ to the source), and in version 2 the seek index of a JPEG that has one (docs/see
 is little-endian: CRC-32 of everything after it, uint32; bytes of the name, uint32; label, int64; bytes
 of the image, uint64; in version 2 bytes of the seek index, uint32. A sample without a label has -1.
 
-A file without seek indices is of version 1, so that an older fastloader reads it. Nothing is pickled.
-Fields may be added to the JSON. Any other change gets a new version.
+A file that is packed with ``--no-index`` is of version 1, which an older fastloader reads. Nothing is
+pickled. Fields may be added to the JSON. Any other change gets a new version.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def parse_meta(data: bytes, path: str) -> dict[str, Any]:
         raise DamagedError(f"{path}: the key {META!r} is damaged ({error})") from None
     if form != FORMAT:
         raise DamagedError(f"{path}: format {form!r}, expected {FORMAT!r}")
-    if version not in _HEADERS:
+    if version not in list(_HEADERS):  # which, unlike a dict, asks no hash of what stands there
         raise DamagedError(
             f"{path} is of version {version}, this fastloader reads versions {PLAIN} and "
             f"{WITH_INDICES}: use the fastloader that packed it, or pack it again"

@@ -98,7 +98,7 @@ class LMDBDataset(Dataset[Any]):
             raise ValueError(f"{self.path} is an LMDB file, but not one of `fastloader pack`")
         self._count = int(meta["count"])
         self._version = int(meta["version"])
-        self.indexed = int(meta.get("indexed", 0))
+        self.indexed = int(meta.get("indexed") or 0)
         self.classes = meta["classes"]
         if self.classes is not None:
             self.class_to_idx = {name: number for number, name in enumerate(self.classes)}

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "counted_allocations.h"
 #include "image/jpeg/decoder.h"
+#include "image/jpeg/seek/writer.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
 
@@ -34,14 +35,21 @@ std::vector<std::vector<uint8_t>> usual_files() {
   return files;
 }
 
-void decode(JpegDecoder& decoder, const std::vector<uint8_t>& file, const JpegRegion& region) {
-  decoder.open(file.data(), file.size());
+void decode(JpegDecoder& decoder, const std::vector<uint8_t>& file, const JpegRegion& region,
+            const std::vector<uint8_t>& index = {}) {
+  JpegOptions options;
+  options.seek_index = {index.data(), index.size()};
+  decoder.open(file.data(), file.size(), options);
   decoder.begin(region);
   while (decoder.rows_left() > 0) decoder.read_row();
 }
 
 TEST(a_thousand_pictures_allocate_nothing) {
   const std::vector<std::vector<uint8_t>> files = usual_files();
+  std::vector<std::vector<uint8_t>> indices;
+  for (const std::vector<uint8_t>& file : files) {
+    indices.push_back(make_seek_index(file.data(), file.size(), 4));
+  }
   JpegDecoder decoder;
   Random random(1801);
   for (const std::vector<uint8_t>& file : files) {
@@ -49,13 +57,17 @@ TEST(a_thousand_pictures_allocate_nothing) {
     decode(decoder, file, {0, 0, header.width, header.height});
   }
   const size_t scratch = decoder.scratch_bytes();
+  size_t indexed = 0;
   const size_t before = allocations;
   for (int i = 0; i < 1000; ++i) {
-    const std::vector<uint8_t>& file = files[random.below(static_cast<uint32_t>(files.size()))];
+    const size_t which = random.below(static_cast<uint32_t>(files.size()));
+    const std::vector<uint8_t>& file = files[which];
     const JpegHeader& header = decoder.open(file.data(), file.size());
-    decode(decoder, file, random_region(random, header.width, header.height));
+    decode(decoder, file, random_region(random, header.width, header.height), indices[which]);
     EXPECT(decoder.made_by() == JpegMaker::kOwn);
+    if (decoder.seek_use() == SeekUse::kUsed) ++indexed;
   }
+  EXPECT(indexed > 100);
   EXPECT_EQ(allocations - before, 0u);
   EXPECT_EQ(decoder.scratch_bytes(), scratch);
 }

@@ -11,8 +11,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 Json = dict[str, Any]
 
-# Of Okabe and Ito: told apart by the colour-blind. Ours is the one blue and the one thick line.
-OURS, OURS_FLOAT, LIMIT = "#0072B2", "#56B4E9", "#000000"
+# Of Okabe and Ito: told apart by the colour-blind. Ours are the blue ones and the thick lines.
+OURS, OURS_FLOAT, OURS_INDEX, LIMIT = "#0072B2", "#56B4E9", "#004C7F", "#000000"
 OTHERS = ["#D55E00", "#009E73", "#CC79A7", "#E69F00", "#8C564B", "#7F7F7F", "#B8A000", "#5D3A9B"]
 MARKERS = "sD^vP*X<>"
 
@@ -209,15 +209,14 @@ def sets(results: Json) -> Figure | None:
     axes = figure.subplots()
     thick = 1 / (len(loaders) + 1)
     colours = {name: style["color"] for name, style in _styles(loaders).items()}
-    for place, name in enumerate(loaders):
-        there = [(row, each[name]) for row, (_, each) in enumerate(groups) if name in each]
-        speeds = [each["pictures_per_s"] for _, each in there]
-        rows = [row + (place - (len(loaders) - 1) / 2) * thick for row, _ in there]
-        middle = [speed["median"] for speed in speeds]
-        colour, label = colours[name], _label(groups[0][1][name])
-        axes.barh(rows, middle, thick * 0.92, color=colour, label=label)
-        for row, speed in zip(rows, speeds, strict=True):
-            axes.plot([speed["min"], speed["max"]], [row, row], color="#333333", linewidth=1)
+    for row, (_, scenarios) in enumerate(groups):
+        there = [name for name in loaders if name in scenarios]
+        for place, name in enumerate(there):
+            speed = scenarios[name]["pictures_per_s"]
+            at = row + (place - (len(there) - 1) / 2) * thick
+            label = "_" if row else _label(scenarios[name])  # a legend has each loader once
+            axes.barh(at, speed["median"], thick * 0.92, color=colours[name], label=label)
+            axes.plot([speed["min"], speed["max"]], [at, at], color="#333333", linewidth=1)
     axes.set_yticks(range(len(groups)), [label.replace(", ", "\n") for label, _ in groups])
     axes.invert_yaxis()  # in the order of the tables, from the top
     axes.set_xlabel("pictures per second (median of the rounds; the line spans all rounds)")
@@ -246,7 +245,7 @@ def _styles(names: list[str]) -> dict[str, Json]:
     others = 0
     for name in names:
         if name.startswith("fastloader"):
-            colour = OURS_FLOAT if "float" in name else OURS
+            colour = OURS_FLOAT if "float" in name else OURS_INDEX if "index" in name else OURS
             styles[name] = {"color": colour, "marker": "o", "linewidth": 3, "markersize": 7}
         else:
             styles[name] = {

@@ -28,6 +28,11 @@ class PictureSet:
     options: dict[str, Any]
     at_least: float | None = None
 
+    @property
+    def leaves_out(self) -> list[str]:
+        """Scenarios that would repeat others: progressive pictures have no seek index."""
+        return ["fastloader-index"] if self.options.get("progressive") else []
+
 
 _420 = {"quality": 85, "subsampling": "4:2:0"}
 SETS = {
@@ -42,9 +47,9 @@ SETS = {
 def write(pictures: list[Path], folder: Path, options: Json) -> list[Path]:
     """The pictures written again, in class folders of the same names."""
     made = []
-    for path in pictures:
+    for number, path in enumerate(pictures):
         (folder / path.parent.name).mkdir(parents=True, exist_ok=True)
-        made.append(folder / path.parent.name / f"{path.stem}.jpg")
+        made.append(folder / path.parent.name / f"{number}_{path.stem}.jpg")
         with Image.open(path) as picture:
             picture.convert("RGB").save(made[-1], "JPEG", **options)
     return made

@@ -214,15 +214,19 @@ def measured_set(
 ) -> dict[str, Any]:
     """The loaders over these pictures, written again."""
     progress(f"set {name}")
-    made = write(found, Path(settings.work, name), SETS[name].options)
-    root = Path(settings.work, f"{name}-epoch")
+    # A folder of its own for what loaders make of the pictures, too.
+    work = Path(settings.work, name)
+    made = write(found, work / "made", SETS[name].options)
+    root = work / "epoch"
     link(made, root, options.pictures)
     loaders = {
         loader: scenario
         for loader, scenario in chosen(options.only, options.device).items()
-        if scenario.output and "@" not in loader
+        if scenario.output and "@" not in loader and loader not in SETS[name].leaves_out
     }
-    group = measured(loaders, options, dataclasses.replace(settings, root=str(root)))
+    group = measured(
+        loaders, options, dataclasses.replace(settings, root=str(root), work=str(work))
+    )
     ratios = comparison.compared(group.contenders, settings.threads)["ratios"]
     return {
         "label": SETS[name].label,

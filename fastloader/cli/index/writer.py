@@ -31,6 +31,7 @@ class SeekWriter:
     """
 
     def __init__(self, path: str) -> None:
+        path = os.path.realpath(path)  # of a link, what it points to is written
         _check_place(path)
         self.path = path
         self._unfinished = f"{path}.{secrets.token_hex(4)}.part"
@@ -97,6 +98,7 @@ class SeekWriter:
             os.fsync(self._file.fileno())
             self._file.close()
             os.replace(self._unfinished, self.path)
+            _keep_name(self.path)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -127,6 +129,15 @@ class _Hashes:
             self._sorted.sort()
             self._recent.clear()
         return True
+
+
+def _keep_name(path: str) -> None:
+    """Has the system write down that the file has its name now."""
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _check_place(path: str) -> None:

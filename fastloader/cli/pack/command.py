@@ -56,8 +56,8 @@ def add_command(commands: Any) -> None:
         "--index",
         action=argparse.BooleanOptionalAction,
         help="keep a seek index beside each sequential JPEG (1 to 2 %% more bytes), with which crops "
-        "decode faster; the pictures stay as they are (default: on; an older fastloader reads such a "
-        "file only with --no-index)",
+        "decode faster; the pictures stay as they are (default: as the file that is gone on "
+        "with, and on for a new one; --no-index makes one that an older fastloader reads)",
     )
     parser.add_argument(
         "--workers",
@@ -77,7 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"fastloader pack: {what}, got {' '.join(arguments.paths)}", file=sys.stderr)
         return 2
     try:
-        from fastloader._core.machine import extension
         from fastloader.cli.pack import packer
 
         if arguments.check:
@@ -89,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.max_side,
                 arguments.quality,
                 arguments.recode,
-                extension.load() is not None if arguments.index is None else arguments.index,
+                arguments.index,
             ),
             arguments.workers,
         )

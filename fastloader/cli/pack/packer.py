@@ -43,7 +43,7 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
     try:
         writer = Writer(path, source, encoding)
         try:
-            status = _write(writer, source, encoding, workers or available_threads())
+            status = _write(writer, source, workers or available_threads())
         finally:
             writer.close()
     finally:
@@ -51,7 +51,8 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
     return status or check(path, quiet=True)
 
 
-def _write(writer: Writer, source: PackSource, encoding: Encoding, workers: int) -> int:
+def _write(writer: Writer, source: PackSource, workers: int) -> int:
+    encoding = writer.encoding
     begun = writer.count
     if begun == source.count:
         print(f"{writer.path}: all {begun} samples are there already")
@@ -160,9 +161,8 @@ def check(path: str, quiet: bool = False) -> int:
         f"{size / 1e6:.1f} MB, " + ("verified" if quiet else "every checksum is right")
     )
     if indexed:
-        print(
-            f"{path}: {indexed} of them have a seek index" + ("" if quiet else ", which is right")
-        )
+        compared = ", which is right" if extension.load() else ", not compared: no native module"
+        print(f"{path}: {indexed} of them have a seek index" + ("" if quiet else compared))
     return 0
 
 

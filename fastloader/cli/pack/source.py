@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
 import io
@@ -10,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from fastloader._core.machine import extension
@@ -22,7 +22,7 @@ class SourceError(Exception):
     """Ends the packing with a message and no traceback."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Sample:
     """``image`` is an encoded file (bytes), or a Pillow image still to be encoded."""
 
@@ -35,7 +35,7 @@ class Sample:
     """Of a file: empty if it has none."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class PackSource:
     """``identity`` is the same for the same samples in the same order, as far as their names tell."""
 
@@ -179,17 +179,17 @@ def _as_image(image: Any, index: int) -> Any:
     )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Encoding:
     """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
     that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given.
     ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
-    ``index``: whether JPEGs get a seek index."""
+    ``index``: whether JPEGs get a seek index; None: that is still to be decided, by `decided`."""
 
     max_side: int | None = None
     quality: int | None = None
     recode: str | None = None
-    index: bool = False
+    index: bool | None = None
 
     def __post_init__(self) -> None:
         if self.recode is not None and self.quality is not None:
@@ -204,6 +204,14 @@ class Encoding:
                 "--index is done by the native module, which this installation lacks: "
                 "`fastloader doctor` says why"
             )
+
+    def decided(self, kept: dict[str, Any] | None) -> Encoding:
+        """With ``index`` as in the options of the file that is gone on with, or for a new file, None,
+        wherever the native module can make one."""
+        if self.index is not None:
+            return self
+        able = extension.load() is not None
+        return dataclasses.replace(self, index=able if kept is None else bool(kept.get("index")))
 
     def options(self) -> dict[str, Any]:
         """As the file keeps them. What is not used is left out, as in files from before it came."""

@@ -35,7 +35,11 @@ _FIRST_MAP = 1 << 30
 
 class Writer:
     """Appends records in transactions; each also moves ``count``, so that what is in the file always
-    agrees with what it says."""
+    agrees with what it says.
+
+    Attributes:
+        encoding: how samples are to be stored, with what was left to the file decided.
+    """
 
     def __init__(self, path: str, source: PackSource, encoding: Encoding) -> None:
         lmdb = lmdb_module()
@@ -53,42 +57,44 @@ class Writer:
             )
         except lmdb.Error as error:
             raise SourceError(f"{path} exists and cannot be continued: {error}") from error
-        self._meta: dict[str, Any] = {
-            "format": FORMAT,
-            "version": WITH_INDICES if encoding.index else PLAIN,
-            "count": 0,
-            "complete": False,
-            "classes": source.classes,
-            "indexed": 0,
-            "source": source.identity,
-            "options": encoding.options(),
-        }
         self._waiting: list[tuple[bytes, bytes]] = []
         self._waiting_bytes = 0
         try:
             check_size(self._environment, path)
-            self._continue_from(source)
+            self._begin(source, encoding)
         except BaseException:
             self._environment.close()
             raise
 
-    def _continue_from(self, source: PackSource) -> None:
+    def _begin(self, source: PackSource, encoding: Encoding) -> None:
+        """Goes on with what is in the file."""
         with self._environment.begin() as transaction:
             found = transaction.get(META)
             strange = found is None and self._environment.stat()["entries"]
         if strange:
             raise SourceError(f"{self.path} exists, and is not a file of `fastloader pack`")
-        if found is not None:
-            meta = parse_meta(found, self.path)
+        kept = None if found is None else parse_meta(found, self.path)
+        self.encoding = encoding.decided(None if kept is None else kept["options"])
+        self._meta: dict[str, Any] = {
+            "format": FORMAT,
+            "version": WITH_INDICES if self.encoding.index else PLAIN,
+            "count": 0,
+            "complete": False,
+            "classes": source.classes,
+            "indexed": 0,
+            "source": source.identity,
+            "options": self.encoding.options(),
+        }
+        if kept is not None:
             for key, what in (("source", "from other samples"), ("options", "with other options")):
-                if meta[key] != self._meta[key]:
+                if kept[key] != self._meta[key]:
                     raise SourceError(
                         f"{self.path} was begun {what}: pack to another file, or delete it"
                     )
-            self._meta = meta
+            self._meta = kept
         self.count = self.committed = int(self._meta["count"])
-        self.indexed = int(self._meta.get("indexed", 0))
-        if found is None:
+        self.indexed = int(self._meta.get("indexed") or 0)
+        if kept is None:
             self.commit()  # from now on it is told what this file is, whatever happens
 
     def add(self, sample: Sample) -> None:

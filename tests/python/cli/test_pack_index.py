@@ -1,6 +1,7 @@
 """``fastloader pack --index``: seek indices beside the pictures, and batches decoded with them."""
 
 import dataclasses
+import json
 import random
 from pathlib import Path
 
@@ -106,11 +107,43 @@ def test_a_file_without_indices_is_of_the_first_version(folder, tmp_path):
     assert pack("--check", path) == 0
 
 
-def test_going_on_with_an_index_is_another_option(folder, tmp_path, capsys):
+@pytest.mark.parametrize("option, other", [("--no-index", "--index"), ("--index", "--no-index")])
+def test_going_on(folder, tmp_path, capsys, option, other):
+    """Without the option, a file stays as it was begun: by an older fastloader without indices, say."""
+    path = tmp_path / "set.lmdb"
+    assert pack(folder, path, option) == 0
+    assert pack(folder, path) == 0
+    assert "all 12 samples are there already" in capsys.readouterr().out
+    assert LMDBDataset(path).indexed == (12 - WITHOUT if option == "--index" else 0)
+    assert pack(folder, path, other) == 1
+    assert "was begun with other options" in capsys.readouterr().err
+
+
+def test_going_on_with_an_older_file(folder, tmp_path, capsys):
+    """Which has neither the option nor the count."""
     path = tmp_path / "set.lmdb"
     assert pack(folder, path, "--no-index") == 0
+    with lmdb.open(str(path), subdir=False) as environment:
+        with environment.begin(write=True) as transaction:
+            meta = json.loads(transaction.get(META))
+            del meta["indexed"]
+            transaction.put(META, json.dumps({**meta, "complete": False, "count": 5}).encode())
+            for index in range(5, 12):
+                transaction.delete(key_of(index))
+    assert pack(folder, path) == 0
+    assert "goes on after 5 of 12 samples" in capsys.readouterr().out
+    assert read_meta(LMDBDataset(path).environment)["version"] == PLAIN
+    assert pack("--check", path) == 0
+
+
+def test_going_on_without_the_native_module(folder, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "set.lmdb"
+    assert pack(folder, path) == 0
+    monkeypatch.setattr(extension, "load", lambda: None)
     assert pack(folder, path) == 1
-    assert "was begun with other options" in capsys.readouterr().err
+    assert "--index is done by the native module" in capsys.readouterr().err
+    assert pack("--check", path) == 0
+    assert "not compared: no native module" in capsys.readouterr().out
 
 
 def change(path, index, make):

@@ -152,6 +152,7 @@ def test_somebody_elses_lmdb_file(tmp_path):
     ("meta", "message"),
     [
         (b'{"format": "fastloader-lmdb", "version": %d}' % (WITH_INDICES + 1), "version 3, this"),
+        (b'{"format": "fastloader-lmdb", "version": [1]}', r"version \[1\], this"),
         (b'{"format": "other", "version": 1}', "format 'other'"),
         (b"{", "damaged"),
         (b"[]", "damaged"),

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/little_endian.h"
 
 namespace fastloader {
 namespace {
@@ -21,15 +22,6 @@ struct Row {
   uint64_t size;
 };
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as they lie");
-
-template <typename Type>
-Type read(const uint8_t* at) {
-  Type value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
 }  // namespace
 
 SeekFiles::SeekFiles(const std::vector<SeekBytes>& files) {
@@ -37,13 +29,13 @@ SeekFiles::SeekFiles(const std::vector<SeekBytes>& files) {
     if (bytes.size < kHeaderBytes || std::memcmp(bytes.data, kMagic, sizeof kMagic) != 0) {
       throw InvalidArgument("not a file of seek indices");
     }
-    const auto version = read<uint32_t>(bytes.data + 8);
+    const auto version = read_little_endian<uint32_t>(bytes.data + 8);
     if (version != kVersion) {
       throw InvalidArgument("a file of seek indices of version " + std::to_string(version) +
                             "; this fastloader reads version " + std::to_string(kVersion));
     }
-    const auto count = read<uint64_t>(bytes.data + 16);
-    const auto table = read<uint64_t>(bytes.data + 24);
+    const auto count = read_little_endian<uint64_t>(bytes.data + 16);
+    const auto table = read_little_endian<uint64_t>(bytes.data + 24);
     if (table < kHeaderBytes || table > bytes.size || (bytes.size - table) % sizeof(Row) != 0 ||
         (bytes.size - table) / sizeof(Row) != count) {
       throw InvalidArgument("a file of seek indices that is cut off or damaged");
@@ -58,12 +50,13 @@ SeekBytes SeekFiles::find(uint64_t hash) const {
     uint64_t first = 0;
     for (uint64_t left = file.count; left > 0;) {
       const uint64_t half = left / 2;
-      const bool smaller = read<uint64_t>(file.table + (first + half) * sizeof(Row)) < hash;
+      const bool smaller =
+          read_little_endian<uint64_t>(file.table + (first + half) * sizeof(Row)) < hash;
       if (smaller) first += half + 1;
       left = smaller ? left - half - 1 : half;
     }
     if (first == file.count) continue;
-    const Row row = read<Row>(file.table + first * sizeof(Row));
+    const Row row = read_little_endian<Row>(file.table + first * sizeof(Row));
     const auto room = static_cast<uint64_t>(file.table - file.bytes.data);
     if (row.hash == hash && row.begin <= room && row.size <= room - row.begin) {
       return {file.bytes.data + row.begin, row.size};

@@ -1,20 +1,10 @@
 #include "image/jpeg/seek/index.h"
 
-#include <cstring>
-
+#include "base/little_endian.h"
 #include "base/xxh3.h"
 
 namespace fastloader {
 namespace {
-
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as they lie");
-
-template <typename Number>
-Number read(const uint8_t* at) {
-  Number number;
-  std::memcpy(&number, at, sizeof number);
-  return number;
-}
 
 int32_t with_sign(uint64_t bits, unsigned width) {
   if (width == 0) return 0;
@@ -29,11 +19,11 @@ bool SeekIndex::open(const uint8_t* index, size_t index_size, const JpegFile& fi
   if (index_size < kSeekHeaderBytes + kSeekChecksumBytes || index[0] != kSeekVersion) return false;
   segments_ = index[1];
   position_bits_ = index[2];
-  mcus_across_ = read<uint16_t>(index + 8);
-  mcus_down_ = read<uint16_t>(index + 10);
+  mcus_across_ = read_little_endian<uint16_t>(index + 8);
+  mcus_down_ = read_little_endian<uint16_t>(index + 10);
   if (index[3] != file.components || index[7] != 0 || mcus_across_ != file.mcus_across ||
-      mcus_down_ != file.mcus_down || read<uint32_t>(index + 12) != file_size ||
-      read<uint64_t>(index + 16) != hash) {
+      mcus_down_ != file.mcus_down || read_little_endian<uint32_t>(index + 12) != file_size ||
+      read_little_endian<uint64_t>(index + 16) != hash) {
     return false;
   }
   if (segments_ == 0 || segments_ > mcus_across_ || position_bits_ > kMostPositionBits) {
@@ -48,7 +38,7 @@ bool SeekIndex::open(const uint8_t* index, size_t index_size, const JpegFile& fi
   const uint64_t entry_bytes = (count() * entry_bits_ + 7) / 8;
   if (index_size != kSeekHeaderBytes + entry_bytes + kSeekChecksumBytes) return false;
   const size_t checked = index_size - kSeekChecksumBytes;
-  if (read<uint64_t>(index + checked) != xxh3(index, checked)) return false;
+  if (read_little_endian<uint64_t>(index + checked) != xxh3(index, checked)) return false;
   entries_ = index + kSeekHeaderBytes;
   return true;
 }
@@ -74,7 +64,7 @@ SeekPlace SeekIndex::place(uint64_t segment) const {
 /// The field of that width that begins at a bit, counted from the lowest of the first byte on. The
 /// eight bytes that are read end within the checksum at the latest.
 uint64_t SeekIndex::bits(uint64_t at, unsigned width) const {
-  const uint64_t word = read<uint64_t>(entries_ + at / 8);
+  const uint64_t word = read_little_endian<uint64_t>(entries_ + at / 8);
   return word >> (at % 8) & ((uint64_t{1} << width) - 1);
 }
 

@@ -77,7 +77,7 @@ def _scenarios() -> dict[str, Scenario]:
             "FastLoader, ToTensor, Normalize", fast, "fast", "float32", "float32"
         ),
         "fastloader-index": Scenario(
-            "FastLoader, with a seek index", fast, "fast", "indexed", "uint8"
+            "FastLoader with a seek index", fast, "fast", "indexed", "uint8"
         ),
         "dataloader-pillow": Scenario(f"{loader} + Pillow", "pillow", "pillow", "loader", "uint8"),
         "dataloader-torchvision": Scenario(

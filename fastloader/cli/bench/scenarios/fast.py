@@ -12,6 +12,7 @@ import torch
 
 from fastloader import FastLoader
 from fastloader import transforms as T
+from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.cli.bench.scenarios import MEAN, SIZE, STD, Settings, stages
 from fastloader.cli.bench.scenarios.worker_processes import Batches
@@ -29,10 +30,13 @@ def uint8(settings: Settings) -> Callable[[], Iterator[int]]:
 
 
 def indexed(settings: Settings) -> Callable[[], Iterator[int]]:
-    path = Path(settings.work, "seek-indices")
-    with contextlib.redirect_stdout(sys.stderr):  # the runner reads the other one
-        if main(["index", settings.root, "--out", str(path)]) != 0:
-            raise RuntimeError(f"fastloader index {settings.root} failed")
+    if extension.load() is None:
+        raise ImportError("fastloader's native module is not in use")
+    path = Path(f"{settings.root}.fastloader-index")
+    if not path.exists():  # new loaders find it made
+        with contextlib.redirect_stdout(sys.stderr):  # the runner reads the other one
+            if main(["index", settings.root, "--out", str(path)]) != 0:
+                raise RuntimeError(f"fastloader index {settings.root} failed")
     return _loader(settings, CROPS, path)
 
 

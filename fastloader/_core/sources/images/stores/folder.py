@@ -51,7 +51,7 @@ class FolderStore:
         return FolderStore(
             np.concatenate([store.paths for store in stores]),
             np.concatenate([store.ends + number for store, number in zip(stores, before)]),
-            list(dict.fromkeys(file for store in stores for file in store.seek_files)),
+            list({file.path: file for store in stores for file in store.seek_files}.values()),
         )
 
     def opened(self, native: Any) -> FolderStore:

@@ -23,7 +23,7 @@ class _Table(np.ndarray):
 
 
 def _address_of(view: memoryview) -> int:
-    """Raises ValueError for a view of no bytes."""
+    """Where the bytes of a view lie."""
     address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
     return address
 
