@@ -113,13 +113,18 @@ def test_the_decode_benchmark_is_complete(built, tmp_path):
     for name, found in results["sets"].items():
         assert (found["pictures"], found["rounds"]) == (3, 2), name
         assert found["megapixels"] == pytest.approx(3 * 0.375 * 0.5), name
+        assert all(each >= 0 for each in found["us_per_picture"].values()), name
+        assert list(found["us_per_picture"]) == ["tables", "hash", "make_index"], name
         assert found["libjpeg_turbo"]["compiled"] and found["libjpeg_turbo"]["loaded"]
         assert list(found["jobs"]) == ["RandomResizedCrop", "whole"], name
         for job in found["jobs"].values():
             assert sum(job["handed_over"].values()) <= 3, name
             (libjpeg, baseline), *ours = job["contenders"].items()
             assert libjpeg == "libjpeg-turbo" and "ratio" not in baseline
-            assert ours[-1][0] == "scalar"
+            names = [contender for contender, _ in ours]
+            plain = names[: len(names) // 2]
+            assert plain[-1] == "scalar"
+            assert names[len(plain) :] == [f"{contender}, with index" for contender in plain]
             for contender, timing in job["contenders"].items():
                 for spread in timing.values():
                     assert 0 < spread["min"] <= spread["median"] <= spread["max"], contender

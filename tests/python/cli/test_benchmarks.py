@@ -138,6 +138,7 @@ def test_the_sets_of_pictures(tmp_path):
         assert row["at_least"] == (4.0 if name.endswith("progressive") else None)
         assert row["met"] == (None if row["at_least"] is None else row["ratio"]["median"] >= 4.0)
         assert f"The same pictures as {each['label']}: " in table
+    assert_is_a_plot(tmp_path / "out" / "peers-sets.png")
 
 
 @pytest.mark.slow
