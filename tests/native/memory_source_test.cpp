@@ -23,11 +23,12 @@ TEST(memory_source_gives_views_and_copies) {
   const std::vector<uint8_t> second = {4};
   uint64_t addresses[] = {address_of(first), 0};
   uint64_t sizes[] = {first.size(), 0};
-  const fastloader::MemorySource source(addresses, sizes, 2);
+  const fastloader::MemorySource source({addresses, sizes}, {}, 2);
   EXPECT_EQ(source.size(), 2u);
   const SampleBytes seen = *source.view(0);
   EXPECT(seen.data == first.data());
   EXPECT_EQ(seen.size, 3u);
+  EXPECT(seen.seek_index == nullptr);
   std::vector<uint8_t> bytes;
   source.read(0, bytes);
   EXPECT(bytes == first);
@@ -39,6 +40,19 @@ TEST(memory_source_gives_views_and_copies) {
   source.read(1, bytes);
   EXPECT(bytes == second);
   EXPECT_THROW(source.view(2), InvalidArgument, "sample 2 of 2");
+}
+
+TEST(memory_source_has_seek_indices_beside_the_samples) {
+  const std::vector<uint8_t> file = {1, 2, 3};
+  const std::vector<uint8_t> index = {4, 5};
+  const uint64_t addresses[] = {address_of(file), address_of(file)};
+  const uint64_t sizes[] = {file.size(), file.size()};
+  const uint64_t indices[] = {0, address_of(index)};
+  const uint64_t index_sizes[] = {0, index.size()};
+  const fastloader::MemorySource source({addresses, sizes}, {indices, index_sizes}, 2);
+  EXPECT_EQ(source.view(0)->seek_index_size, 0u);
+  EXPECT(source.view(1)->seek_index == index.data());
+  EXPECT_EQ(source.view(1)->seek_index_size, 2u);
 }
 
 TEST(memory_source_is_decoded_like_a_copy) {
@@ -54,8 +68,9 @@ TEST(memory_source_is_decoded_like_a_copy) {
   viewing.transform.scale = ImageTransform::Scale::kExact;
   viewing.transform.exact = {5, 6};
   ImageJob copying = viewing;
-  viewing.source =
-      std::make_shared<fastloader::MemorySource>(addresses.data(), sizes.data(), files.size());
+  viewing.source = std::make_shared<fastloader::MemorySource>(
+      fastloader::MemorySource::Table{addresses.data(), sizes.data()},
+      fastloader::MemorySource::Table{}, files.size());
   copying.source = std::make_shared<MemorySource>(files);
   SampleDecoder decoder;
   for (uint64_t i = 0; i < files.size(); ++i) {
