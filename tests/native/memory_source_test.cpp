@@ -50,9 +50,11 @@ TEST(memory_source_has_seek_indices_beside_the_samples) {
   const uint64_t indices[] = {0, address_of(index)};
   const uint64_t index_sizes[] = {0, index.size()};
   const fastloader::MemorySource source({addresses, sizes}, {indices, index_sizes}, 2);
-  EXPECT_EQ(source.view(0)->seek_index_size, 0u);
-  EXPECT(source.view(1)->seek_index == index.data());
-  EXPECT_EQ(source.view(1)->seek_index_size, 2u);
+  const SampleBytes without = *source.view(0);
+  EXPECT_EQ(without.seek_index_size, 0u);
+  const SampleBytes with = *source.view(1);
+  EXPECT(with.seek_index == index.data());
+  EXPECT_EQ(with.seek_index_size, 2u);
 }
 
 TEST(memory_source_is_decoded_like_a_copy) {
