@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/error.h"
+#include "bindings/file_buffer.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
 #include "image/jpeg/libjpeg/recode.h"
@@ -15,14 +15,6 @@ namespace py = pybind11;
 
 namespace fastloader::bindings {
 namespace {
-
-py::buffer_info file_in(const py::buffer& data) {
-  py::buffer_info bytes = data.request();
-  if (bytes.itemsize != 1 || bytes.ndim != 1 || (bytes.size > 1 && bytes.strides[0] != 1)) {
-    throw InvalidArgument("a file is bytes without gaps");
-  }
-  return bytes;
-}
 
 /// (width, height, scans)
 std::tuple<uint32_t, uint32_t, uint64_t> jpeg_scans(const py::buffer& data) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "bindings/file_buffer.h"
 #include "bindings/gil.h"
 #include "bindings/mapped_seek_files.h"
 #include "bindings/register.h"
@@ -19,17 +20,13 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
-SeekBytes bytes_in(const py::buffer_info& data) {
-  if (data.itemsize != 1 || data.ndim != 1 || (data.size > 1 && data.strides[0] != 1)) {
-    throw InvalidArgument("a file is bytes without gaps");
-  }
-  return {static_cast<const uint8_t*>(data.ptr), static_cast<size_t>(data.size)};
+SeekBytes bytes_in(const py::buffer_info& file) {
+  return {static_cast<const uint8_t*>(file.ptr), static_cast<size_t>(file.size)};
 }
 
 std::optional<py::bytes> jpeg_seek_index(const py::buffer& data,
                                          const std::optional<uint32_t>& segments) {
-  const py::buffer_info held =
-      data.request();  // until the end: another thread may want to resize it
+  const py::buffer_info held = file_in(data);
   const SeekBytes file = bytes_in(held);
   if (segments && (*segments < 1 || *segments > kMostSegments)) {
     throw InvalidArgument("a row has 1 to " + std::to_string(kMostSegments) + " segments, not " +
@@ -49,7 +46,7 @@ std::unique_ptr<MappedSeekFiles> make_files(const std::vector<py::buffer>& files
   auto made = std::make_unique<MappedSeekFiles>();
   std::vector<SeekBytes> bytes;
   for (const py::buffer& file : files) {
-    made->held.push_back(file.request());
+    made->held.push_back(file_in(file));
     bytes.push_back(bytes_in(made->held.back()));
   }
   made->files = std::make_shared<SeekFiles>(bytes);

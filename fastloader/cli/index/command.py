@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from fastloader.cli.whole_number import at_least_one
+
 
 def add_command(commands: Any) -> None:
     """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
@@ -33,7 +35,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=_threads,
+        type=at_least_one,
         metavar="N",
         help="threads that read and parse (default: all CPUs)",
     )
@@ -49,13 +51,3 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"fastloader index: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _threads(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value

@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from fastloader.cli.whole_number import at_least_one, whole_number
+
 
 def add_command(commands: Any) -> None:
     """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
@@ -34,7 +36,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--max-side",
-        type=_edge,
+        type=at_least_one,
         metavar="PIXELS",
         help="shrink pictures whose longer side is above this (default: keep the original bytes)",
     )
@@ -61,7 +63,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=_edge,
+        type=at_least_one,
         metavar="N",
         help="threads that read and encode (default: all CPUs)",
     )
@@ -97,22 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
 
 
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-
-
-def _edge(text: str) -> int:
-    value = _whole(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
-
-
 def _quality(text: str) -> int:
-    value = _whole(text)
+    value = whole_number(text)
     if not 1 <= value <= 100:
         raise argparse.ArgumentTypeError(f"{value} is not between 1 and 100")
     return value
