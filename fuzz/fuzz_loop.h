@@ -67,7 +67,7 @@ int run(int argc, char** argv, const Make& make, const Check& check) {
   const char* const keep = std::getenv("FASTLOADER_FUZZ_KEEP");
   uint64_t decoded = 0;
   for (uint64_t i = first; i < inputs; ++i) {
-    testing::Random random(seed * 0x9e3779b97f4a7c15u + i);
+    testing::Random random(testing::Random(seed).next() + i);
     const std::vector<uint8_t> bytes = make(random);
     if (std::FILE* const file = keep == nullptr ? nullptr : std::fopen(keep, "wb")) {
       std::fwrite(bytes.data(), 1, bytes.size(), file);

@@ -77,7 +77,7 @@ int run(uint64_t iterations, uint64_t seed) {
   };
   for (const Seed& each : seeds) fuzz(each);
   for (uint64_t i = 0; i < iterations; ++i) {
-    Random random(seed * 0x10001u + i);
+    Random random(Random(seed).next() + i);
     // Most inputs begin as a picture that no other begins as, and some of these stay clean.
     const bool fresh = random.chance(70);
     Seed input =

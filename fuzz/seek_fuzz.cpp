@@ -1,6 +1,9 @@
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/xxh3.h"
 #include "fuzz_loop.h"
@@ -13,7 +16,8 @@
 // Any seek index of any sequential JPEG. With the index that belongs to a file, and with one that
 // was changed afterwards, a region has the pixels of libjpeg's whole decode. With one that was
 // forged, right checksums and all, the decoder reads nothing else, and ends in time. The input is
-// the index; the file that it is of follows from the same number.
+// the index, and the file that it is of: one of so many that follow from their number, since making
+// a file takes longer than what is asked of it.
 // "Decoded" are those of which a region was decoded with the index, or without it because it was
 // seen to be wrong.
 
@@ -26,28 +30,50 @@ using testing::Random;
 enum class Kind : uint8_t { kRight, kChanged, kForged };
 
 constexpr size_t kHashAt = 16;  // in an index: the hash of the file
+constexpr uint32_t kFiles = 4096;
 
-Bytes file;
-Bytes right;  // the index that the writer makes
+/// A file that has an index.
+struct Indexed {
+  Bytes file;
+  std::optional<testing::PlainJpeg> plain;
+};
+
+/// The file of that number, made when it is asked for first.
+const Indexed& indexed(uint32_t number) {
+  static std::vector<Indexed> all(kFiles);
+  Indexed& one = all[number];
+  Random random(number);
+  while (one.file.empty()) {
+    Bytes bytes = fuzz::make_odd_seed(random.next()).bytes;
+    if (make_seek_index(bytes.data(), bytes.size(), 1).empty()) continue;
+    one.file = std::move(bytes);
+    one.plain.emplace(one.file.data(), one.file.size(), false, JpegOptions().pixel_limit);
+  }
+  return one;
+}
+
+const Indexed* of;  // the file that the index was made for
+Bytes forged;  // that file, or its like with another scan, which the index then claims to be of
+Bytes right;   // the index that the writer makes
 Kind kind;
 
 void put_hash(Bytes& index, size_t at, uint64_t hash) {
   if (index.size() >= at + sizeof hash) std::memcpy(index.data() + at, &hash, sizeof hash);
 }
 
-/// Makes the checksums those of this file and this index.
+/// Makes the checksums those of the forged file and this index.
 void forge(Bytes& index) {
-  put_hash(index, kHashAt, xxh3(file.data(), file.size()));
+  put_hash(index, kHashAt, xxh3(forged.data(), forged.size()));
   if (index.size() < kSeekChecksumBytes) return;
   const size_t checked = index.size() - kSeekChecksumBytes;
   put_hash(index, checked, xxh3(index.data(), checked));
 }
 
 Bytes make(Random& random) {
+  of = &indexed(random.below(kFiles));
   Bytes index;
   while (index.empty()) {
-    file = fuzz::make_odd_seed(random.next()).bytes;
-    index = make_seek_index(file.data(), file.size(), random.between(1, 9));
+    index = make_seek_index(of->file.data(), of->file.size(), random.between(1, 9));
   }
   right = index;
   kind = static_cast<Kind>(random.below(3));
@@ -63,7 +89,8 @@ Bytes make(Random& random) {
     }
   }
   if (kind == Kind::kForged) {
-    if (random.chance(30)) fuzz::damage_scans(file, random);
+    forged = of->file;
+    if (random.chance(30)) fuzz::damage_scans(forged, random);
     forge(index);
   }
   return index;
@@ -82,9 +109,9 @@ std::vector<std::unique_ptr<JpegDecoder>> make_decoders() {
 uint64_t used = 0;
 uint64_t unfit = 0;
 
-void decode(JpegDecoder& decoder, const JpegOptions& options, const JpegRegion& region) {
+void decode_forged(JpegDecoder& decoder, const JpegOptions& options, const JpegRegion& region) {
   try {
-    decoder.open(file.data(), file.size(), options);
+    decoder.open(forged.data(), forged.size(), options);
     decoder.begin(region);
     while (decoder.rows_left() > 0) decoder.read_row();
   } catch (const DecodeError&) {
@@ -96,17 +123,16 @@ bool check(const Bytes& bytes, Random& random) {
   const Bytes index(bytes);  // of exactly that size, so that a step beyond it is seen
   JpegOptions options;
   options.seek_index = {index.data(), index.size()};
-  const testing::PlainJpeg plain(file.data(), file.size(), false, options.pixel_limit);
-  if (plain.width == 0) return false;
+  const testing::PlainJpeg& plain = *of->plain;
   bool ours = false;
   for (int i = 0; i < 3; ++i) {
     const JpegRegion region = testing::random_region(random, plain.width, plain.height);
     JpegDecoder& decoder = *decoders[random.below(static_cast<uint32_t>(decoders.size()))];
     if (kind == Kind::kForged) {
-      decode(decoder, options, region);
+      decode_forged(decoder, options, region);
     } else {
-      const testing::Compared compared =
-          testing::compare_region(decoder, file.data(), file.size(), options, region, plain);
+      const testing::Compared compared = testing::compare_region(
+          decoder, of->file.data(), of->file.size(), options, region, plain);
       if (!compared.difference.empty()) fuzz::give_up(compared.difference.c_str());
     }
     const SeekUse use = decoder.seek_use();
