@@ -220,15 +220,17 @@ Rounds measure(std::vector<Contender>& contenders, const std::vector<Picture>& p
   return seconds;
 }
 
-/// Seconds for all pictures.
+/// Seconds for all pictures, of each round.
 struct SmallCosts {
-  double tables = 0;  ///< Huffman tables, of which most pictures bring their own
-  double hash = 0;    ///< of the files' content, which each decode with an index does
-  double index = 0;   ///< making it
+  std::vector<double> tables;  ///< Huffman tables, of which most pictures bring their own
+  std::vector<double> hash;    ///< of the files' content, which each decode with an index does
+  std::vector<double> index;   ///< making it
 };
 
-SmallCosts measure_small_costs(const std::vector<Picture>& pictures) {
-  SmallCosts costs;
+void measure_small_costs(const std::vector<Picture>& pictures, SmallCosts& all_rounds) {
+  double tables = 0;
+  double hash = 0;
+  double index = 0;
   const auto builder = std::make_unique<HuffmanBuilder>();
   const auto dc = std::make_unique<DcTable[]>(kJpegTables);
   const auto ac = std::make_unique<AcTable[]>(kJpegTables);
@@ -241,16 +243,18 @@ SmallCosts measure_small_costs(const std::vector<Picture>& pictures) {
       if (file.dc[t].lengths != nullptr) builder->make(file.dc[t], dc[t]);
       if (file.ac[t].lengths != nullptr) builder->make(file.ac[t], ac[t]);
     }
-    costs.tables += cpu_seconds() - begun;
+    tables += cpu_seconds() - begun;
     begun = cpu_seconds();
     all ^= xxh3(picture.bytes.data(), picture.bytes.size());
-    costs.hash += cpu_seconds() - begun;
+    hash += cpu_seconds() - begun;
     begun = cpu_seconds();
     all ^= make_seek_index(picture.bytes.data(), picture.bytes.size()).size();
-    costs.index += cpu_seconds() - begun;
+    index += cpu_seconds() - begun;
   }
   if (all == 0) std::fprintf(stderr, "the hashes of all pictures cancel out\n");
-  return costs;
+  all_rounds.tables.push_back(tables);
+  all_rounds.hash.push_back(hash);
+  all_rounds.index.push_back(index);
 }
 
 std::string quoted(const std::string& text) {
@@ -262,13 +266,16 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-void print_spread(const char* name, std::vector<double> values) {
+double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
-  const double median =
-      values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  std::printf("%s: {\"median\": %.6g, \"min\": %.6g, \"max\": %.6g}", quoted(name).c_str(), median,
-              values.front(), values.back());
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+void print_spread(const char* name, const std::vector<double>& values) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  std::printf("%s: {\"median\": %.6g, \"min\": %.6g, \"max\": %.6g}", quoted(name).c_str(),
+              median(values), *least, *most);
 }
 
 void print_job(const char* name, const std::vector<Contender>& contenders, const Rounds& rounds,
@@ -308,7 +315,8 @@ void run(const std::string& folder, size_t rounds) {
     bytes += picture.bytes.size();
     index_bytes += picture.index.size();
   }
-  const SmallCosts costs = measure_small_costs(pictures);
+  SmallCosts costs;
+  for (size_t round = 0; round < rounds; ++round) measure_small_costs(pictures, costs);
   const JpegLibrary library = describe_jpeg_library();
   std::printf("{\n  \"libjpeg_turbo\": {\"compiled\": %s, \"loaded\": %s},\n",
               quoted(library.compiled_version).c_str(), quoted(library.runtime_text).c_str());
@@ -318,7 +326,7 @@ void run(const std::string& folder, size_t rounds) {
   std::printf("  \"bytes\": %zu,\n  \"index_bytes\": %zu,\n", bytes, index_bytes);
   const double each = 1e6 / static_cast<double>(pictures.size());
   std::printf("  \"us_per_picture\": {\"tables\": %.6g, \"hash\": %.6g, \"make_index\": %.6g},\n",
-              costs.tables * each, costs.hash * each, costs.index * each);
+              median(costs.tables) * each, median(costs.hash) * each, median(costs.index) * each);
   std::printf("  \"jobs\": {\n");
   struct Job {
     const char* name;

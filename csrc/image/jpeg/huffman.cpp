@@ -38,6 +38,13 @@ Entry* add(Entry* to, const Entry* from, Entry sum, size_t count) {
   return to + count;
 }
 
+/// The `count` entries before `to` again, until there are 2^doublings times as many.
+template <class Entry>
+Entry* repeat(Entry* to, size_t count, unsigned doublings) {
+  for (; doublings != 0; --doublings, count *= 2) to = std::copy_n(to - count, count, to);
+  return to;
+}
+
 template <class Entry>
 Entry places(uint64_t count) {
   return static_cast<Entry>(count << AcTable::kPlacesShift);
@@ -48,6 +55,16 @@ uint64_t value_at(int value, unsigned place) {
 }
 
 constexpr unsigned kMostValueBits = 7;  // that fit 8 with their sign
+
+/// The fewest bits that a symbol takes which something may follow in the same block.
+unsigned least_bits(const HuffmanCode& code) {
+  unsigned least = AcTable::kBits;
+  for (size_t i = 0; i < code.count(); ++i) {
+    const Meaning symbol = meaning_of(code.symbol(i));
+    if (!symbol.ends_block()) least = std::min(least, code.length(i) + symbol.bits);
+  }
+  return least;
+}
 
 }  // namespace
 
@@ -102,10 +119,12 @@ bool HuffmanBuilder::build(AcTable& table) {
 }
 
 void HuffmanBuilder::build_rests(const HuffmanCode& code) {
-  for (unsigned left = 0; left <= kRestBits; ++left) {
+  // A symbol with a coefficient takes two bits, and most codes have none that takes so few.
+  const unsigned least = std::max(least_bits(code), AcTable::kBits - kRestBits);
+  for (unsigned left = 0; left + least <= AcTable::kBits; ++left) {
     for (unsigned room = 0; room < kMostValues; ++room) {
-      // With less room than that, this stands behind two symbols, which take two bits each.
-      if (room + 1 < kMostValues && left + 2 > kRestBits) continue;
+      // With less room than that, this stands behind two symbols.
+      if (room + 1 < kMostValues && left + 2 * least > AcTable::kBits) continue;
       uint64_t* to = rests_[room] + rest_of(left);
       uint64_t* const end = to + (size_t{1} << left);
       // Codes come in ascending order, so their ranges do as well.
@@ -167,8 +186,10 @@ void HuffmanBuilder::build_entries(AcTable& table) {
 void HuffmanBuilder::build_skips(AcTable& table) {
   // The most places that an entry of so many bits passes over.
   unsigned most[AcTable::kSkipBits + 1] = {};
+  const unsigned least = least_bits(table.code);
   for (unsigned left = 0; left <= AcTable::kSkipBits; ++left) {
     const bool last = left == AcTable::kSkipBits;
+    if (!last && left + least > AcTable::kSkipBits) continue;  // nothing leaves so many
     uint16_t* to = last ? table.skips : skip_rests_ + rest_of(left);
     uint16_t* const end = to + (size_t{1} << left);
     for (size_t i = 0; i < table.code.count() && table.code.length(i) <= left; ++i) {
@@ -188,9 +209,9 @@ void HuffmanBuilder::build_skips(AcTable& table) {
         continue;
       }
       most[left] = std::max(most[left], passed + most[left - taken]);
-      for (unsigned raw = 0; raw < 1u << symbol.bits; ++raw) {
-        to = add(to, skip_rests_ + rest_of(left - taken), sum, size_t{1} << (left - taken));
-      }
+      // Coefficients have no place in an entry: all that differ in theirs alone are the same.
+      const size_t rests = size_t{1} << (left - taken);
+      to = repeat(add(to, skip_rests_ + rest_of(left - taken), sum, rests), rests, symbol.bits);
     }
     std::fill(to, end, last ? places<uint16_t>(AcTable::kNotHere) : uint16_t{0});
   }
