@@ -66,8 +66,9 @@ int run(int argc, char** argv, const Make& make, const Check& check) {
   const uint64_t first = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 0;
   const char* const keep = std::getenv("FASTLOADER_FUZZ_KEEP");
   uint64_t decoded = 0;
+  const uint64_t beginning = testing::Random(seed).next();
   for (uint64_t i = first; i < inputs; ++i) {
-    testing::Random random(testing::Random(seed).next() + i);
+    testing::Random random(beginning + i);
     const std::vector<uint8_t> bytes = make(random);
     if (std::FILE* const file = keep == nullptr ? nullptr : std::fopen(keep, "wb")) {
       std::fwrite(bytes.data(), 1, bytes.size(), file);
