@@ -27,6 +27,7 @@ PYBIND11_MODULE(_native, module) {
   bindings::register_decode_pool(module);
   bindings::register_gather(module);
   bindings::register_shared_slots(module);
+  bindings::register_tar(module);
   bindings::register_trace(module);
   bindings::register_build_info(module);
 }

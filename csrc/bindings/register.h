@@ -26,6 +26,7 @@ void register_seek_indices(pybind11::module_& module);
 void register_image_job(pybind11::module_& module);
 void register_decode_pool(pybind11::module_& module);
 void register_shared_slots(pybind11::module_& module);
+void register_tar(pybind11::module_& module);
 void register_trace(pybind11::module_& module);
 void register_build_info(pybind11::module_& module);
 

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.datasets.tar_images import TarImages
 
-__all__ = ["ImageFolder", "LMDBDataset"]
+__all__ = ["ImageFolder", "LMDBDataset", "TarImages"]

@@ -18,7 +18,11 @@ from fastloader._core.sources import collation
 from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.images.recognize.known import Known
 from fastloader._core.sources.images.recognize.mixing import checked_mixing
-from fastloader._core.sources.images.recognize.ours import recognize_folder, recognize_lmdb
+from fastloader._core.sources.images.recognize.ours import (
+    recognize_folder,
+    recognize_lmdb,
+    recognize_tar,
+)
 from fastloader._core.sources.images.recognize.reading import (
     KnownBeginning,
     Reading,
@@ -34,6 +38,9 @@ from fastloader.errors import NotNative
 RECOGNIZERS: dict[tuple[str, str], Known] = {
     ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_folder),
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
+    ("fastloader.datasets.tar_images", "TarImages"): Known(
+        recognize_tar, ("image_bytes", "locate", "offsets", "open_rgb", "sizes")
+    ),
     ("timm.data.dataset", "ImageDataset"): Known(recognize_timm),
     ("fastloader.compat.timm.dataset", "ImageDataset"): Known(recognize_timm),
     **DATASETS,

@@ -8,8 +8,10 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
+from fastloader._core.sources.images.stores.tar import TarStore
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.datasets.tar_images import TarImages
 from fastloader.errors import NotNative
 
 
@@ -32,3 +34,9 @@ def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
     return NativeImages(
         LmdbStore([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset"
     )
+
+
+def recognize_tar(dataset: TarImages, reading: Reading) -> NativeImages:
+    reading.target_transform(dataset.target_transform)
+    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
+    return NativeImages(TarStore([dataset]), dataset.targets, None, chain, "fastloader TarImages")

@@ -1,0 +1,1 @@
+"""The shards behind `TarImages`."""

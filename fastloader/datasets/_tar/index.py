@@ -1,0 +1,154 @@
+"""Where the samples of a shard are: found once, and kept in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import os
+import secrets
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from fastloader.datasets._tar.members import members_of, samples_of
+
+VERSION = 1
+_ENDING = ".fastloader-tar"
+_LABEL = "cls"  # the extension of the file that holds a class number
+_MOST_LABEL = 32  # bytes of such a file
+NO_LABEL = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class TarIndex:
+    """The samples of a shard, in flat arrays. The key of sample i is the bytes from ``ends[i - 1]`` (0 for
+    the first) to ``ends[i]`` of ``keys``. ``offsets`` and ``sizes``, of the shape (samples,
+    extensions), say where its file of each of the ``extensions`` lies; an offset of 0: it has none.
+    ``labels``: the class numbers, int64; -1: none."""
+
+    extensions: list[str]
+    keys: bytes
+    ends: Any
+    offsets: Any
+    sizes: Any
+    labels: Any
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def key(self, sample: int) -> str:
+        begin = int(self.ends[sample - 1]) if sample else 0
+        return os.fsdecode(self.keys[begin : int(self.ends[sample])])
+
+
+def make_index(data: Any, path: str) -> TarIndex:
+    """Walks over a shard that lies in memory. Reads headers and labels, and no picture.
+
+    Raises:
+        DamagedTar: which names ``path``, if it is no whole tar.
+    """
+    samples = list(samples_of(members_of(data, path), path))
+    extensions = sorted({each for sample in samples for each in sample.files})
+    column = {each: number for number, each in enumerate(extensions)}
+    places = np.zeros((2, len(samples), len(extensions)), np.uint64)
+    labels = np.full(len(samples), NO_LABEL, np.int64)
+    keys = [os.fsencode(sample.key) for sample in samples]
+    for number, sample in enumerate(samples):
+        for each, place in sample.files.items():
+            places[:, number, column[each]] = place
+        if _LABEL in sample.files:
+            labels[number] = _label(data, *sample.files[_LABEL])
+    ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
+    return TarIndex(extensions, b"".join(keys), ends, places[0], places[1], labels)
+
+
+def _label(data: Any, offset: int, size: int) -> int:
+    """-1 for anything but a class number: whoever wants it, says so."""
+    text = bytes(data[offset : offset + min(size, _MOST_LABEL)]).strip()
+    if not text.isdigit() or size > _MOST_LABEL:
+        return NO_LABEL
+    label = int(text)
+    return label if label < 1 << 63 else NO_LABEL
+
+
+def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -> TarIndex:
+    """The index of a shard. It is kept beside the shard, or in ``folder``, and made anew if the shard has
+    another size or time since. Where nothing can be kept, it is made each time."""
+    kept = _place(path, folder)
+    whose = [VERSION, status.st_size, status.st_mtime_ns]
+    found = _load(kept, whose)
+    if found is None:
+        found = make_index(data, path)
+        # A folder that may not be written, or a full disk.
+        with contextlib.suppress(OSError):
+            _save(found, kept, whose)
+    return found
+
+
+def _place(path: str, folder: str | None) -> str:
+    if folder is None:
+        return path + _ENDING
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
+    return os.path.join(folder, f"{os.path.basename(path)}.{name}{_ENDING}")
+
+
+def _save(index: TarIndex, path: str, whose: list[int]) -> None:
+    out = io.BytesIO()
+    np.savez(
+        out,
+        whose=np.array(whose, np.int64),
+        extensions=np.frombuffer("\0".join(index.extensions).encode(), np.uint8),
+        keys=np.frombuffer(index.keys, np.uint8),
+        ends=index.ends,
+        offsets=index.offsets,
+        sizes=index.sizes,
+        labels=index.labels,
+    )
+    unfinished = f"{path}.{secrets.token_hex(4)}.part"
+    try:
+        with open(unfinished, "xb") as file:
+            file.write(out.getbuffer())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _load(path: str, whose: list[int]) -> TarIndex | None:
+    """None: there is none, it is of another shard, or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if file["whose"].tolist() != whose:
+                return None
+            names = file["extensions"].tobytes().decode()
+            index = TarIndex(
+                names.split("\0") if names else [],
+                file["keys"].tobytes(),
+                *(file[name] for name in ("ends", "offsets", "sizes", "labels")),
+            )
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    return index if _is_sound(index, whose[1]) else None
+
+
+def _is_sound(index: TarIndex, size: int) -> bool:
+    """Whether nothing lies outside of the shard, or of the index: it may be of anybody's making."""
+    shape = len(index), len(index.extensions)
+    arrays = [index.ends, index.offsets, index.sizes]
+    if any(each.dtype != np.uint64 for each in arrays) or index.labels.dtype != np.int64:
+        return False
+    if index.offsets.shape != shape or index.sizes.shape != shape:
+        return False
+    if index.ends.ndim != 1 or index.labels.shape != index.ends.shape:
+        return False
+    ends = np.concatenate([np.zeros(1, np.uint64), index.ends])
+    return bool(
+        (ends[1:] >= ends[:-1]).all()
+        and ends[-1] == len(index.keys)
+        and (index.offsets <= size).all()
+        and (index.sizes <= size - index.offsets).all()
+    )
