@@ -44,10 +44,11 @@ py::tuple tar_members(const py::buffer& data) {
 }  // namespace
 
 void register_tar(py::module_& module) {
-  module.def("tar_members", &tar_members, py::arg("data"),
-             "The regular files of a tar: their names, one after the other; where each name ends, "
-             "where each file's bytes begin, and how many there are, as uint64. Raises SourceError, "
-             "which names the byte, for what is no whole tar.");
+  module.def(
+      "tar_members", &tar_members, py::arg("data"),
+      "The regular files of a tar: their names, one after the other; where each name ends, "
+      "where each file's bytes begin, and how many there are, as uint64. Raises SourceError, "
+      "which names the byte, for what is no whole tar.");
 }
 
 }  // namespace fastloader::bindings

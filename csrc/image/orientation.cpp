@@ -63,8 +63,7 @@ std::optional<uint8_t> orientation_in(Bytes exif) {
     if (!place || (bytes > 4 && *place + bytes > exif.size())) return std::nullopt;
     if (*tag != kOrientationTag) continue;
     const std::optional<uint32_t> value = tiff.number(entry + 8, 2);
-    if (found != 0 || *type != kShort || *values != 1 || !value ||
-        *value < 1 || *value > 8) {
+    if (found != 0 || *type != kShort || *values != 1 || !value || *value < 1 || *value > 8) {
       return std::nullopt;
     }
     found = static_cast<uint8_t>(*value);

@@ -32,9 +32,7 @@ class Orientation {
   /// 5 to 8: rows become columns.
   bool transposes() const { return exif_ >= 5; }
   /// Whether the stored picture is mirrored before that, from left to right and top to bottom.
-  bool mirrors_columns() const {
-    return exif_ == 2 || exif_ == 3 || exif_ == 7 || exif_ == 8;
-  }
+  bool mirrors_columns() const { return exif_ == 2 || exif_ == 3 || exif_ == 7 || exif_ == 8; }
   bool mirrors_rows() const { return exif_ == 3 || exif_ == 4 || exif_ == 6 || exif_ == 7; }
 
   uint8_t exif_;

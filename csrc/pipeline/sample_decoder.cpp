@@ -79,10 +79,12 @@ constexpr size_t kKeptShared = size_t{16} << 20;
 struct GiveBack {
   std::vector<uint8_t>& file;
   std::vector<uint8_t>& shared;
+  std::vector<uint8_t>& turned;
   Canvas& canvas;
   ~GiveBack() {
     if (file.capacity() > kKeptFile) std::vector<uint8_t>().swap(file);
     if (shared.capacity() > kKeptShared) std::vector<uint8_t>().swap(shared);
+    if (turned.capacity() > kKeptShared) std::vector<uint8_t>().swap(turned);
     if (canvas.scratch_bytes() > kKeptCanvas) canvas = Canvas();
   }
 };
@@ -272,14 +274,14 @@ PictureSize SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
                            const std::atomic<bool>* stop) {
-  const GiveBack afterwards{file_, shared_, canvas_};
+  const GiveBack afterwards{file_, shared_, turned_, canvas_};
   const PictureView view{&job, 0, out};
   decode_kept(index, SampleKey{index, seed}, &view, 1, stop);
 }
 
 void SampleDecoder::decode(uint64_t index, const SampleKey& key,
                            const std::vector<PictureView>& views, const std::atomic<bool>* stop) {
-  const GiveBack afterwards{file_, shared_, canvas_};
+  const GiveBack afterwards{file_, shared_, turned_, canvas_};
   decode_kept(index, key, views.data(), views.size(), stop);
 }
 
@@ -290,7 +292,7 @@ const Canvas& SampleDecoder::picture(const ImageJob& job, uint64_t index, const 
   }
   // What only an outlier had needed is given back before the next one: the caller looks at it now.
   {
-    const GiveBack before{file_, shared_, canvas_};
+    const GiveBack before{file_, shared_, turned_, canvas_};
   }
   const PictureView view{&job, number, nullptr};
   decode_kept(index, key, &view, 1, nullptr);
@@ -347,9 +349,10 @@ void SampleDecoder::decode_file(const SampleBytes& file, const SampleKey& key,
                                 const std::atomic<bool>* stop) {
   const ImageJob& job = *views[0].job;
   const PictureSize header = open(job, file, stop);
-  size_ = ImageSize{header.height, header.width};
+  look_at_orientation(job, file, header);
   const uint64_t pixels = uint64_t{header.width} * header.height;
   if (pixels > job.large_pixels) large_ = pixels;
+  if (!orientation_.upright()) return decode_turned(file, key, views, count, lap, stop);
   if (count > 1 && decode_shared(key, views, count, lap, stop)) return;
   const bool look = times_stages() && decodes_++ % kLookedAt == 0;
   for (size_t i = 0; i < count; ++i) {
@@ -410,6 +413,47 @@ bool SampleDecoder::decode_shared(const SampleKey& key, const PictureView* views
   return true;
 }
 
+void SampleDecoder::look_at_orientation(const ImageJob& job, const SampleBytes& file,
+                                        const PictureSize& stored) {
+  std::optional<Orientation> found = Orientation();
+  if (job.upright) found = read_orientation(file.data, file.size);
+  if (!found) throw UnsupportedImage("a picture whose EXIF orientation only Pillow can tell");
+  orientation_ = *found;
+  stored_ = ImageSize{stored.height, stored.width};
+  size_ = orientation_.shown(stored_);
+}
+
+void SampleDecoder::decode_turned(const SampleBytes& file, const SampleKey& key,
+                                  const PictureView* views, size_t count, Lap& lap,
+                                  const std::atomic<bool>* stop) {
+  for (size_t i = 0; i < count; ++i) {
+    const PictureView& view = views[i];
+    const ImageJob& job = *view.job;
+    if (i > 0) open(job, file, stop);
+    const SampleGeometry geometry =
+        draw_geometry(job.transform, size_, key.seed, key.sample, view.number);
+    const CropBox shown = begin(job, geometry, 1, view.out);
+    const CropBox part = orientation_.stored(shown, stored_);
+    const size_t bytes = part.width * part.height * kRgb;
+    uint8_t* const stored = at_least(shared_, bytes);
+    uint8_t* const turned = at_least(turned_, bytes);
+    picture_.begin(region_of(part));
+    const size_t row_bytes = part.width * kRgb;
+    for (size_t y = 0; y < part.height; ++y) {
+      std::memcpy(stored + y * row_bytes, picture_.read_row(), row_bytes);
+    }
+    orientation_.turn(stored, {part.height, part.width}, turned);
+    for (size_t y = 0; y < shown.height; ++y) {
+      resizer_.push_row(turned + y * shown.width * kRgb);
+    }
+    times_.decode += lap();
+    apply_recipe(key, view, stop);
+    times_.recipe += lap();
+    finish(job, view.out);
+    times_.finish += lap();
+  }
+}
+
 void SampleDecoder::push_rows(size_t rows, bool timed) {
   if (!timed) {
     for (size_t y = 0; y < rows; ++y) resizer_.push_row(picture_.read_row());
@@ -455,12 +499,12 @@ void SampleDecoder::transform(const SampleKey& key, const PictureView& view, con
 
 SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, const SampleKey& key,
                                uint32_t number) {
-  const GiveBack afterwards{file_, shared_, canvas_};
+  const GiveBack afterwards{file_, shared_, turned_, canvas_};
   if (const std::optional<PixelSize> known = job.source->pixels(index)) {
     size_ = ImageSize{known->height, known->width};
   } else {
-    const PictureSize header = open(job, fetch(job, index));
-    size_ = ImageSize{header.height, header.width};
+    const SampleBytes file = fetch(job, index);
+    look_at_orientation(job, file, open(job, file));
   }
   return draw_sample(job, size_, key.sample, key.seed, number);
 }

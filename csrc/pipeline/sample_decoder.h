@@ -11,6 +11,7 @@
 #include "image/image_transform.h"
 #include "image/normalize/normalize.h"
 #include "image/ops/canvas.h"
+#include "image/orientation.h"
 #include "image/picture_decoder.h"
 #include "image/recipe/recipe.h"
 #include "image/resize/resizer.h"
@@ -43,6 +44,9 @@ struct ImageJob {
   /// Boxes and flips stay those of the full size. (Measured and left out: colour that is not
   /// interpolated gains nothing, the fast IDCT 2 %.)
   bool approximate = false;
+  /// Turns pictures as EXIF says, before anything else: `transform` sees them as they are shown.
+  /// Where only Pillow can tell how, the picture is left to it (UnsupportedImage).
+  bool upright = false;
   Output output = Output::kNhwcBytes;
   /// 1: all pictures are grey. They are made as RGB pictures of three equal channels, of which the
   /// finished picture has one, unless `output` is kAnySize.
@@ -119,7 +123,8 @@ class SampleDecoder {
   /// pictures need: the decoder gives back what only an unusually large one had needed.
   size_t scratch_bytes() const {
     return file_.capacity() + pixels_.capacity() + picture_.scratch_bytes() +
-           resizer_.scratch_bytes() + canvas_.scratch_bytes() + shared_.capacity();
+           resizer_.scratch_bytes() + canvas_.scratch_bytes() + shared_.capacity() +
+           turned_.capacity();
   }
 
  private:
@@ -138,6 +143,11 @@ class SampleDecoder {
   /// nothing, because it is cheaper to decode for each view by itself.
   bool decode_shared(const SampleKey& key, const PictureView* views, size_t count, Lap& lap,
                      const std::atomic<bool>* stop);
+  /// Decodes what each view needs of a picture that is to be turned, turns it, and makes the view.
+  void decode_turned(const SampleBytes& file, const SampleKey& key, const PictureView* views,
+                     size_t count, Lap& lap, const std::atomic<bool>* stop);
+  /// How the opened file is to be shown.
+  void look_at_orientation(const ImageJob& job, const SampleBytes& file, const PictureSize& stored);
   /// Resizes pixels that are decoded already. `part` is the part of the picture that they are.
   void push_pixels(const PictureView& view, const SampleGeometry& geometry, const uint8_t* pixels,
                    const CropBox& part);
@@ -159,6 +169,9 @@ class SampleDecoder {
   std::vector<uint8_t> file_;
   std::vector<uint8_t> pixels_;  // the finished picture, where its final layout is another
   std::vector<uint8_t> shared_;  // the part of the picture of which several views are made
+  std::vector<uint8_t> turned_;  // a part of a picture, once it was turned
+  Orientation orientation_;
+  ImageSize stored_;  // the size before it is turned
   ImageSize size_;
   uint8_t* finished_ = nullptr;  // where the finished NHWC picture lies
   StageTimes times_;

@@ -84,7 +84,8 @@ bool checksum_fits(const uint8_t* header) {
     plain += byte;
     with_signs += static_cast<int8_t>(byte);
   }
-  return said && (static_cast<int64_t>(*said) == plain || static_cast<int64_t>(*said) == with_signs);
+  return said &&
+         (static_cast<int64_t>(*said) == plain || static_cast<int64_t>(*said) == with_signs);
 }
 
 /// GNU's headers have "ustar" as well, and times where the prefix is.
@@ -166,9 +167,9 @@ std::vector<TarMember> read_tar(const uint8_t* data, size_t size) {
     } else {
       if (type == kGnuSparse) fail(at, "sparse files are not supported");
       if (type == kRegular || type == kOldRegular || type == kContiguous) {
-        std::string name = pax.path      ? std::move(*pax.path)
-                           : long_name   ? std::move(*long_name)
-                                         : name_of(header);
+        std::string name = pax.path    ? std::move(*pax.path)
+                           : long_name ? std::move(*long_name)
+                                       : name_of(header);
         // Old programs mark folders by their names only.
         const bool folder = type == kOldRegular && !name.empty() && name.back() == '/';
         if (!folder) members.push_back({begin, bytes, std::move(name)});

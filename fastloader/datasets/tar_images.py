@@ -58,6 +58,8 @@ class TarImages(Dataset[Any]):
             the shard and the byte. Also if there is no sample with a picture.
     """
 
+    upright = False
+
     def __init__(
         self,
         shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -115,10 +117,13 @@ class TarImages(Dataset[Any]):
         shard = bisect.bisect_right(self._starts, index) - 1
         return self._shards[shard], int(self._numbers[index])
 
-    def mappings(self) -> Iterator[tuple[Any, int, int]]:
-        """The shards' bytes, and the first and the last sample, exclusive, that lie there."""
-        for shard, begin, end in zip(self._shards, self._starts, self._starts[1:]):
-            yield shard.mapping, begin, end
+    def places(self) -> tuple[Any, Any, Any]:
+        """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
+        addresses, sizes = self.offsets.copy(), self.sizes.copy()
+        mapped = [np.frombuffer(shard.mapping, np.uint8) for shard in self._shards]
+        for each, begin, end in zip(mapped, self._starts, self._starts[1:]):
+            addresses[begin:end] += np.uint64(each.__array_interface__["data"][0])
+        return addresses, sizes, mapped
 
     def name(self, index: int) -> str:
         """The key of sample ``index`` and its shard."""

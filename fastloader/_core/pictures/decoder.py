@@ -62,6 +62,7 @@ class Decoder:
             pixel_limit=most,
             large_pixels=large,
             seek_indices=self.store.seek_indices,
+            upright=self.store.upright,
         )
 
     def serves(self, images: NativeImages, options: DecodeOptions) -> bool:

@@ -14,6 +14,11 @@ class ImageStore(Protocol):
     packed: bool  # whether the pictures lie in one file, where each must be looked up first
 
     @property
+    def upright(self) -> bool:
+        """Whether pictures are turned as EXIF says before anything else."""
+        ...
+
+    @property
     def indexed(self) -> int:
         """How many seek indices there are for the JPEGs."""
         ...

@@ -24,8 +24,8 @@ NO_LABEL = -1
 
 @dataclasses.dataclass(frozen=True)
 class TarIndex:
-    """The samples of a shard, in flat arrays. The key of sample i is the bytes from ``ends[i - 1]`` (0 for
-    the first) to ``ends[i]`` of ``keys``. ``offsets`` and ``sizes``, of the shape (samples,
+    """The samples of a shard, in flat arrays. The key of sample i is the bytes from ``ends[i - 1]`` (0
+    for the first) to ``ends[i]`` of ``keys``. ``offsets`` and ``sizes``, of the shape (samples,
     extensions), say where its file of each of the ``extensions`` lies; an offset of 0: it has none.
     ``labels``: the class numbers, int64; -1: none."""
 
@@ -75,8 +75,8 @@ def _label(data: Any, offset: int, size: int) -> int:
 
 
 def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -> TarIndex:
-    """The index of a shard. It is kept beside the shard, or in ``folder``, and made anew if the shard has
-    another size or time since. Where nothing can be kept, it is made each time."""
+    """The index of a shard. It is kept beside the shard, or in ``folder``, and made anew if the shard
+    has another size or time since. Where nothing can be kept, it is made each time."""
     kept = _place(path, folder)
     whose = [VERSION, status.st_size, status.st_mtime_ns]
     found = _load(kept, whose)

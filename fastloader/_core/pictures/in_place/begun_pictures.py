@@ -110,6 +110,7 @@ class BegunPictures(InPlace):
             pixel_limit=large,
             large_pixels=large,
             seek_indices=self.store.seek_indices,
+            upright=self.store.upright,
         )
 
 

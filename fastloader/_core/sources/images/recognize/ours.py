@@ -8,7 +8,8 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
-from fastloader._core.sources.images.stores.tar import TarStore
+from fastloader._core.sources.images.stores.mapped import MappedStore
+from fastloader.datasets.hf_images import HFImages
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.datasets.tar_images import TarImages
@@ -39,4 +40,12 @@ def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
 def recognize_tar(dataset: TarImages, reading: Reading) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    return NativeImages(TarStore([dataset]), dataset.targets, None, chain, "fastloader TarImages")
+    store = MappedStore([dataset], "tar shards")
+    return NativeImages(store, dataset.targets, None, chain, "fastloader TarImages")
+
+
+def recognize_hf(dataset: HFImages, reading: Reading) -> NativeImages:
+    reading.target_transform(dataset.target_transform)
+    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
+    store = MappedStore([dataset], "Hugging Face data sets")
+    return NativeImages(store, dataset.targets, None, chain, "fastloader HFImages")

@@ -21,6 +21,7 @@ class FolderStore:
 
     kind = "folders"
     packed = False
+    upright = False
 
     source: Any  # the native module's source, once the store is opened
     seek_indices: Any = None

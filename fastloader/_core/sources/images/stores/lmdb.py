@@ -35,6 +35,7 @@ class LmdbStore:
 
     kind = "LMDB files"
     packed = True
+    upright = False
 
     source: Any  # the native module's source, once the store is opened
     seek_indices: Any = None

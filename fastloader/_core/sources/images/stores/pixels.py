@@ -36,6 +36,7 @@ class PixelStore:
 
     kind = "arrays"
     packed = False
+    upright = False
     indexed = 0
 
     source: Any  # the native module's source, once the store is opened

@@ -1,0 +1,195 @@
+"""``HFImages``: pictures in a data set of Hugging Face's ``datasets``."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from fastloader.datasets.image_folder import checked_index
+from fastloader.transforms._pillow import opened
+from fastloader.transforms._python_chain import as_tensor_chain
+
+
+class HFImages(Dataset[Any]):
+    """Pictures of a ``datasets.Dataset``, with the semantics of its ``Image`` feature.
+
+    The pictures lie as encoded files in Arrow tables that ``datasets`` has mapped into memory, and the
+    native path decodes from there. Selections (``select``, ``shuffle``, ``filter``) and data sets of
+    several files are taken as they are. Pictures that are paths are read by Pillow.
+
+    Args:
+        dataset: The data set: a ``datasets.Dataset``, one split. Its format and transform are not used.
+        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        target_transform: A function of the label; None (default) leaves the label.
+        image: The column of pictures, of the feature ``datasets.Image``.
+        label: The column of class numbers; None: there is none, and labels are -1.
+
+    Attributes:
+        targets: the labels, an int64 array. classes: the names of a ``ClassLabel`` column, or None.
+        class_to_idx: name to label, or None.
+
+    Samples are (picture, label). A picture is turned as EXIF says, as ``datasets`` does it, and is RGB.
+
+    Raises:
+        TypeError: if ``dataset`` is no such data set, or a column is of another kind.
+        KeyError: if there is no such column.
+    """
+
+    upright = True
+
+    def __init__(
+        self,
+        dataset: Any,
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        *,
+        image: str = "image",
+        label: str | None = "label",
+    ) -> None:
+        self.dataset = dataset
+        self.transform = transform
+        self.target_transform = target_transform
+        self.image = image
+        self.label = label
+        features = _features_of(dataset)
+        _check_image(features, image)
+        names = None if label is None else _names_of(features, label)
+        self.classes: list[str] | None = names
+        self.class_to_idx = None if names is None else {name: i for i, name in enumerate(names)}
+        self._find()
+
+    def _find(self) -> None:
+        """Sets the flat arrays, one entry for each sample of the data set."""
+        table = self.dataset.data.table
+        rows = None
+        if self.dataset._indices is not None:  # of a selection
+            rows = self.dataset._indices.table.column(0).to_numpy().astype(np.int64)
+        places = [_places_of(chunk) for chunk in table.column(self.image).chunks]
+        nothing = np.zeros(0, np.uint64)
+        addresses = np.concatenate([nothing, *(addresses for addresses, _ in places)])
+        sizes = np.concatenate([nothing, *(sizes for _, sizes in places)])
+        if self.label is None:
+            targets = np.full(len(addresses), -1, np.int64)
+        else:
+            targets = table.column(self.label).to_numpy().astype(np.int64, copy=False)
+        self._rows = rows
+        self._addresses = addresses if rows is None else addresses[rows]
+        self._sizes = sizes if rows is None else sizes[rows]
+        self.targets = targets if rows is None else targets[rows]
+
+    def places(self) -> tuple[Any, Any, Any]:
+        """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
+        return self._addresses.copy(), self._sizes.copy(), self.dataset.data
+
+    def will_need(self, indices: list[int]) -> None:
+        """Nothing: the mappings are those of ``datasets``."""
+
+    def _row(self, index: int) -> dict[str, Any]:
+        row = index if self._rows is None else int(self._rows[index])
+        found: dict[str, Any] = self.dataset.data.table.column(self.image)[row].as_py() or {}
+        return found
+
+    def name(self, index: int) -> str:
+        """The path of a picture, where the data set has it, and its number."""
+        path = self._row(checked_index(index, len(self))).get("path")
+        return f"sample {index} ({path})" if path else f"sample {index}"
+
+    def image_bytes(self, index: int) -> bytes:
+        """The encoded picture."""
+        row = self._row(checked_index(index, len(self)))
+        if row.get("bytes") is not None:
+            return bytes(row["bytes"])
+        if row.get("path") is None:
+            raise ValueError(f"sample {index} has no picture: column {self.image} is null there")
+        with open(row["path"], "rb") as file:
+            return file.read()
+
+    def open_rgb(self, index: int) -> Any:
+        """Opens a picture through Pillow, upright and in RGB."""
+        from PIL import ImageOps
+
+        with opened(io.BytesIO(self.image_bytes(index)), self.name(index)) as picture:
+            return ImageOps.exif_transpose(picture).convert("RGB")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        index = checked_index(index, len(self))
+        picture = self.open_rgb(index)
+        if self.transform is not None:
+            picture = as_tensor_chain(self.transform)(picture)
+        target: Any = int(self.targets[index])
+        return picture, target if self.target_transform is None else self.target_transform(target)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in ("_addresses", "_sizes", "_rows"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._find()  # another process has the table elsewhere
+
+
+def _features_of(dataset: Any) -> Any:
+    kind = type(dataset)
+    if not kind.__module__.startswith("datasets.") or not hasattr(dataset, "data"):
+        what = f"{kind.__module__}.{kind.__qualname__}"
+        advice = ""
+        if isinstance(dataset, dict):
+            advice = f": name a split, such as dataset[{next(iter(dataset), 'train')!r}]"
+        elif hasattr(dataset, "features"):
+            advice = ": load it without streaming=True"
+        raise TypeError(f"HFImages takes a datasets.Dataset, not a {what}{advice}")
+    return dataset.features
+
+
+def _check_image(features: Any, name: str) -> None:
+    if name not in features:
+        raise KeyError(f"the data set has no column {name!r}; it has {', '.join(features)}")
+    kind = type(features[name]).__name__
+    if kind != "Image":
+        raise TypeError(
+            f"column {name!r} is of the feature {kind}, not Image: "
+            f"dataset.cast_column({name!r}, datasets.Image()) makes it one"
+        )
+
+
+def _names_of(features: Any, name: str) -> list[str] | None:
+    if name not in features:
+        raise KeyError(
+            f"the data set has no column {name!r}; it has {', '.join(features)}. label=None: none"
+        )
+    feature = features[name]
+    if type(feature).__name__ == "ClassLabel":
+        return list(feature.names)
+    if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):
+        raise TypeError(f"column {name!r} is {feature}: labels are whole numbers")
+    return None
+
+
+def _places_of(chunk: Any) -> tuple[Any, Any]:
+    """(addresses, sizes) of the files in a column's piece; 0 for what is no bytes but a path."""
+    import pyarrow
+
+    files = chunk.field("bytes")
+    if pyarrow.types.is_binary(files.type):
+        kind: Any = np.int32
+    elif pyarrow.types.is_large_binary(files.type):
+        kind = np.int64
+    else:
+        return np.zeros(len(chunk), np.uint64), np.zeros(len(chunk), np.uint64)
+    _valid, ends, data = files.buffers()
+    offsets = np.frombuffer(ends, kind, len(files) + 1, files.offset * np.dtype(kind).itemsize)
+    base = 0 if data is None else data.address
+    addresses = offsets[:-1].astype(np.uint64) + np.uint64(base)
+    sizes = np.diff(offsets).astype(np.uint64)
+    missing = files.is_null().to_numpy(zero_copy_only=False)
+    addresses[missing] = sizes[missing] = 0
+    return addresses, sizes

@@ -1,0 +1,266 @@
+"""`TarImages`: shards of every tar format, their indices, and batches from them."""
+
+import io
+import os
+import pickle
+import random
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from pictures import save_jpeg
+from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
+
+import fastloader.transforms as T
+from fastloader import FastLoader
+from fastloader._core.machine import extension
+from fastloader.datasets import TarImages
+from fastloader.datasets._tar import index as tar_index
+from fastloader.datasets._tar import members as tar_members
+from fastloader.datasets._tar.members import DamagedTar
+
+FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+
+
+def add(tar, name, content, **options):
+    info = tarfile.TarInfo(name)
+    for option, value in options.items():
+        setattr(info, option, value)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def jpeg(rng, path, size=(60, 40)):
+    save_jpeg(rng, path, *size)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Three shards of eight pictures; ``files`` are these and their labels in order."""
+    rng = random.Random(18)
+    files = []
+    for shard in range(3):
+        with tarfile.open(tmp_path / f"train-{shard:04}.tar", "w") as tar:
+            for number in range(8):
+                file, label = jpeg(rng, tmp_path / "x.jpg"), rng.randrange(1000)
+                key = f"a.b/{shard}_{number:03}"
+                add(tar, f"{key}.JPG", file)
+                add(tar, f"{key}.cls", str(label).encode())
+                add(tar, f"{key}.seg.png", b"a mask")
+                files.append((file, label))
+    os.unlink(tmp_path / "x.jpg")
+    return tmp_path / "train-*.tar", files
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_members_are_those_of_pythons_reader(tmp_path, form):
+    rng = random.Random(form)
+    path = tmp_path / "x.tar"
+    long = form != tarfile.USTAR_FORMAT
+    with tarfile.open(path, "w", format=form) as tar:
+        for number in range(200):
+            folder = rng.choice(["", "a/", "b/c/", ("d" * 60 + "/") * 2])
+            name = f"{folder}{'n' * rng.choice([3, 80, 300] if long else [3, 80])}{number}.jpg"
+            name = "ä" + name if long and rng.random() < 0.1 else name
+            kind = rng.random()
+            if kind < 0.1:
+                add(tar, name, b"", type=tarfile.DIRTYPE)
+            elif kind < 0.2:
+                link = "x" * rng.choice([3, 200] if long else [3])
+                add(tar, name, b"", type=tarfile.SYMTYPE, linkname=link)
+            else:
+                headers = {"comment": "ü" * 50, "mtime": "1.5"} if rng.random() < 0.2 else {}
+                content = rng.randbytes(rng.choice([0, 1, 511, 512, 513, 3000]))
+                add(tar, name, content, pax_headers=headers)
+    with tarfile.open(path) as tar:
+        expected = [(m.name, m.offset_data, m.size) for m in tar if m.isreg()]
+    assert len(expected) > 100
+    assert [tuple(member) for member in mapped_members(path)] == expected
+
+
+def mapped_members(path):
+    import mmap
+
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return tar_members.members_of(data, str(path))
+
+
+def test_a_tar_that_was_cut_off_anywhere_is_an_error(shards, tmp_path):
+    data = (tmp_path / "train-0000.tar").read_bytes()
+    end = len(data.rstrip(b"\0"))
+    rng = random.Random(1)
+    for size in [1, 511, 512, 513, *(rng.randrange(1, end) for _ in range(60))]:
+        (tmp_path / "cut.tar").write_bytes(data[:size])
+        with pytest.raises(DamagedTar, match=r"cut\.tar"):
+            mapped_members(tmp_path / "cut.tar")
+    (tmp_path / "cut.tar").write_bytes(data[: end + (-end % 512)])
+    with pytest.raises(DamagedTar, match="no block of zeros ends it"):
+        mapped_members(tmp_path / "cut.tar")
+
+
+def test_what_is_no_tar(tmp_path):
+    (tmp_path / "x.tar").write_bytes(b"\x1f\x8b" + bytes(2000))
+    with pytest.raises(ValueError, match=r"x\.tar"):
+        TarImages(tmp_path / "x.tar")
+    (tmp_path / "x.tar").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"x\.tar is empty"):
+        TarImages(tmp_path / "x.tar")
+    with pytest.raises(FileNotFoundError, match=r"y\.tar: there is no such shard"):
+        TarImages(tmp_path / "y.tar")
+
+
+def test_samples(shards):
+    pattern, files = shards
+    dataset = TarImages(pattern)
+    assert len(dataset) == len(files)
+    assert dataset.targets.tolist() == [label for _, label in files]
+    for index, (file, label) in enumerate(files):
+        assert dataset.image_bytes(index) == file
+        picture, found = dataset[index]
+        assert found == label
+        expected = Image.open(io.BytesIO(file)).convert("RGB")
+        assert np.array_equal(np.asarray(picture), np.asarray(expected))
+    assert dataset.name(9) == f"a.b/1_001 in {dataset.shards[1]}"
+    assert dataset[-1][1] == files[-1][1]
+
+
+def test_the_samples_are_webdatasets(shards):
+    webdataset = pytest.importorskip("webdataset")
+    pattern, _ = shards
+    dataset = TarImages(pattern)
+    theirs = list(webdataset.WebDataset(dataset.shards, shardshuffle=False))
+    assert [sample["__key__"] for sample in theirs] == [
+        dataset.name(index).split(" in ")[0] for index in range(len(dataset))
+    ]
+    for index, sample in enumerate(theirs):
+        assert sample["jpg"] == dataset.image_bytes(index)
+        assert int(sample["cls"]) == dataset.targets[index]
+
+
+def test_braces(shards, tmp_path):
+    pattern, files = shards
+    assert len(TarImages(tmp_path / "train-{0000..0002}.tar")) == len(files)
+    assert len(TarImages(str(tmp_path / "train-{0002,0000}.tar"))) == 16
+    assert TarImages(str(tmp_path / "train-{0002,0000}.tar")).targets[0] == files[16][1]
+    assert len(TarImages([tmp_path / "train-0001.tar"])) == 8
+
+
+def test_batches_are_the_pictures(shards):
+    pattern, files = shards
+    dataset = TarImages(pattern, T.Resize((24, 20)))
+    loader = FastLoader(
+        dataset, 5, shuffle=True, num_workers=2, generator=torch.Generator().manual_seed(3)
+    )
+    if extension.load() is not None:
+        assert loader.plan().startswith("native images: fastloader TarImages")
+    seen = []
+    for images, labels in loader:
+        for image, label in zip(images, labels.tolist(), strict=True):
+            file = next(file for file, its in files if its == label)
+            expected = Image.open(io.BytesIO(file)).convert("RGB")
+            expected = expected.resize((20, 24), Image.Resampling.BILINEAR)
+            assert np.array_equal(image.permute(1, 2, 0).numpy(), np.asarray(expected))
+            seen.append(label)
+    assert sorted(seen) == sorted(label for _, label in files)
+
+
+def test_subsets_and_concatenations(shards, tmp_path):
+    pattern, files = shards
+    one, two = (TarImages(tmp_path / f"train-000{n}.tar", T.CenterCrop(16)) for n in (0, 1))
+    both = Subset(ConcatDataset([one, two]), list(range(15, -1, -1)))
+    loader = FastLoader(both, 4, num_workers=2)
+    labels = torch.cat([labels for _, labels in loader]).tolist()
+    assert labels == [label for _, label in files[15::-1]]
+
+
+def test_the_index_is_kept_and_made_anew_for_another_shard(shards, tmp_path, monkeypatch):
+    pattern, files = shards
+    first = TarImages(pattern)
+    made = []
+    make = tar_index.make_index
+    monkeypatch.setattr(tar_index, "make_index", lambda *a: made.append(a[1]) or make(*a))
+    again = TarImages(pattern)
+    assert made == []
+    assert np.array_equal(again.offsets, first.offsets) and again.name(3) == first.name(3)
+    path = tmp_path / "train-0001.tar"
+    with tarfile.open(path, "a") as tar:
+        add(tar, "z.jpg", files[0][0])
+    assert len(TarImages(pattern)) == len(files) + 1
+    assert made == [str(path)]
+
+
+def test_an_index_that_is_damaged_is_made_anew(shards, tmp_path):
+    pattern, files = shards
+    expected = TarImages(pattern)
+    kept = tmp_path / "train-0000.tar.fastloader-tar"
+    good = kept.read_bytes()
+    rng = random.Random(4)
+    for turn in range(120):
+        data = bytearray(good)
+        if turn % 3 == 0:
+            del data[rng.randrange(len(data)) :]
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data)) : rng.randrange(len(data)) + 1] = rng.randbytes(1)
+        kept.write_bytes(data)
+        found = TarImages(pattern)
+        assert len(found) == len(files)
+        assert np.array_equal(found.targets, expected.targets)
+
+
+def test_where_nothing_can_be_written(shards, tmp_path, monkeypatch):
+    pattern, files = shards
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tar_index, "_save", full)
+    assert len(TarImages(pattern)) == len(files)
+    assert not list(tmp_path.glob("*.fastloader-tar"))
+
+
+def test_a_folder_for_indices(shards, tmp_path):
+    pattern, files = shards
+    assert len(TarImages(pattern, index_dir=tmp_path / "kept")) == len(files)
+    assert len(list((tmp_path / "kept").iterdir())) == 3
+    assert not list(tmp_path.glob("*.fastloader-tar"))
+
+
+def test_pickle_maps_anew(shards, tmp_path):
+    pattern, files = shards
+    dataset = TarImages(pattern)
+    data = pickle.dumps(dataset)
+    copy = pickle.loads(data)
+    assert copy.image_bytes(20) == files[20][0] and copy.name(20) == dataset.name(20)
+    os.utime(tmp_path / "train-0002.tar", ns=(1, 1))
+    with pytest.raises(ValueError, match="has changed since its dataset was made"):
+        pickle.loads(data)
+
+
+def test_samples_without_a_picture_are_left_out(tmp_path):
+    rng = random.Random(5)
+    file = jpeg(rng, tmp_path / "x.jpg")
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        add(tar, "__meta__", b"no sample")
+        add(tar, "README", b"no extension")
+        add(tar, "1.txt", b"no picture")
+        add(tar, "2.png", b"another")
+        add(tar, "2.jpg", file)
+        add(tar, "3.jpg", file)
+        add(tar, "3.cls", b"three")
+    dataset = TarImages(tmp_path / "x.tar")
+    assert len(dataset) == 2 and dataset.targets.tolist() == [-1, -1]
+    assert dataset.image_bytes(0) == file
+    assert len(TarImages(tmp_path / "x.tar", image="PNG")) == 1
+    with pytest.raises(ValueError, match=r"no sample has a picture \(\.webp\)"):
+        TarImages(tmp_path / "x.tar", image=["webp"])
+
+
+def test_two_files_of_one_extension(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        add(tar, "1.jpg", b"one")
+        add(tar, "1.JPG", b"another")
+    with pytest.raises(DamagedTar, match=r"the sample 1 has two files \.jpg"):
+        TarImages(tmp_path / "x.tar")
