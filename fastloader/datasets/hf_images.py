@@ -139,15 +139,20 @@ class HFImages(Dataset[Any]):
 
 def _features_of(dataset: Any) -> Any:
     kind = type(dataset)
-    if not kind.__module__.startswith("datasets.") or not hasattr(dataset, "data"):
+    features = getattr(dataset, "features", None)
+    if not kind.__module__.startswith("datasets.") or features is None or _is_stream(dataset):
         what = f"{kind.__module__}.{kind.__qualname__}"
         advice = ""
         if isinstance(dataset, dict):
             advice = f": name a split, such as dataset[{next(iter(dataset), 'train')!r}]"
-        elif hasattr(dataset, "features"):
+        elif _is_stream(dataset):
             advice = ": load it without streaming=True"
         raise TypeError(f"HFImages takes a datasets.Dataset, not a {what}{advice}")
-    return dataset.features
+    return features
+
+
+def _is_stream(dataset: Any) -> bool:
+    return not hasattr(dataset, "data") and hasattr(dataset, "features")
 
 
 def _check_image(features: Any, name: str) -> None:

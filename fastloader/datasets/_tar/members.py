@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastloader._core.machine import extension
+from fastloader.errors import Error
 
 # WebDataset's rules, to the letter. The key is the path up to the first dot behind the last slash, and
 # what follows the dot is the extension. Some names it keeps for itself.
@@ -48,7 +49,7 @@ def members_of(data: Any, path: str) -> list[Member]:
         return list(_members_by_python(data, path))
     try:
         names, ends, offsets, sizes = native.tar_members(data)
-    except OSError as error:
+    except Error as error:
         raise DamagedTar(f"{path}: {error}") from None
     begin = 0
     members = []

@@ -1,0 +1,172 @@
+"""`HFImages`: the pictures and labels that ``datasets`` itself gives, from every kind of selection."""
+
+import io
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+from pictures import picture
+from PIL import Image
+from torch.utils.data import ConcatDataset
+
+import fastloader.transforms as T
+from fastloader import FastLoader
+from fastloader._core.machine import extension
+from fastloader.datasets import HFImages
+
+datasets = pytest.importorskip("datasets")
+
+COUNT = 40
+NAMES = ["ape", "bee", "cat", "dog"]
+
+
+def encoded(rng, number):
+    """Every third picture is one that EXIF turns; formats take turns."""
+    image = picture(rng, 40 + number % 7, 30 + number % 5)
+    out = io.BytesIO()
+    exif = image.getexif()
+    if number % 3 == 0:
+        exif[0x0112] = 1 + number // 3 % 8
+    if number % 10 == 9:
+        image.save(out, "PNG", **({"exif": exif} if number % 20 == 9 else {}))
+    elif number % 10 == 8:
+        image.convert("L").save(out, "JPEG", exif=exif)
+    else:
+        image.save(out, "JPEG", quality=90, progressive=number % 4 == 0, exif=exif)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hf")
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """A data set of two files, mapped from the disk."""
+    rng = random.Random(19)
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)}
+    )
+    rows = {
+        "image": [{"bytes": encoded(rng, i), "path": f"{i}.jpg"} for i in range(COUNT)],
+        "label": [rng.randrange(len(NAMES)) for _ in range(COUNT)],
+    }
+    made = datasets.Dataset.from_dict(rows, features=features)
+    made.save_to_disk(str(folder / "set"), num_shards=2)
+    return datasets.load_from_disk(str(folder / "set"))
+
+
+SELECTIONS = {
+    "whole": lambda data: data,
+    "shuffled": lambda data: data.shuffle(seed=3),
+    "selected": lambda data: data.select(range(COUNT - 1, 2, -2)),
+    "a slice": lambda data: data.select(range(11, 29)),
+    "filtered": lambda data: data.filter(lambda row: row["label"] != 2),
+    "twice": lambda data: data.shuffle(seed=1).select(range(20)).shuffle(seed=2),
+    "concatenated": lambda data: datasets.concatenate_datasets([data, data.select([5, 3])]),
+    "in memory": lambda data: datasets.Dataset.from_dict(data[:], features=data.features),
+}
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_samples_and_batches_are_those_of_datasets(whole, selection):
+    data = SELECTIONS[selection](whole)
+    dataset = HFImages(data, T.Resize((24, 28)))
+    assert len(dataset) == len(data)
+    assert dataset.targets.tolist() == list(data["label"])
+    assert dataset.classes == NAMES and dataset.class_to_idx["cat"] == 2
+    theirs = [row["image"].convert("RGB") for row in data]
+    bare = HFImages(data)
+    for index, expected in enumerate(theirs):
+        assert np.array_equal(np.asarray(bare[index][0]), np.asarray(expected)), index
+    loader = FastLoader(dataset, 7, num_workers=2)
+    if extension.load() is not None:
+        assert loader.plan().startswith("native images: fastloader HFImages")
+    images = torch.cat([images.clone() for images, _ in loader])
+    for index, expected in enumerate(theirs):
+        resized = np.asarray(expected.resize((28, 24), Image.Resampling.BILINEAR))
+        assert np.array_equal(images[index].permute(1, 2, 0).numpy(), resized), index
+
+
+def test_crops_are_drawn_of_the_picture_as_it_is_shown(whole):
+    dataset = HFImages(whole, T.RandomResizedCrop(16))
+    loader = FastLoader(dataset, 8, shuffle=True, num_workers=2)
+    images = torch.cat([images.clone() for images, _ in loader])
+    assert images.shape == (COUNT, 3, 16, 16)
+    for index in range(0, COUNT, 3):
+        found = loader.replay(index)
+        left, top, width, height = found["box"]
+        shown = whole[index]["image"].convert("RGB")
+        assert left + width <= shown.width and top + height <= shown.height
+
+
+def test_pictures_that_are_paths(whole, folder):
+    paths = []
+    for index in range(6):
+        paths.append(folder / f"{index}.jpg")
+        paths[-1].write_bytes(whole.data.table.column("image")[index].as_py()["bytes"])
+    data = datasets.Dataset.from_dict(
+        {"image": [str(path) for path in paths], "label": list(range(6))}
+    ).cast_column("image", datasets.Image())
+    images, labels = next(iter(FastLoader(HFImages(data, T.Resize((20, 20))), 6)))
+    assert labels.tolist() == list(range(6))
+    for index in range(6):
+        expected = whole[index]["image"].convert("RGB").resize((20, 20), Image.Resampling.BILINEAR)
+        assert np.array_equal(images[index].permute(1, 2, 0).numpy(), np.asarray(expected))
+
+
+def test_a_sample_without_a_picture_is_an_error_that_names_it(whole):
+    rows = [{"bytes": encoded(random.Random(1), 1), "path": None}, None]
+    data = datasets.Dataset.from_dict(
+        {"image": rows, "label": [0, 1]},
+        features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")}),
+    )
+    dataset = HFImages(data, T.Resize((20, 20)))
+    with pytest.raises(ValueError, match="sample 1 has no picture: column image is null there"):
+        dataset[1]
+    with pytest.raises(Exception, match="sample 1"):
+        list(FastLoader(dataset, 2, num_workers=2))
+
+
+def test_labels(whole):
+    assert HFImages(whole, label=None).targets.tolist() == [-1] * COUNT
+    renamed = whole.rename_columns({"image": "pixels", "label": "fine"})
+    dataset = HFImages(renamed, image="pixels", label="fine")
+    assert dataset.targets.tolist() == list(whole["label"])
+    with pytest.raises(KeyError, match="no column 'image'; it has pixels, fine"):
+        HFImages(renamed)
+    with pytest.raises(KeyError, match="no column 'label'"):
+        HFImages(renamed, image="pixels")
+    texts = whole.add_column("text", ["x"] * COUNT)
+    with pytest.raises(TypeError, match="labels are whole numbers"):
+        HFImages(texts, label="text")
+    with pytest.raises(TypeError, match="of the feature Value, not Image"):
+        HFImages(texts, image="text")
+
+
+def test_what_is_no_data_set(whole):
+    with pytest.raises(TypeError, match=r"name a split, such as dataset\['test'\]"):
+        HFImages(datasets.DatasetDict({"test": whole}))
+    with pytest.raises(TypeError, match="load it without streaming=True"):
+        HFImages(whole.to_iterable_dataset())
+    with pytest.raises(TypeError, match="takes a datasets.Dataset, not a builtins.list"):
+        HFImages([1, 2])
+
+
+def test_pickle_finds_the_pictures_anew(whole):
+    dataset = HFImages(whole.shuffle(seed=9), T.Resize((16, 16)))
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy.targets.tolist() == dataset.targets.tolist()
+    for (some, _), (others, _) in zip(FastLoader(copy, 8), FastLoader(dataset, 8), strict=True):
+        assert torch.equal(some, others)
+
+
+def test_concatenations(whole):
+    transform = T.Resize((16, 16))
+    parts = [HFImages(whole.select(range(n, n + 5)), transform) for n in (0, 20)]
+    loader = FastLoader(ConcatDataset(parts), 5, num_workers=2)
+    labels = torch.cat([labels for _, labels in loader]).tolist()
+    assert labels == [whole[i]["label"] for i in (*range(5), *range(20, 25))]
