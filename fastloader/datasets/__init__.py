@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastloader.datasets.hf_images import HFImages
 from fastloader.datasets.image_folder import ImageFolder
+from fastloader.datasets.list_images import ListImages
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.datasets.tar_images import TarImages
 
-__all__ = ["HFImages", "ImageFolder", "LMDBDataset", "TarImages"]
+__all__ = ["HFImages", "ImageFolder", "LMDBDataset", "ListImages", "TarImages"]

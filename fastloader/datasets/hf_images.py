@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from fastloader.datasets.image_folder import checked_index
+from fastloader.datasets._file_list import checked_index
 from fastloader.transforms._pillow import opened
 from fastloader.transforms._python_chain import as_tensor_chain
 

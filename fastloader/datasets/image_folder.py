@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import array
-import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
 
 from fastloader._core.machine import extension
+from fastloader.datasets._file_list import FileList
 from fastloader.datasets._seek_file import SeekFile, found_beside
-from fastloader.transforms._pillow import open_rgb
-from fastloader.transforms._python_chain import as_tensor_chain
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
-class ImageFolder(Dataset[Any]):
+class ImageFolder(FileList):
     """Pictures in ``root/class/...``, with torchvision's semantics.
 
     Class folders are sorted by name. Within a class, files are found at any depth, with folders and
@@ -55,6 +52,8 @@ class ImageFolder(Dataset[Any]):
     """
 
     seek_file: SeekFile | None = None
+
+    called = "fastloader ImageFolder"
 
     def __init__(
         self,
@@ -97,60 +96,6 @@ class ImageFolder(Dataset[Any]):
         self.ends = np.frombuffer(ends.tobytes(), dtype=np.uint64)
         self.targets = np.frombuffer(targets.tobytes(), dtype=np.int32)
         self.seek_file = _seek_file(self.root, index)
-
-    @property
-    def samples(self) -> Samples:
-        return Samples(self)
-
-    @property
-    def imgs(self) -> Samples:
-        return Samples(self)
-
-    def path(self, index: int) -> str:
-        """The path of sample ``index``."""
-        begin = int(self.ends[index - 1]) if index else 0
-        return os.fsdecode(self.paths[begin : int(self.ends[index])].tobytes())
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        index = checked_index(index, len(self))
-        image = open_rgb(self.path(index))
-        if self.transform is not None:
-            image = as_tensor_chain(self.transform)(image)
-        target: Any = int(self.targets[index])
-        return image, target if self.target_transform is None else self.target_transform(target)
-
-
-class Samples(Sequence[tuple[str, int]]):
-    """The (path, class number) of each sample, made when it is asked for."""
-
-    def __init__(self, folder: ImageFolder) -> None:
-        self._folder = folder
-
-    def __len__(self) -> int:
-        return len(self._folder)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = checked_index(index, len(self))
-        return self._folder.path(index), int(self._folder.targets[index])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return len(self) == len(other) and all(a == b for a, b in zip(self, other))
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def checked_index(index: int, length: int) -> int:
-    index = operator.index(index)
-    if not -length <= index < length:
-        raise IndexError(f"sample {index} of {length}")
-    return index + length if index < 0 else index
 
 
 def _seek_file(root: str, index: str | os.PathLike[str] | None) -> SeekFile | None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader.datasets._file_list import checked_index
 from fastloader.datasets._lmdb_file import (
     TARGETS,
     DamagedError,
@@ -21,7 +22,6 @@ from fastloader.datasets._lmdb_file import (
     open_environment,
     read_meta,
 )
-from fastloader.datasets.image_folder import checked_index
 from fastloader.transforms._pillow import decoded_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 

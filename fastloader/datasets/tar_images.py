@@ -15,8 +15,8 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from fastloader._core.machine.limits import available_threads
+from fastloader.datasets._file_list import checked_index
 from fastloader.datasets._tar.shard import TarShard
-from fastloader.datasets.image_folder import checked_index
 from fastloader.transforms._pillow import decoded_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 

@@ -152,7 +152,7 @@ def test_what_is_no_data_set(whole):
         HFImages(datasets.DatasetDict({"test": whole}))
     with pytest.raises(TypeError, match="load it without streaming=True"):
         HFImages(whole.to_iterable_dataset())
-    with pytest.raises(TypeError, match="takes a datasets.Dataset, not a builtins.list"):
+    with pytest.raises(TypeError, match=r"takes a datasets\.Dataset, not a builtins\.list"):
         HFImages([1, 2])
 
 

@@ -141,7 +141,7 @@ def test_the_samples_are_webdatasets(shards):
 
 
 def test_braces(shards, tmp_path):
-    pattern, files = shards
+    _, files = shards
     assert len(TarImages(tmp_path / "train-{0000..0002}.tar")) == len(files)
     assert len(TarImages(str(tmp_path / "train-{0002,0000}.tar"))) == 16
     assert TarImages(str(tmp_path / "train-{0002,0000}.tar")).targets[0] == files[16][1]
@@ -168,7 +168,7 @@ def test_batches_are_the_pictures(shards):
 
 
 def test_subsets_and_concatenations(shards, tmp_path):
-    pattern, files = shards
+    _, files = shards
     one, two = (TarImages(tmp_path / f"train-000{n}.tar", T.CenterCrop(16)) for n in (0, 1))
     both = Subset(ConcatDataset([one, two]), list(range(15, -1, -1)))
     loader = FastLoader(both, 4, num_workers=2)

@@ -19,7 +19,7 @@ from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.images.recognize.known import Known
 from fastloader._core.sources.images.recognize.mixing import checked_mixing
 from fastloader._core.sources.images.recognize.ours import (
-    recognize_folder,
+    recognize_files,
     recognize_hf,
     recognize_lmdb,
     recognize_tar,
@@ -40,7 +40,8 @@ _MAPPED = ("image_bytes", "open_rgb", "places", "upright")
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
 # dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
 RECOGNIZERS: dict[tuple[str, str], Known] = {
-    ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_folder),
+    ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_files),
+    ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files),
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
     ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_tar, _MAPPED),
     ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_hf, _MAPPED),

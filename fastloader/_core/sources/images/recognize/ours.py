@@ -9,14 +9,14 @@ from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader._core.sources.images.stores.mapped import MappedStore
+from fastloader.datasets._file_list import FileList
 from fastloader.datasets.hf_images import HFImages
-from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.datasets.tar_images import TarImages
 from fastloader.errors import NotNative
 
 
-def recognize_folder(dataset: ImageFolder, reading: Reading) -> NativeImages:
+def recognize_files(dataset: FileList, reading: Reading) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     file = dataset.seek_file
@@ -24,7 +24,7 @@ def recognize_folder(dataset: ImageFolder, reading: Reading) -> NativeImages:
     targets = np.asarray(dataset.targets)  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")
-    return NativeImages(store, targets, None, chain, "fastloader ImageFolder")
+    return NativeImages(store, targets, None, chain, dataset.called)
 
 
 def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:

@@ -1,0 +1,143 @@
+"""``ListImages``: pictures that a table names."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fastloader.datasets._file_list import FileList
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}  # None: that of the first line
+
+
+class ListImages(FileList):
+    """Pictures that a CSV, TSV or JSON file lists, with a label each.
+
+    Args:
+        file: The list. ``.csv`` and ``.tsv``: a line for each picture, the first of which names the
+            columns. ``.json``: a list of objects, or an object of lists (columns); ``.jsonl``: an object
+            a line.
+        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        target_transform: A function of the label; None (default) leaves the label.
+        path: The column of paths.
+        label: The column of labels; None: there is none, and labels are -1. If all are whole numbers,
+            they are the labels. Otherwise they are the names of classes, which are numbered in sorted
+            order.
+        root: The folder to which paths are relative; default None, the folder of the list.
+
+    Attributes:
+        targets: the labels, an int64 array. classes: the names, sorted, or None. class_to_idx: name to
+            label, or None. samples: sequence of (path, label).
+
+    Samples are (picture, label). Files are read when they are wanted: one that is missing is an error
+    then.
+
+    Raises:
+        FileNotFoundError: if there is no such list.
+        KeyError: if it has no such column.
+        ValueError: if a line lacks a column, or the list is of another kind or empty.
+    """
+
+    called = "fastloader ListImages"
+
+    def __init__(
+        self,
+        file: str | os.PathLike[str],
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        *,
+        path: str = "path",
+        label: str | None = "label",
+        root: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.file = os.path.abspath(os.path.expanduser(os.fspath(file)))
+        self.transform = transform
+        self.target_transform = target_transform
+        self.root = os.path.dirname(self.file) if root is None else os.path.expanduser(root)
+        paths, labels = _columns(self.file, path, label)
+        if not paths:
+            raise ValueError(f"{self.file} lists no picture")
+        encoded = [os.fsencode(os.path.join(self.root, each)) for each in paths]
+        self.paths = np.frombuffer(b"".join(encoded), np.uint8)
+        self.ends = np.cumsum([len(each) for each in encoded], dtype=np.uint64)
+        self.classes, self.targets = _numbered(labels, len(paths))
+        self.class_to_idx = None
+        if self.classes is not None:
+            self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
+
+
+def _columns(file: str, path: str, label: str | None) -> tuple[list[str], list[Any] | None]:
+    paths: list[str] = []
+    labels: list[Any] = []
+    for where, row in _rows(file):
+        for column in (path, label):
+            if column is None:
+                continue
+            if column not in row:
+                raise KeyError(
+                    f"{where}: no column {column!r}; there are {', '.join(map(str, row))}"
+                )
+            if row[column] is None or row[column] == "":
+                raise ValueError(f"{where}: column {column!r} is empty")
+        if not isinstance(row[path], str):
+            raise ValueError(f"{where}: the path is {row[path]!r}, no text")
+        paths.append(row[path])
+        if label is not None:
+            labels.append(row[label])
+    return paths, None if label is None else labels
+
+
+def _rows(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row by its columns, and where it stands."""
+    ending = os.path.splitext(file)[1].lower()
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        if ending == ".json":
+            yield from _rows_of_json(file, json.load(lines))
+        elif ending == ".jsonl":
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise ValueError(f"{file}, line {number}: no object")
+                    yield f"{file}, line {number}", row
+        elif ending in _DELIMITERS:
+            delimiter = _DELIMITERS[ending] or csv.Sniffer().sniff(lines.readline()).delimiter
+            lines.seek(0)
+            reader = csv.DictReader(lines, delimiter=delimiter)
+            for row in reader:
+                yield f"{file}, line {reader.line_num}", row
+        else:
+            raise ValueError(f"{file}: lists are .csv, .tsv, .json and .jsonl files")
+
+
+def _rows_of_json(file: str, content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(content, dict) and all(isinstance(each, list) for each in content.values()):
+        lengths = {name: len(each) for name, each in content.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"{file}: its columns differ in length: {lengths}")
+        content = [dict(zip(content, row)) for row in zip(*content.values())]
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise ValueError(f"{file}: neither a list of objects nor an object of lists")
+    for number, row in enumerate(content):
+        yield f"{file}, row {number}", row
+
+
+def _numbered(labels: list[Any] | None, count: int) -> tuple[list[str] | None, Any]:
+    """(names of the classes or None, labels)"""
+    if labels is None:
+        return None, np.full(count, -1, np.int64)
+    try:
+        numbers = [int(label) for label in labels if not isinstance(label, bool | float)]
+        if len(numbers) == count:
+            return None, np.array(numbers, np.int64)
+    except (ValueError, TypeError, OverflowError):
+        pass
+    texts = [str(label) for label in labels]
+    names = sorted(set(texts))
+    number_of = {name: number for number, name in enumerate(names)}
+    return names, np.array([number_of[text] for text in texts], np.int64)
