@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
-from fastloader.datasets._file_list import checked_index
+from fastloader.datasets._formats.files.file_list import checked_index
+from fastloader.datasets._formats.sample_form import SampleForm
 from fastloader.transforms._pillow import opened
 from fastloader.transforms._python_chain import as_tensor_chain
 
@@ -27,16 +28,22 @@ class HFImages(Dataset[Any]):
         target_transform: A function of the label; None (default) leaves the label.
         image: The column of pictures, of the feature ``datasets.Image``.
         label: The column of class numbers; None: there is none, and labels are -1.
+        columns: Further columns of which a sample has the values, as ``dataset[i]`` gives them. Default:
+            none.
+        as_dict: Whether a sample is a dict with the keys "pixel_values", "labels" and the names of the
+            columns, as ``transformers.Trainer`` wants it. Default False: (picture, label), and then the
+            columns.
 
     Attributes:
         targets: the labels, an int64 array. classes: the names of a ``ClassLabel`` column, or None.
         class_to_idx: name to label, or None.
 
-    Samples are (picture, label). A picture is turned as EXIF says, as ``datasets`` does it, and is RGB.
+    A picture is turned as EXIF says, as ``datasets`` does it, and is RGB.
 
     Raises:
         TypeError: if ``dataset`` is no such data set, or a column is of another kind.
         KeyError: if there is no such column.
+        ValueError: if with ``as_dict`` two parts of a sample would have one key.
     """
 
     upright = True
@@ -49,6 +56,8 @@ class HFImages(Dataset[Any]):
         *,
         image: str = "image",
         label: str | None = "label",
+        columns: Sequence[str] = (),
+        as_dict: bool = False,
     ) -> None:
         self.dataset = dataset
         self.transform = transform
@@ -60,7 +69,16 @@ class HFImages(Dataset[Any]):
         names = None if label is None else _names_of(features, label)
         self.classes: list[str] | None = names
         self.class_to_idx = None if names is None else {name: i for i, name in enumerate(names)}
+        for column in columns:
+            _check_column(features, column)
+        self.columns = list(columns)
+        self.form = SampleForm.of(self.columns, self._rest, as_dict)
         self._find()
+
+    def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
+        """The further columns of these samples."""
+        found = self._further[indices]
+        return list(zip(*(found[column] for column in self.columns), strict=True))
 
     def _find(self) -> None:
         """Sets the flat arrays, one entry for each sample of the data set."""
@@ -76,6 +94,9 @@ class HFImages(Dataset[Any]):
             targets = np.full(len(addresses), -1, np.int64)
         else:
             targets = table.column(self.label).to_numpy().astype(np.int64, copy=False)
+        self._further: Any = None
+        if self.columns:
+            self._further = self.dataset.with_format(None).select_columns(self.columns)
         self._rows = rows
         self._addresses = addresses if rows is None else addresses[rows]
         self._sizes = sizes if rows is None else sizes[rows]
@@ -118,17 +139,19 @@ class HFImages(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.targets)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))
         picture = self.open_rgb(index)
         if self.transform is not None:
             picture = as_tensor_chain(self.transform)(picture)
         target: Any = int(self.targets[index])
-        return picture, target if self.target_transform is None else self.target_transform(target)
+        if self.target_transform is not None:
+            target = self.target_transform(target)
+        return self.form.sample(picture, target, index)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        for name in ("_addresses", "_sizes", "_rows"):
+        for name in ("_addresses", "_sizes", "_rows", "_further"):
             del state[name]
         return state
 
@@ -155,9 +178,13 @@ def _is_stream(dataset: Any) -> bool:
     return not hasattr(dataset, "data") and hasattr(dataset, "features")
 
 
-def _check_image(features: Any, name: str) -> None:
+def _check_column(features: Any, name: str) -> None:
     if name not in features:
         raise KeyError(f"the data set has no column {name!r}; it has {', '.join(features)}")
+
+
+def _check_image(features: Any, name: str) -> None:
+    _check_column(features, name)
     kind = type(features[name]).__name__
     if kind != "Image":
         raise TypeError(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fastloader._core.machine import extension
-from fastloader.datasets._file_list import FileList
-from fastloader.datasets._seek_file import SeekFile, found_beside
+from fastloader.datasets._formats.files.file_list import FileList
+from fastloader.datasets._formats.files.seek_file import SeekFile, found_beside
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 

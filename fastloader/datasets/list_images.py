@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from fastloader.datasets._file_list import FileList
+from fastloader.datasets._formats.files.file_list import FileList
+from fastloader.datasets._formats.sample_form import SampleForm
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}  # None: that of the first line
 
@@ -28,13 +29,17 @@ class ListImages(FileList):
         label: The column of labels; None: there is none, and labels are -1. If all are whole numbers,
             they are the labels. Otherwise they are the names of classes, which are numbered in sorted
             order.
+        columns: Further columns of which a sample has the values: text from a ``.csv`` or ``.tsv``,
+            any value from a ``.json`` or ``.jsonl``. Default: none.
+        as_dict: Whether a sample is a dict with the keys "pixel_values", "labels" and the names of the
+            columns. Default False: (picture, label), and then the columns.
         root: The folder to which paths are relative; default None, the folder of the list.
 
     Attributes:
         targets: the labels, an int64 array. classes: the names, sorted, or None. class_to_idx: name to
             label, or None. samples: sequence of (path, label).
 
-    Samples are (picture, label). Files are read when they are wanted: one that is missing is an error
+    Files are read when they are wanted: one that is missing is an error
     then.
 
     Raises:
@@ -53,13 +58,17 @@ class ListImages(FileList):
         *,
         path: str = "path",
         label: str | None = "label",
+        columns: Sequence[str] = (),
+        as_dict: bool = False,
         root: str | os.PathLike[str] | None = None,
     ) -> None:
         self.file = os.path.abspath(os.path.expanduser(os.fspath(file)))
         self.transform = transform
         self.target_transform = target_transform
         self.root = os.path.dirname(self.file) if root is None else os.path.expanduser(root)
-        paths, labels = _columns(self.file, path, label)
+        self.columns = list(columns)
+        self.form = SampleForm.of(self.columns, self._rest, as_dict)
+        paths, labels, self._values = _read(self.file, path, label, self.columns)
         if not paths:
             raise ValueError(f"{self.file} lists no picture")
         encoded = [os.fsencode(os.path.join(self.root, each)) for each in paths]
@@ -70,26 +79,35 @@ class ListImages(FileList):
         if self.classes is not None:
             self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
 
+    def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
+        """The further columns of these samples."""
+        return [self._values[index] for index in indices]
 
-def _columns(file: str, path: str, label: str | None) -> tuple[list[str], list[Any] | None]:
+
+def _read(
+    file: str, path: str, label: str | None, columns: list[str]
+) -> tuple[list[str], list[Any] | None, list[tuple[Any, ...]]]:
+    """(paths, labels or None, the further columns of each row)"""
     paths: list[str] = []
     labels: list[Any] = []
+    values: list[tuple[Any, ...]] = []
     for where, row in _rows(file):
-        for column in (path, label):
+        for column in (path, label, *columns):
             if column is None:
                 continue
             if column not in row:
                 raise KeyError(
                     f"{where}: no column {column!r}; there are {', '.join(map(str, row))}"
                 )
-            if row[column] is None or row[column] == "":
+            if column not in columns and row[column] in (None, ""):
                 raise ValueError(f"{where}: column {column!r} is empty")
         if not isinstance(row[path], str):
             raise ValueError(f"{where}: the path is {row[path]!r}, no text")
         paths.append(row[path])
         if label is not None:
             labels.append(row[label])
-    return paths, None if label is None else labels
+        values.append(tuple(row[column] for column in columns))
+    return paths, None if label is None else labels, values if columns else []
 
 
 def _rows(file: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from fastloader.datasets._file_list import checked_index
-from fastloader.datasets._lmdb_file import (
+from fastloader.datasets._formats.files.file_list import checked_index
+from fastloader.datasets._formats.lmdb.file import (
     TARGETS,
     DamagedError,
     Environment,
@@ -79,9 +79,9 @@ class LMDBDataset(Dataset[Any]):
         self._keys: Any = None  # the keys of a legacy file
         self._environment: Environment | None = open_environment(self.path)
         if legacy:
-            from fastloader.datasets import _lmdb_legacy
+            from fastloader.datasets._formats.lmdb import legacy as legacy_file
 
-            self._keys = _lmdb_legacy.read_keys(self._environment)
+            self._keys = legacy_file.read_keys(self._environment)
             self._count = len(self._keys)
         else:
             self._read_meta(self._environment)
@@ -168,9 +168,9 @@ class LMDBDataset(Dataset[Any]):
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         index = checked_index(index, len(self))
         if self.legacy:
-            from fastloader.datasets import _lmdb_legacy
+            from fastloader.datasets._formats.lmdb import legacy as legacy_file
 
-            image, target = _lmdb_legacy.read_sample(self.environment, self._keys[index])
+            image, target = legacy_file.read_sample(self.environment, self._keys[index])
         else:
             image, target = self.open_rgb(index), self.record(index).label
         if self.transform is not None:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import bisect
 import concurrent.futures
-import glob
 import io
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
 from fastloader._core.machine.limits import available_threads
-from fastloader.datasets._file_list import checked_index
-from fastloader.datasets._tar.shard import TarShard
+from fastloader.datasets._formats.files.file_list import checked_index
+from fastloader.datasets._formats.sample_form import SampleForm
+from fastloader.datasets._formats.tar.content import content_of
+from fastloader.datasets._formats.tar.paths import paths_of
+from fastloader.datasets._formats.tar.shard import TarShard
 from fastloader.transforms._pillow import decoded_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "pbm", "pnm", "bmp", "tif", "tiff", "img")
-
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"^(\d+)\.\.(\d+)$")
 
 
 class TarImages(Dataset[Any]):
@@ -42,6 +40,11 @@ class TarImages(Dataset[Any]):
         target_transform: A function of the label; None (default) leaves the label.
         image: The extensions of pictures; of a sample that has several, the first in this order counts.
             Default: those of the usual formats. Samples without such a file are left out.
+        columns: The extensions of further files of which a sample has the contents: ``.json`` (any
+            value), ``.txt`` (text), ``.cls`` and ``.id`` (a whole number), bytes for any other. Default:
+            none.
+        as_dict: Whether a sample is a dict with the keys "pixel_values", "labels" and the extensions in
+            ``columns``. Default False: (picture, label), and then the columns.
         index_dir: A folder for the indices of shards that lie where nothing may be written; default
             None, beside the shards. If nothing can be written, they are made anew each time.
 
@@ -49,13 +52,14 @@ class TarImages(Dataset[Any]):
         shards: the paths. targets: the numbers in the samples' ``.cls`` files, an int64 array; -1: it
             has none, or holds something else. classes: None.
 
-    Samples are (picture, label), as with `ImageFolder`. A dataset may be pickled, and used after a fork
+    A dataset may be pickled, and used after a fork
     or in a spawned process.
 
     Raises:
         FileNotFoundError: if a shard, or any shard for a pattern, is missing.
         ValueError: if a shard is no tar, is damaged, was cut off, or is still written. The error names
-            the shard and the byte. Also if there is no sample with a picture.
+            the shard and the byte. Also if there is no sample with a picture. From indexing, if a
+            sample lacks one of the columns, or it cannot be read.
     """
 
     upright = False
@@ -67,6 +71,8 @@ class TarImages(Dataset[Any]):
         target_transform: Callable[[int], Any] | None = None,
         *,
         image: str | Sequence[str] = IMAGES,
+        columns: Sequence[str] = (),
+        as_dict: bool = False,
         index_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.transform = transform
@@ -80,6 +86,8 @@ class TarImages(Dataset[Any]):
             self._shards = list(pool.map(lambda path: TarShard(path, kept), self.shards))
         wanted = [image] if isinstance(image, str) else list(image)
         self._wanted = [each.lower().lstrip(".") for each in wanted]
+        self.columns = [each.lower().lstrip(".") for each in columns]
+        self.form = SampleForm.of(self.columns, self._rest, as_dict)
         self._find_pictures()
 
     def _find_pictures(self) -> None:
@@ -150,41 +158,30 @@ class TarImages(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
+        """The contents of the further files of these samples."""
+        return [
+            tuple(self._content(index, extension) for extension in self.columns)
+            for index in indices
+        ]
+
+    def _content(self, index: int, extension: str) -> Any:
+        shard, number = self.locate(index)
+        found = shard.index.place(number, extension)
+        if found is None:
+            raise ValueError(f"{self.name(index)}: the sample has no .{extension}")
+        offset, size = found
+        try:
+            return content_of(bytes(shard.mapping[offset : offset + size]), extension)
+        except ValueError as error:
+            raise ValueError(f"{self.name(index)}: .{extension}: {error}") from None
+
+    def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))
         image = self.open_rgb(index)
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
         target: Any = int(self.targets[index])
-        return image, target if self.target_transform is None else self.target_transform(target)
-
-
-def paths_of(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    """The paths that are named. Raises FileNotFoundError for a pattern of which there is no file."""
-    for each in [shards] if isinstance(shards, str | os.PathLike) else shards:
-        text = os.path.expanduser(os.fspath(each))
-        for path in [text] if os.path.exists(text) else _expanded(text):
-            if os.path.exists(path):
-                yield path
-                continue
-            found = sorted(glob.glob(path, recursive=True))
-            if not found:
-                raise FileNotFoundError(f"{path}: there is no such shard")
-            yield from found
-
-
-def _expanded(text: str) -> Iterator[str]:
-    """``a{0..2}`` and ``a{x,y}``, as a shell and WebDataset expand them."""
-    found = _BRACES.search(text)
-    if found is None:
-        yield text
-        return
-    before, behind = text[: found.start()], text[found.end() :]
-    numbers = _RANGE.match(found[1])
-    if numbers is None:
-        inner = found[1].split(",")
-    else:
-        first, last = int(numbers[1]), int(numbers[2])
-        inner = [f"{number:0{len(numbers[1])}}" for number in range(first, last + 1)]
-    for each in inner:
-        yield from _expanded(before + each + behind)
+        if self.target_transform is not None:
+            target = self.target_transform(target)
+        return self.form.sample(image, target, index)

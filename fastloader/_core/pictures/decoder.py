@@ -75,6 +75,7 @@ class Decoder:
             and self.images.chain == images.chain
             and self.images.attempts == images.attempts
             and self.images.container is images.container
+            and self.images.form == images.form
             and self.images.same_files(images)
         )
 

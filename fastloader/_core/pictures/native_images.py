@@ -8,6 +8,7 @@ from typing import Any
 
 from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.pictures.store import ImageStore
+from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.transforms._chain import Chain
 from fastloader.transforms.steps.tensors.rolled import Rolled
 
@@ -20,7 +21,7 @@ class NativeImages:
     are tried for one sample, the bad one and those after it, which is timm's rule. ``starts``: the
     first file of each dataset that was concatenated; "after it" stays within a dataset. ``repeats``:
     whether two indices are of one file. ``container``: the type that holds images and labels in a batch,
-    list or tuple. ``mixing``: what is mixed in the batches.
+    list or tuple. ``form``: what else is in a sample. ``mixing``: what is mixed in the batches.
     """
 
     store: ImageStore
@@ -32,6 +33,7 @@ class NativeImages:
     starts: tuple[int, ...] = (0,)
     repeats: bool = False
     container: type = list
+    form: SampleForm = PLAIN
     mixing: Mixing | Rolled | None = None
 
     def next_file(self, file: int) -> int:

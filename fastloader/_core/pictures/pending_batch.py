@@ -7,25 +7,41 @@ import time
 from typing import Any
 
 from fastloader._core.pictures.decoder import Decoder
+from fastloader._core.pictures.native_images import NativeImages
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """The samples of a batch: their ``keys``, the ``files`` of their pictures, and ``others``, what else
+    is in them, collated."""
+
+    keys: list[int]
+    files: list[int]
+    others: list[Any]
+
+    @classmethod
+    def of(cls, images: NativeImages, keys: list[int]) -> Wanted:
+        files = keys if images.indices is None else images.indices[keys].tolist()
+        return cls(keys, files, images.form.others(files))
 
 
 class PendingBatch:
     """One batch in the decode pool, in the slot of ``reservation`` or else in recycled memory.
-    ``drawn`` holds its index batch, and is no other batch's."""
+    ``drawn`` holds its index batch, and is no other batch's. ``files``: of which it is made, once the
+    bad ones are repaired."""
 
     def __init__(
         self,
         decoder: Decoder,
         drawn: tuple[Any],
-        keys: list[int],
+        wanted: Wanted,
         seeds: list[int],
         reservation: Any | None,
     ) -> None:
         self.reservation = reservation
-        self.keys = keys
-        self.files = list(keys)
-        if decoder.images.indices is not None:
-            self.files = decoder.images.indices[keys].tolist()
+        self.wanted = wanted
+        self.keys = wanted.keys
+        self.files = list(wanted.files)
         self.seeds = seeds
         self.drawn = drawn
         begun = time.perf_counter()

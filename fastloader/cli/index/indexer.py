@@ -12,7 +12,7 @@ from fastloader.cli.ahead import ahead
 from fastloader.cli.index.writer import SeekWriter, WritingError
 from fastloader.cli.progress import progress
 from fastloader.datasets import ImageFolder
-from fastloader.datasets._seek_file import default_path
+from fastloader.datasets._formats.files.seek_file import default_path
 
 _BEGIN_OF_JPEG = b"\xff\xd8"
 _EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif")

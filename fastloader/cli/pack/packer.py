@@ -1,4 +1,4 @@
-"""Writes and checks the file of `fastloader.datasets._lmdb_file`."""
+"""Writes and checks the file of `fastloader.datasets._formats.lmdb.file`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastloader.cli.ahead import ahead
 from fastloader.cli.pack.source import Encoding, PackSource, Sample, SourceError, open_source
 from fastloader.cli.pack.writer import Writer
 from fastloader.cli.progress import progress
-from fastloader.datasets._lmdb_file import (
+from fastloader.datasets._formats.lmdb.file import (
     TARGETS,
     DamagedError,
     Record,

@@ -1,4 +1,4 @@
-"""Writes the file of `fastloader.datasets._lmdb_file`, so that an interruption costs little."""
+"""Writes the file of `fastloader.datasets._formats.lmdb.file`, so that an interruption costs little."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastloader.cli.pack.source import Encoding, PackSource, Sample, SourceError
-from fastloader.datasets._lmdb_file import (
+from fastloader.datasets._formats.lmdb.file import (
     EXTENTS,
     FORMAT,
     META,

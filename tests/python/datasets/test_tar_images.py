@@ -17,9 +17,9 @@ import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader.datasets import TarImages
-from fastloader.datasets._tar import index as tar_index
-from fastloader.datasets._tar import members as tar_members
-from fastloader.datasets._tar.members import DamagedTar
+from fastloader.datasets._formats.tar import index as tar_index
+from fastloader.datasets._formats.tar import members as tar_members
+from fastloader.datasets._formats.tar.members import DamagedTar
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 

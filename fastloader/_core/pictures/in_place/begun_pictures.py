@@ -66,7 +66,8 @@ class BegunPictures(InPlace):
             picture = step(picture)
         target = int(self.images.targets[file])
         of_target = self._target_transforms[part]
-        return picture, target if of_target is None else of_target(target)
+        label = target if of_target is None else of_target(target)
+        return self.images.form.sample(picture, label, file)
 
     def _picture(self, file: int, seed: int) -> Any | None:
         """The picture with which the rest goes on; None for one that cannot be decoded."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from fastloader._core.batch.augmentation.augmentation import make_augment_spec
 from fastloader._core.batch.augmentation.in_torch import apply, augment_bytes
 from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.batch.images import Image
+from fastloader._core.batch.tree import flatten
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.pictures.native_images import NativeImages
@@ -73,13 +75,22 @@ class Finish:
         files = pending.files
         if kept is not None:
             images, files = images[kept], [files[each] for each in kept]
-        return self.finished(images, files, *self._drawn_by(pending, kept))
+        others = pending.wanted.others
+        if files != pending.wanted.files:  # some are left out, or have other files in their place
+            others = self._pictures.form.others(files)
+        return self.finished(images, files, *self._drawn_by(pending, kept), others)
 
     def finished(
-        self, images: torch.Tensor, files: list[int], samples: list[int], seeds: list[int]
+        self,
+        images: torch.Tensor,
+        files: list[int],
+        samples: list[int],
+        seeds: list[int],
+        others: list[Any],
     ) -> Any:
         """What is delivered of pictures, which come from these ``files`` and were drawn for these
-        ``samples`` by these seeds, one for each or one for all."""
+        ``samples`` by these seeds, one for each or one for all. ``others``: what else is in the
+        samples, collated."""
         labels = torch.from_numpy(self._pictures.targets[files].astype(np.int64))
         if self._erasing is not None:
             self._erase(self._erasing, images, samples, seeds)
@@ -89,7 +100,8 @@ class Finish:
                 images, labels = self._augmented(self._draws, images, labels)
         if self._pin:
             images, labels = images.pin_memory(), labels.pin_memory()
-        return self._pictures.container((images, labels))
+            others = pin_memory(others)
+        return self._pictures.form.batch(images, labels, others, self._pictures.container)
 
     def _drawn_by(
         self, pending: PendingBatch, kept: Sequence[int] | None
@@ -136,9 +148,10 @@ class Finish:
         capsule = self._pool.augmented(spec, source=images.data_ptr(), records=packed.data_ptr())
         return torch.from_dlpack(capsule), labels
 
-    def leaf_bytes(self, leaves: list[int], samples: int) -> list[int]:
+    def leaf_bytes(self, leaves: list[int], samples: int, others: list[Any]) -> list[int]:
         """The bytes of a batch's tensors, if ``leaves`` are those of its pixels and labels."""
         mixing = self._pictures.mixing
-        if mixing is None or not self._mixes:
-            return leaves
-        return [leaves[0], samples * (mixing.num_classes or 0) * 4]
+        if mixing is not None and self._mixes:
+            return [leaves[0], samples * (mixing.num_classes or 0) * 4]
+        more = flatten(others).leaves if others else []
+        return [*leaves, *(leaf.numel() * leaf.element_size() for leaf in more)]

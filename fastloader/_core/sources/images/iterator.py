@@ -19,7 +19,7 @@ from fastloader._core.observation.tuning.depth import DepthRule
 from fastloader._core.observation.tuning.share import memory_budget, own_threads
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
-from fastloader._core.pictures.pending_batch import PendingBatch, PendingError
+from fastloader._core.pictures.pending_batch import PendingBatch, PendingError, Wanted
 from fastloader._core.pictures.repair import Repair
 from fastloader._core.sources.images.finish import Finish
 from fastloader.errors import StoppedError
@@ -133,10 +133,12 @@ class ImageIterator(LoopIterator):
             if indices is StopIteration or isinstance(indices, Exception):
                 raise indices
             keys = self._checked([operator.index(key) for key in indices])
+            wanted = Wanted.of(self._decoder.images, keys)
             if self._slots is not None:
-                leaves = self._finish.leaf_bytes(self._decoder.leaf_bytes(len(keys)), len(keys))
+                own = self._decoder.leaf_bytes(len(keys))
+                leaves = self._finish.leaf_bytes(own, len(keys), wanted.others)
                 reservation = _still(self._slots.reserve_for(leaves, len(keys)))
-            return self._submit(drawn, keys, reservation)
+            return self._submit(drawn, wanted, reservation)
         except (StopIteration, _EpochIsOver):
             raise
         except Exception as error:  # the sampler's error takes its batch's place
@@ -153,9 +155,10 @@ class ImageIterator(LoopIterator):
                 raise IndexError(f"the sampler gave index {key}; the dataset has {length} samples")
         return [key + length if key < 0 else key for key in keys]
 
-    def _submit(self, drawn: tuple[Any], keys: list[int], reservation: Any | None) -> PendingBatch:
+    def _submit(self, drawn: tuple[Any], wanted: Wanted, reservation: Any | None) -> PendingBatch:
+        keys = wanted.keys
         seeds = self.seeds.of_next(len(keys))
-        pending = PendingBatch(self._decoder, drawn, keys, seeds, reservation)
+        pending = PendingBatch(self._decoder, drawn, wanted, seeds, reservation)
         self.seeds.submitted(keys, seeds)
         if self._decoder.store.packed:
             self._seen.add_time("locate", pending.locate_s)

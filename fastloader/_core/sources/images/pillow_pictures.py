@@ -81,7 +81,7 @@ class PillowPictures(InPlace):
             normalization = chain.normalization
             out = normalization.output(images.shape, images.device)
             images = normalization.apply(images, out)
-        return finish.finished(images, files, own, seeds)
+        return finish.finished(images, files, own, seeds, self.images.form.others(files))
 
     def _finish(self) -> Finish:
         """One for each batch, because worker threads are at several batches at a time, and its draws

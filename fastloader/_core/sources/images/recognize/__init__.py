@@ -35,13 +35,13 @@ from fastloader._core.sources.images.recognize.wrappers import concatenated, sub
 from fastloader.errors import NotNative
 
 # What a dataset says of pictures that lie in memory.
-_MAPPED = ("image_bytes", "open_rgb", "places", "upright")
+_MAPPED = ("form", "image_bytes", "open_rgb", "places", "upright")
 
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
 # dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
 RECOGNIZERS: dict[tuple[str, str], Known] = {
     ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_files),
-    ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files),
+    ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files, ("form",)),
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
     ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_tar, _MAPPED),
     ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_hf, _MAPPED),
@@ -100,6 +100,8 @@ def recognize_images(loader: Loader) -> NativeImages:
     container = collation.container(loader.collate_fn)
     mixing = collation.mixing_of(loader.collate_fn)
     found = _recognize(loader.dataset, WholeTransform())
+    if container is tuple and not found.form.plain:
+        raise NotNative("collate_fn is of pictures and labels, and the samples have another form")
     if mixing is not None:
         mixing = checked_mixing(found, mixing)
     return dataclasses.replace(found, container=container, mixing=mixing)

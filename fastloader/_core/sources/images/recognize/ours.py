@@ -9,7 +9,7 @@ from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader._core.sources.images.stores.mapped import MappedStore
-from fastloader.datasets._file_list import FileList
+from fastloader.datasets._formats.files.file_list import FileList
 from fastloader.datasets.hf_images import HFImages
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.datasets.tar_images import TarImages
@@ -24,7 +24,7 @@ def recognize_files(dataset: FileList, reading: Reading) -> NativeImages:
     targets = np.asarray(dataset.targets)  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")
-    return NativeImages(store, targets, None, chain, dataset.called)
+    return NativeImages(store, targets, None, chain, dataset.called, form=dataset.form)
 
 
 def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
@@ -41,11 +41,13 @@ def recognize_tar(dataset: TarImages, reading: Reading) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     store = MappedStore([dataset], "tar shards")
-    return NativeImages(store, dataset.targets, None, chain, "fastloader TarImages")
+    name = "fastloader TarImages"
+    return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
 
 
 def recognize_hf(dataset: HFImages, reading: Reading) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     store = MappedStore([dataset], "Hugging Face data sets")
-    return NativeImages(store, dataset.targets, None, chain, "fastloader HFImages")
+    name = "fastloader HFImages"
+    return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)

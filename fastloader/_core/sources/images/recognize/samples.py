@@ -10,7 +10,7 @@ import numpy as np
 
 from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderStore
-from fastloader.datasets._seek_file import found_beside
+from fastloader.datasets._formats.files.seek_file import found_beside
 from fastloader.errors import NotNative
 
 Samples = list[tuple[Any, int]]  # (path, class) of each

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import ImageStore
 from fastloader._core.sources.images.last_time import last_time
+from fastloader.datasets._formats.sample_form import SampleForm
 from fastloader.errors import NotNative
 
 
@@ -48,11 +51,12 @@ def concatenated(dataset: Any, parts: list[NativeImages]) -> NativeImages:
         raise NotNative("the datasets of a ConcatDataset have different transforms")
     if any(part.attempts != first.attempts for part in parts):
         raise NotNative("the datasets of a ConcatDataset treat bad samples differently")
+    form = _joined_form(parts)
     kept = last_time.get(dataset)
     if kept is not None and _same_files(kept[0], parts):
         joined: NativeImages = kept[1]
-        return dataclasses.replace(joined, chain=first.chain, attempts=first.attempts)
-    joined = _join(parts)
+        return dataclasses.replace(joined, chain=first.chain, attempts=first.attempts, form=form)
+    joined = dataclasses.replace(_join(parts), form=form)
     last_time[dataset] = (parts, joined)
     return joined
 
@@ -82,6 +86,33 @@ def _join(parts: list[NativeImages]) -> NativeImages:
         tuple(int(before) + start for part, before in zip(parts, counts) for start in part.starts),
         any(part.repeats for part in parts),
     )
+
+
+def _joined_form(parts: list[NativeImages]) -> SampleForm:
+    """The form of the samples of these datasets, one after the other."""
+    forms = [part.form for part in parts]
+    if len({(form.keys, form.reader is None) for form in forms}) > 1:
+        raise NotNative("the datasets of a ConcatDataset have samples of different forms")
+    if forms[0].reader is None:
+        return forms[0]
+    counts = [len(part.store) for part in parts]
+    return SampleForm(forms[0].keys, ConcatReader([form.reader for form in forms], counts))
+
+
+@dataclasses.dataclass(frozen=True)
+class ConcatReader:
+    """Reads the columns of datasets, one after the other, which have so many samples each."""
+
+    readers: list[Any]
+    counts: list[int]
+
+    def __call__(self, files: list[int]) -> list[tuple[Any, ...]]:
+        ends = list(itertools.accumulate(self.counts))
+        rows = []
+        for file in files:
+            part = bisect.bisect_right(ends, file)
+            rows += self.readers[part]([file - ends[part] + self.counts[part]])
+        return rows
 
 
 def _joined(stores: list[ImageStore]) -> ImageStore:

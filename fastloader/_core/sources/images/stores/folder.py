@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader.datasets._seek_file import SeekFile
+from fastloader.datasets._formats.files.seek_file import SeekFile
 from fastloader.transforms._pillow import open_rgb, opened
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader.datasets._lmdb_file import DamagedError
+from fastloader.datasets._formats.lmdb.file import DamagedError
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.transforms._pillow import opened
 

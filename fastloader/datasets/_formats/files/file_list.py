@@ -9,21 +9,23 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from fastloader.datasets._seek_file import SeekFile
+from fastloader.datasets._formats.files.seek_file import SeekFile
+from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.transforms._pillow import open_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 
 
 class FileList(Dataset[Any]):
     """The path of file i is the bytes from ``ends[i - 1]`` (0 for the first) to ``ends[i]`` of
-    ``paths``, uint64 and uint8 arrays, and its label is ``targets[i]``. ``seek_file``: where seek
-    indices of its
-    JPEGs are, or None. ``called``: what a plan calls the dataset."""
+    ``paths``, uint64 and uint8 arrays, and its label is ``targets[i]``. ``form``: what else is in a
+    sample. ``seek_file``: where seek indices of its JPEGs are, or None. ``called``: what a plan calls
+    the dataset."""
 
     called: str
     paths: Any
     ends: Any
     targets: Any
+    form: SampleForm = PLAIN
     transform: Callable[[Any], Any] | None
     target_transform: Callable[[int], Any] | None
     seek_file: SeekFile | None = None
@@ -44,13 +46,15 @@ class FileList(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))
         image = open_rgb(self.path(index))
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
         target: Any = int(self.targets[index])
-        return image, target if self.target_transform is None else self.target_transform(target)
+        if self.target_transform is not None:
+            target = self.target_transform(target)
+        return self.form.sample(image, target, index)
 
 
 class Samples(Sequence[tuple[str, int]]):

@@ -6,8 +6,8 @@ import mmap
 import os
 from typing import Any
 
-from fastloader.datasets._tar.index import TarIndex, index_of
-from fastloader.datasets._tar.members import DamagedTar
+from fastloader.datasets._formats.tar.index import TarIndex, index_of
+from fastloader.datasets._formats.tar.members import DamagedTar
 
 
 class TarShard:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader.datasets._tar.members import members_of, samples_of
+from fastloader.datasets._formats.tar.members import members_of, samples_of
 
 VERSION = 1
 _ENDING = ".fastloader-tar"
@@ -38,6 +38,14 @@ class TarIndex:
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    def place(self, sample: int, extension: str) -> tuple[int, int] | None:
+        """(offset, size) of a sample's file of this extension; None if it has none."""
+        if extension not in self.extensions:
+            return None
+        column = self.extensions.index(extension)
+        offset = int(self.offsets[sample, column])
+        return (offset, int(self.sizes[sample, column])) if offset else None
 
     def key(self, sample: int) -> str:
         begin = int(self.ends[sample - 1]) if sample else 0

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastloader.datasets._lmdb_file import Environment
+from fastloader.datasets._formats.lmdb.file import Environment
 from fastloader.transforms._pillow import decoded_rgb, image_module
 
 # These classes take numbers and text only. numpy's own constructors are not used: their __setstate__

@@ -1,0 +1,1 @@
+"""What is behind the datasets: the formats in which pictures lie."""

@@ -1,0 +1,1 @@
+"""LMDB files, those of ``fastloader pack`` and those of the well-known recipe."""

@@ -1,0 +1,55 @@
+"""What a sample of pictures consists of, and in which form a batch of samples comes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.utils.data import default_collate
+
+PIXELS, LABELS = "pixel_values", "labels"  # as the models of Hugging Face's transformers call them
+
+# Reads the columns of these samples: a row for each.
+Reader = Callable[[list[int]], list[tuple[Any, ...]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleForm:
+    """``keys``: those of a sample that is a dict; None for (picture, label) and what follows these.
+    ``reader``: reads what is in a sample beside the picture and the label; None if there is nothing."""
+
+    keys: tuple[str, ...] | None = None
+    reader: Reader | None = None
+
+    @classmethod
+    def of(cls, columns: Sequence[str], reader: Reader, as_dict: bool) -> SampleForm:
+        """That of samples with columns of these names behind the picture and the label."""
+        keys = (PIXELS, LABELS, *columns)
+        if as_dict and len(set(keys)) < len(keys):
+            raise ValueError(f"as_dict=True gives a sample the keys {keys}: each may be there once")
+        return cls(keys if as_dict else None, reader if columns else None)
+
+    @property
+    def plain(self) -> bool:
+        """Whether samples are (picture, label)."""
+        return self.keys is None and self.reader is None
+
+    def sample(self, picture: Any, label: Any, index: int) -> Any:
+        """The dataset's sample of this number."""
+        others = () if self.reader is None else self.reader([index])[0]
+        values = (picture, label, *others)
+        return values if self.keys is None else dict(zip(self.keys, values, strict=True))
+
+    def others(self, indices: list[int]) -> list[Any]:
+        """The columns of these samples, as ``default_collate`` makes them."""
+        return [] if self.reader is None else list(default_collate(self.reader(indices)))
+
+    def batch(self, images: Any, labels: Any, others: list[Any], container: type) -> Any:
+        """A batch, as ``default_collate`` makes it of such samples, and in such a container if they are
+        tuples. ``others``: the columns."""
+        values = (images, labels, *others)
+        return container(values) if self.keys is None else dict(zip(self.keys, values, strict=True))
+
+
+PLAIN = SampleForm()
