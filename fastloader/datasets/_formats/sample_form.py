@@ -43,7 +43,14 @@ class SampleForm:
 
     def others(self, indices: list[int]) -> list[Any]:
         """The columns of these samples, as ``default_collate`` makes them."""
-        return [] if self.reader is None else list(default_collate(self.reader(indices)))
+        if self.reader is None:
+            return []
+        rows: list[Any] = self.reader(indices)
+        if self.keys is None:
+            return list(default_collate(rows))
+        # It gives text as a tuple or a list, by what it is in.
+        names = self.keys[2:]
+        return list(default_collate([dict(zip(names, row, strict=True)) for row in rows]).values())
 
     def batch(self, images: Any, labels: Any, others: list[Any], container: type) -> Any:
         """A batch, as ``default_collate`` makes it of such samples, and in such a container if they are

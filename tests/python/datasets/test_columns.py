@@ -1,0 +1,197 @@
+"""Further columns and dict samples: batches equal default_collate of the dataset's own samples."""
+
+import io
+import json
+import pickle
+import random
+import tarfile
+
+import pytest
+import torch
+from pictures import picture
+from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
+
+import fastloader.transforms as T
+from fastloader import FastLoader
+from fastloader.datasets import HFImages, ListImages, TarImages
+from support import MEAN, STD, same
+
+COUNT = 23
+DRAWS_NOTHING = T.Compose([T.Resize(20), T.CenterCrop(16)])
+
+
+def rows_of(rng):
+    """(name, encoded picture, label, text, number, a list of numbers) of each sample"""
+    rows = []
+    for number in range(COUNT):
+        out = io.BytesIO()
+        picture(rng, 40 + number % 7, 30 + number % 5).save(out, "JPEG")
+        text = rng.choice(["", "an ape", "zwei Bären\n"])
+        numbers = [rng.randrange(1 << 40) for _ in range(3)]
+        rows.append((f"{number:03}", out.getvalue(), rng.randrange(9), text, rng.random(), numbers))
+    return rows
+
+
+def make_hf(folder, rows, **options):
+    datasets = pytest.importorskip("datasets")
+    columns = [list(each) for each in zip(*rows)]
+    names, files, labels, texts, numbers, lists = columns
+    rows = {
+        "image": [{"bytes": file, "path": name} for name, file in zip(names, files)],
+        "label": labels,
+        "text": texts,
+        "number": numbers,
+        "list": lists,
+    }
+    features = {
+        "image": datasets.Image(),
+        "label": datasets.Value("int64"),
+        "text": datasets.Value("string"),
+        "number": datasets.Value("float64"),
+        "list": datasets.List(datasets.Value("int64")),
+    }
+    made = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+    made.save_to_disk(str(folder / "set"), num_shards=2)
+    found = datasets.load_from_disk(str(folder / "set"))
+    return HFImages(found, columns=["text", "number", "list"], **options)
+
+
+def make_tar(folder, rows, **options):
+    with tarfile.open(folder / "x.tar", "w") as tar:
+        for name, file, label, text, number, numbers in rows:
+            members = {
+                "jpg": file,
+                "cls": str(label).encode(),
+                "txt": text.encode(),
+                "json": json.dumps({"number": number, "list": numbers}).encode(),
+                "npy": b"any bytes",
+            }
+            for extension, content in members.items():
+                info = tarfile.TarInfo(f"{name}.{extension}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return TarImages(folder / "x.tar", columns=["txt", ".json", "cls", "npy"], **options)
+
+
+def make_list(folder, rows, **options):
+    listed = []
+    for name, file, label, text, number, numbers in rows:
+        (folder / f"{name}.jpg").write_bytes(file)
+        row = {"path": f"{name}.jpg", "label": label, "text": text, "number": number}
+        listed.append({**row, "list": numbers})
+    (folder / "list.json").write_text(json.dumps(listed))
+    return ListImages(folder / "list.json", columns=["text", "number", "list"], **options)
+
+
+MAKERS = [make_hf, make_tar, make_list]
+KEYS = {
+    make_hf: ["text", "number", "list"],
+    make_tar: ["txt", "json", "cls", "npy"],
+    make_list: ["text", "number", "list"],
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return rows_of(random.Random(31))
+
+
+def selections(dataset):
+    picked = [5, 1, 22, 5, 0, 13, 7]
+    return [dataset, Subset(dataset, picked), ConcatDataset([Subset(dataset, picked), dataset])]
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+@pytest.mark.parametrize("make", MAKERS)
+def test_batches_are_those_of_default_collate(tmp_path, rows, make, as_dict, way):
+    made = make(tmp_path, rows, transform=DRAWS_NOTHING, as_dict=as_dict)
+    for dataset in selections(made):
+        loader = FastLoader(dataset, batch_size=4, num_workers=2, **way.options)
+        if way.name != "pure":
+            assert loader.plan().startswith("native images"), loader.plan()
+        same(list(loader), list(DataLoader(dataset, batch_size=4)))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_columns_come_with_normalised_pictures(tmp_path, rows, make, way):
+    dataset = make(tmp_path, rows, transform=DRAWS_NOTHING, as_dict=True)
+    options = {**way.options, "mean": MEAN, "std": STD}
+    loader = FastLoader(dataset, batch_size=5, shuffle=True, num_workers=2, **options)
+    seen = 0
+    for batch in loader:
+        assert batch["pixel_values"].dtype == torch.float32
+        assert list(batch) == ["pixel_values", "labels", *KEYS[make]]
+        seen += len(batch["labels"])
+    assert seen == COUNT
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_samples(tmp_path, rows, make):
+    """What a sample has beside its picture, on the Python path and where Python goes on."""
+    dataset = make(tmp_path, rows, transform=DRAWS_NOTHING)
+    _name, _file, label, text, number, numbers = rows[4]
+    contents = {"text": text, "txt": text, "number": number, "list": numbers, "cls": label}
+    contents |= {"json": {"number": number, "list": numbers}, "npy": b"any bytes"}
+    expected = tuple(contents[key] for key in KEYS[make])
+    _, found_label, *others = dataset[4]
+    assert (found_label, tuple(others)) == (label, expected)
+    assert pickle.loads(pickle.dumps(dataset))[4][2:] == expected
+    loader = FastLoader(dataset, batch_size=3, collate_fn=lambda samples: samples)
+    assert [sample[2:] for sample in list(loader)[1]][1] == expected
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_what_is_not_native_is_said(tmp_path, rows, make):
+    dataset = make(tmp_path, rows, transform=DRAWS_NOTHING)
+    mixing = T.MixUp(num_classes=9)
+    plan = FastLoader(dataset, batch_size=4, collate_fn=mixing).plan()
+    assert "the samples have another form" in plan
+    (tmp_path / "other").mkdir()
+    other = make(tmp_path / "other", rows, transform=DRAWS_NOTHING, as_dict=True)
+    plan = FastLoader(ConcatDataset([dataset, other]), batch_size=4).plan()
+    assert "samples of different forms" in plan
+
+
+def test_a_missing_file_names_the_sample(tmp_path, rows):
+    make_tar(tmp_path, rows)
+    dataset = TarImages(tmp_path / "x.tar", DRAWS_NOTHING, columns=["seg"])
+    with pytest.raises(ValueError, match=r"002 in .*x\.tar: the sample has no \.seg"):
+        dataset[2]
+    with pytest.raises(ValueError, match=r"000 in .*x\.tar: the sample has no \.seg"):
+        next(iter(FastLoader(dataset, batch_size=2)))
+
+
+@pytest.mark.parametrize("ending", ["cls", "json", "txt"])
+def test_a_damaged_column_names_the_sample(tmp_path, rows, ending):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, content in (("jpg", rows[0][1]), (ending, b"\xff{")):
+            info = tarfile.TarInfo(f"a.{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    dataset = TarImages(tmp_path / "x.tar", DRAWS_NOTHING, columns=[ending])
+    with pytest.raises(ValueError, match=rf"a in .*x\.tar: \.{ending}: "):
+        dataset[0]
+
+
+def test_keys_that_would_hide_each_other(tmp_path, rows):
+    (tmp_path / "list.csv").write_text("path,label,labels\na.jpg,1,2\n")
+    with pytest.raises(ValueError, match="each may be there once"):
+        ListImages(tmp_path / "list.csv", columns=["labels"], as_dict=True)
+    assert ListImages(tmp_path / "list.csv", columns=["labels"]).form.reader([0]) == [("2",)]
+
+
+def test_a_bad_picture_that_is_left_out_takes_its_columns_along(tmp_path, rows):
+    damaged = [(*row[:1], b"no picture", *row[2:]) if row[0] == "002" else row for row in rows]
+    dataset = make_list(tmp_path, damaged, transform=DRAWS_NOTHING, as_dict=True)
+    loader = FastLoader(dataset, batch_size=4, on_error="skip", num_workers=2)
+    batch = next(iter(loader))
+    good = [row for row in rows[:4] if row[0] != "002"]
+    assert batch["text"] == [row[3] for row in good]
+    same(batch["list"], default_collate([row[5] for row in good]))
+
+
+def test_rows_of_different_lengths_are_torchs_error(tmp_path, rows):
+    rows = [(*row[:5], row[5][: 1 + number % 2]) for number, row in enumerate(rows)]
+    dataset = make_list(tmp_path, rows, transform=DRAWS_NOTHING)
+    with pytest.raises(RuntimeError, match="equal size"):
+        next(iter(FastLoader(dataset, batch_size=4)))
