@@ -13,6 +13,7 @@
 #include "image/jpeg/libjpeg/recode.h"
 #include "image/jpeg/pillow_header.h"
 #include "image/jpeg/scans.h"
+#include "image/orientation.h"
 #include "jpeg_compare.h"
 #include "jpeg_samples.h"
 
@@ -187,6 +188,7 @@ bool check(Decoders& decoders, Input& input, Random& random, JpegTally& seen) {
 void look_at_header(const uint8_t* data, size_t size) {
   const std::vector<uint8_t> bytes(data, data + size);
   stumbling_block_of_pillow(bytes.data(), bytes.size());
+  read_orientation(bytes.data(), bytes.size());
 }
 
 }  // namespace

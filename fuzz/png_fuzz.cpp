@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "fuzz_loop.h"
+#include "image/orientation.h"
 #include "image/png/decoder.h"
 #include "png_samples.h"
 #include "rgb_regions.h"
@@ -47,6 +48,7 @@ Bytes make(Random& random) {
 bool check(const Bytes& bytes, Random& random) {
   static PngDecoder decoder;  // one for all inputs: nothing may pass from one to the next
   const Bytes file(bytes);    // of exactly that size, so that a step beyond it is seen
+  read_orientation(file.data(), file.size());
   PictureOptions options;
   options.pixel_limit = kPixelLimit;
   PictureSize size;

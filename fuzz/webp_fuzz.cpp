@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "fuzz_loop.h"
+#include "image/orientation.h"
 #include "image/webp/decoder.h"
 #include "rgb_regions.h"
 #include "webp_samples.h"
@@ -29,6 +30,7 @@ Bytes make(Random& random) {
 bool check(const Bytes& bytes, Random& random) {
   static WebpDecoder decoder;  // one for all inputs: nothing may pass from one to the next
   const Bytes file(bytes);     // of exactly that size, so that a step beyond it is seen
+  read_orientation(file.data(), file.size());
   PictureOptions options;
   options.pixel_limit = kPixelLimit;
   PictureSize size;
