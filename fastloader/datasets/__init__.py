@@ -6,6 +6,7 @@ from fastloader.datasets.hf_images import HFImages
 from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.list_images import ListImages
 from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.datasets.mongo_images import MongoImages
 from fastloader.datasets.tar_images import TarImages
 
-__all__ = ["HFImages", "ImageFolder", "LMDBDataset", "ListImages", "TarImages"]
+__all__ = ["HFImages", "ImageFolder", "LMDBDataset", "ListImages", "MongoImages", "TarImages"]

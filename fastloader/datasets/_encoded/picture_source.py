@@ -14,18 +14,26 @@ from fastloader.transforms._pillow import decoded_rgb, open_rgb
 class PictureSource:
     """A file, by its path, or bytes in memory.
 
+    Args:
+        source: the path or the bytes.
+        called: what messages call bytes in memory; None: their number.
+        problem: why there is no picture, although the sample wants one. It is an error of that sample
+            when the picture is decoded.
+
     Attributes: ``path``, encoded as the system has it, or None; ``data``, a contiguous array of bytes
-    over the memory that was given, or None.
+    over the memory that was given, or None; ``called`` and ``problem``.
 
     Raises:
         TypeError: for anything else.
     """
 
-    __slots__ = ("data", "path")
+    __slots__ = ("called", "data", "path", "problem")
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, called: str | None = None, problem: str | None = None) -> None:
         self.path: bytes | None = None
         self.data: Any = None
+        self.called = called
+        self.problem = problem
         if isinstance(source, str | os.PathLike):
             self.path = os.fsencode(source)
             if b"\0" in self.path:
@@ -45,18 +53,22 @@ class PictureSource:
 
     def __reduce__(self) -> Any:
         given = self.data.tobytes() if self.path is None else os.fsdecode(self.path)
-        return PictureSource, (given,)
+        return PictureSource, (given, self.called, self.problem)
 
     @property
     def name(self) -> str:
         """What messages call the picture."""
-        return f"{len(self.data)} bytes in memory" if self.path is None else os.fsdecode(self.path)
+        if self.path is not None:
+            return os.fsdecode(self.path)
+        return f"{len(self.data)} bytes in memory" if self.called is None else self.called
 
     @property
     def same(self) -> Any:
         """What two sources of the same picture have in common."""
         if self.path is not None:
             return self.path
+        if self.problem is not None:
+            return "problem", self.problem
         return self.data.__array_interface__["data"][0], len(self.data)
 
     def opened(self, native: Any) -> Any:
@@ -69,9 +81,16 @@ class PictureSource:
 
     def open_rgb(self) -> Any:
         """The Pillow picture, or why there is none."""
+        if self.problem is not None:
+            raise ValueError(self.problem)
         if self.path is not None:
             return open_rgb(os.fsdecode(self.path))
-        return decoded_rgb(io.BytesIO(self.data), self.name)
+        try:
+            return decoded_rgb(io.BytesIO(self.data), self.name)
+        except OSError as error:
+            if self.called is None:
+                raise
+            raise OSError(f"{self.called}: {error}") from error
 
 
 def _array_of(source: Any) -> Any:

@@ -24,11 +24,17 @@ class EncodedFiles:
         self._files: list[Any] = [
             source.data if source.path is None else source.path for source in sources
         ]
+        # Of those that have one: what messages call them, and why there is no picture.
+        self._called = {n: each.called for n, each in enumerate(sources) if each.called is not None}
+        self._problems = {
+            n: each.problem for n, each in enumerate(sources) if each.problem is not None
+        }
 
     def only(self, wanted: set[int]) -> EncodedFiles:
         """The files with the same numbers, of which only these are there."""
         made = EncodedFiles(())
         made._files = [file if each in wanted else b"" for each, file in enumerate(self._files)]
+        made._called, made._problems = self._called, self._problems
         return made
 
     def __len__(self) -> int:
@@ -38,14 +44,23 @@ class EncodedFiles:
         parts = [np.frombuffer(each, np.uint8) if _is_path(each) else each for each in self._files]
         ends = np.cumsum([len(each) for each in parts], dtype=np.int64)
         joined = np.concatenate([np.empty(0, np.uint8), *parts])
-        return _arrived, (torch.from_numpy(joined), ends, list(map(_is_path, self._files)))
+        paths = list(map(_is_path, self._files))
+        return _arrived, (torch.from_numpy(joined), ends, paths, self._called, self._problems)
 
     @classmethod
-    def arrived(cls, joined: torch.Tensor, ends: Any, paths: list[bool]) -> EncodedFiles:
+    def arrived(
+        cls,
+        joined: torch.Tensor,
+        ends: Any,
+        paths: list[bool],
+        called: dict[int, str],
+        problems: dict[int, str],
+    ) -> EncodedFiles:
         """Those of another process."""
         made = cls(())
         parts = np.split(joined.numpy(), ends[:-1]) if paths else []
         made._files = [part.tobytes() if path else part for part, path in zip(parts, paths)]
+        made._called, made._problems = called, problems
         return made
 
     def opened(self, native: Any) -> Any:
@@ -65,18 +80,22 @@ class EncodedFiles:
 
     def name(self, file: int) -> str:
         its = self._files[file]
-        return os.fsdecode(its) if _is_path(its) else f"{len(its)} bytes in memory"
+        if _is_path(its):
+            return os.fsdecode(its)
+        return self._called.get(file) or f"{len(its)} bytes in memory"
 
     def open_rgb(self, file: int) -> Any:
         """The Pillow picture. Raises why there is none."""
+        if file in self._problems:
+            raise ValueError(self._problems[file])
         its = self._files[file]
         if _is_path(its):
             return open_rgb(os.fsdecode(its))
         return decoded_rgb(io.BytesIO(its), self.name(file))
 
 
-def _arrived(joined: torch.Tensor, ends: Any, paths: list[bool]) -> EncodedFiles:
-    return EncodedFiles.arrived(joined, ends, paths)
+def _arrived(*parts: Any) -> EncodedFiles:
+    return EncodedFiles.arrived(*parts)
 
 
 def _is_path(file: Any) -> bool:

@@ -1,0 +1,1 @@
+"""The collections behind `MongoImages`."""

@@ -1,0 +1,123 @@
+"""The connection to a MongoDB server: one client for each process, and what is tried again."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import unquote_plus
+
+from fastloader._core.machine.process import HomeProcess
+from fastloader.datasets._formats.mongo.counters import Counters
+from fastloader.errors import Error
+
+Result = TypeVar("Result")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds between two attempts, which grow
+_jitter = random.Random()  # of its own: the user's draws stay what they are
+
+
+class Connection:
+    """Makes a client when a process first needs one: after a fork, as the driver demands.
+
+    Args:
+        uri: ``mongodb://...``, whose own options count before those that are set here.
+        timeout: the seconds after which a server that does not answer is an error. Until then what the
+            driver calls a lost connection is tried again, with pauses.
+    """
+
+    def __init__(self, uri: str, database: str, timeout: float, counters: Counters) -> None:
+        self.uri = uri
+        self.database = database
+        self.timeout = timeout
+        self.counters = counters
+        self._client: Any = None
+        self._home: HomeProcess | None = None
+        self._making = threading.Lock()  # guards the two above
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None, "_home": None, "_making": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._making = threading.Lock()
+
+    def _made(self) -> Any:
+        if self._home is None or not self._home.here:
+            # A thread of the parent may have held the lock, and a client of the parent is not to be
+            # used, nor closed, here.
+            if self._home is not None:
+                self._making = threading.Lock()
+            with self._making:
+                self._client, self._home = _client(self.uri, self.timeout), HomeProcess()
+        return self._client
+
+    def call(self, work: Callable[[Any], Result]) -> Result:
+        """Returns ``work(database)``, which only reads.
+
+        Raises:
+            Error: which names the server, for whatever the driver raises, and once the time is over.
+        """
+        from pymongo.errors import AutoReconnect, CursorNotFound
+
+        begun = time.monotonic()
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return work(self._made()[self.database])
+            except BadDocument:
+                raise
+            except (AutoReconnect, CursorNotFound) as error:
+                if time.monotonic() - begun + pause > self.timeout:
+                    raise self._error(error, f"gave up after {self.timeout:g} s: ") from None
+            except Exception as error:  # pymongo raises more than its own errors
+                raise self._error(error) from None
+            self.counters.add("retries")
+            time.sleep(pause * _jitter.uniform(0.5, 1))  # not all workers at the same moment
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _error(self, error: BaseException, what: str = "") -> Error:
+        """The driver's exception without the password, which it may have in its text or its chain."""
+        said = str(error)
+        for secret in secrets_of(self.uri):
+            said = said.replace(secret, "***")
+        return Error(
+            f"MongoDB at {servers_of(self.uri)}, database {self.database}: {what}"
+            f"{type(error).__name__}: {said[:500]}"
+        )
+
+
+class BadDocument(ValueError):
+    """A sample's document is missing, or is not what it has to be."""
+
+
+def _client(uri: str, timeout: float) -> Any:
+    import pymongo
+
+    milliseconds = int(timeout * 1000)
+    options = {
+        "appname": "fastloader",
+        "serverselectiontimeoutms": min(5000, milliseconds),
+        "connecttimeoutms": min(5000, milliseconds),
+        "sockettimeoutms": milliseconds,
+        "retryreads": False,  # by `Connection.call`, which counts
+    }
+    said = uri.partition("?")[2].lower()
+    for name in list(options):
+        if f"{name}=" in said:
+            del options[name]
+    return pymongo.MongoClient(uri, connect=False, **options)
+
+
+def servers_of(uri: str) -> str:
+    """The part of a URI that may be shown: the servers, without user, password and options."""
+    return uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0] or "?"
+
+
+def secrets_of(uri: str) -> list[str]:
+    """The password in a URI, as it is written there and as it is meant."""
+    before, at, _servers = uri.partition("://")[2].rpartition("@")
+    password = before.partition(":")[2] if at else ""
+    return [each for each in (password, unquote_plus(password)) if each]

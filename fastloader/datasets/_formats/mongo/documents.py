@@ -1,0 +1,136 @@
+"""The documents of a batch, in one query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fastloader.datasets._formats.mongo.connection import BadDocument
+
+# What a batch's documents may take together: a batch of 256 pictures of 16 MB, the most that MongoDB
+# has in a document, would take 4 GB.
+MOST_BYTES = 1 << 30
+
+
+class Documents:
+    """Reads pictures and labels by their keys. ``image``: the field of pictures, bytes. ``label``: the
+    field of labels or None; a dotted name is a field within a field."""
+
+    def __init__(self, collection: str, key: str, image: str, label: str | None) -> None:
+        self.collection = collection
+        self.key = key
+        self.image = image
+        self.label = label
+
+    def check_index(self, database: Any) -> None:
+        """Raises BadDocument if the server would look through the whole collection for a key."""
+        found = database[self.collection].index_information().values()
+        if self.key != "_id" and all(each["key"][0][0] != self.key for each in found):
+            raise BadDocument(
+                f"the collection {self.collection} has no index on {self.key!r}, so that the server "
+                "would look through all of it for each batch: "
+                f"db.{self.collection}.create_index({self.key!r}) makes one"
+            )
+
+    def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
+        """(picture, label) by key, of the keys for which there is a document.
+
+        Raises:
+            BadDocument: if two documents have one key, or all take more than `MOST_BYTES` together.
+        """
+        wanted = list(dict.fromkeys(keys))
+        fields = {self.key: 1, self.image: 1, **({self.label: 1} if self.label else {})}
+        if self.key != "_id":
+            fields["_id"] = 0
+        cursor = database[self.collection].find({self.key: {"$in": wanted}}, fields)
+        found: dict[Any, tuple[Any, Any]] = {}
+        with cursor:
+            for document in _bounded(cursor, self.image):
+                key = field_of(document, self.key)
+                if key in found:
+                    raise BadDocument(
+                        f"two documents of {self.collection} have {self.key}={key!r}: keys must be "
+                        "unique"
+                    )
+                label = field_of(document, self.label) if self.label else None
+                found[key] = field_of(document, self.image), label
+        return found
+
+    def all_keys(self, database: Any) -> Iterator[tuple[Any, Any]]:
+        """(key, label) of all documents, by ascending ``_id``."""
+        fields = {"_id": 1, self.key: 1, **({self.label: 1} if self.label else {})}
+        with database[self.collection].find({}, fields).sort("_id", 1) as cursor:
+            for document in cursor:
+                key = field_of(document, self.key)
+                if key is None:
+                    raise BadDocument(
+                        f"the document with _id={document.get('_id')!r} of {self.collection} has no "
+                        f"{self.key!r}"
+                    )
+                yield key, field_of(document, self.label) if self.label else None
+
+
+class GridFiles(Documents):
+    """Pictures in GridFS: files by name in ``<collection>.files``, of which the newest of a name counts,
+    and their contents in ``<collection>.chunks``."""
+
+    def __init__(self, collection: str, label: str | None) -> None:
+        super().__init__(f"{collection}.files", "filename", "length", label)
+        self.chunks = f"{collection}.chunks"
+
+    def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
+        fields = {"filename": 1, "length": 1, **({self.label: 1} if self.label else {})}
+        # Not `$in`, of which a server of the tests knows nothing here: to mongod both are one.
+        wanted = {"$or": [{"filename": key} for key in dict.fromkeys(keys)]}
+        files: dict[Any, dict[str, Any]] = {}
+        with database[self.collection].find(wanted, fields).sort("uploadDate", 1) as cursor:
+            for document in cursor:
+                files[document["filename"]] = document  # the newest comes last
+        _check_total(sum(int(each["length"]) for each in files.values()))
+        return {
+            name: (
+                self._content(database, each),
+                field_of(each, self.label) if self.label else None,
+            )
+            for name, each in files.items()
+        }
+
+    def _content(self, database: Any, file: dict[str, Any]) -> bytes | None:
+        """None if the chunks are not the file's: it is being written, or removed."""
+        length, read = int(file["length"]), 0
+        parts: list[bytes] = []
+        with database[self.chunks].find({"files_id": file["_id"]}).sort("n", 1) as chunks:
+            for chunk in chunks:
+                parts.append(bytes(chunk["data"]))
+                read += len(parts[-1])
+                if read > length:
+                    return None
+        return b"".join(parts) if read == length else None
+
+
+def _bounded(cursor: Iterable[Any], field: str) -> Iterator[Any]:
+    total = 0
+    for document in cursor:
+        value = field_of(document, field)
+        total += len(value) if isinstance(value, bytes | str) else 0
+        _check_total(total)
+        yield document
+
+
+def _check_total(total: int) -> None:
+    if total > MOST_BYTES:
+        raise BadDocument(
+            f"the pictures of one batch take more than {MOST_BYTES >> 20} MB together: take a smaller "
+            "batch_size"
+        )
+
+
+def field_of(document: Any, name: str) -> Any:
+    """The value of a field, None if it is missing."""
+    if name in document:
+        return document[name]
+    for part in name.split("."):
+        if not isinstance(document, dict) or part not in document:
+            return None
+        document = document[part]
+    return document
