@@ -12,6 +12,7 @@ from fastloader.cli.demo import command as demo
 from fastloader.cli.doctor import command as doctor
 from fastloader.cli.index import command as index
 from fastloader.cli.pack import command as pack
+from fastloader.cli.push import command as push
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -20,7 +21,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="A drop-in torch DataLoader that keeps the accelerator fed.",
     )
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for module in (demo, doctor, pack, index, bench):
+    for module in (demo, doctor, pack, index, push, bench):
         module.add_command(commands)
     return parser
 

@@ -13,7 +13,12 @@ from torch.utils.data import Dataset
 import fastloader.encoded_image as encoded_image  # which imports this package
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
-from fastloader.datasets._formats.mongo.connection import BadDocument, Connection, servers_of
+from fastloader.datasets._formats.mongo.connection import (
+    BadDocument,
+    Connection,
+    mongo_module,
+    servers_of,
+)
 from fastloader.datasets._formats.mongo.counters import Counters
 from fastloader.datasets._formats.mongo.documents import Documents, GridFiles
 from fastloader.datasets._formats.mongo.order import Keys, read_list, whole_numbers
@@ -84,7 +89,7 @@ class MongoImages(Dataset[Any]):
         mode: str = "RGB",
         timeout: float = 30.0,
     ) -> None:
-        _check_driver()
+        mongo_module()
         self.database, self.collection = database, collection
         self.transform, self.target_transform = transform, target_transform
         self.return_index, self.mode = return_index, mode
@@ -117,6 +122,16 @@ class MongoImages(Dataset[Any]):
         """What messages call sample ``index``."""
         documents = self._documents
         return f"{documents.key}={self.keys[index]!r} in {self.database}.{documents.collection}"
+
+    def image_bytes(self, index: int) -> bytes:
+        """The encoded picture."""
+        index = checked_index(index, len(self))
+        key = self.keys[index]
+        found = self._connection.call(lambda database: self._documents.of(database, [key]))
+        source = self._source(index, key in found, found.get(key, (None, None))[0])
+        if source.problem is not None:
+            raise BadDocument(source.problem)
+        return bytes(source.data)
 
     def counts(self) -> dict[str, int]:
         """What was done since this object was made, in all processes: "retries", queries that were tried
@@ -183,10 +198,3 @@ class MongoImages(Dataset[Any]):
             f"    Location: {servers}/{self.database}.{self.collection}\n"
             f"    Transform: {self.transform!r}"
         )
-
-
-def _check_driver() -> None:
-    try:
-        import pymongo  # noqa: F401
-    except ImportError:
-        raise ImportError("MongoImages needs pymongo: pip install pymongo") from None

@@ -15,6 +15,7 @@ from typing import Any
 
 from fastloader._core.machine import extension
 
+_ORIENTATION = 0x0112  # EXIF's tag
 _EXPRESSION = re.compile(r"^([A-Za-z_][\w.]*):(.+)$", re.DOTALL)
 
 
@@ -100,12 +101,48 @@ def _dataset(text: str, module: str, expression: str) -> PackSource:
     if _is_folder(dataset):
         return _files(dataset.samples, classes, os.fspath(dataset.root))
 
+    if _gives_files(dataset):
+        return _encoded(dataset, count, classes, text)
+
     def read(index: int) -> Sample:
         item = dataset[index]
         image, label = item if isinstance(item, list | tuple) and len(item) == 2 else (item, -1)
         return Sample(_as_image(image, index), _as_label(label, index), str(index))
 
     return PackSource(count, classes, f"{text} {count}", read)
+
+
+def _gives_files(dataset: Any) -> bool:
+    """One of our own, whose samples are encoded pictures and labels as they lie there."""
+    ours = type(dataset).__module__.startswith("fastloader.datasets.")
+    plain = (
+        getattr(dataset, "transform", None) is getattr(dataset, "target_transform", None) is None
+    )
+    return (
+        ours and plain and hasattr(dataset, "image_bytes") and not getattr(dataset, "legacy", False)
+    )
+
+
+def _encoded(dataset: Any, count: int, classes: list[str] | None, text: str) -> PackSource:
+    def read(index: int) -> Sample:
+        targets = dataset.targets
+        label = dataset[index][1] if targets is None else targets[index]
+        return Sample(_file_of(dataset, index), _as_label(label, index), dataset.name(index))
+
+    return PackSource(count, classes, f"{text} {count}", read)
+
+
+def _file_of(dataset: Any, index: int) -> Any:
+    """The encoded picture. One that its dataset turns as EXIF says is given upright, to be encoded anew:
+    a packed file does not turn pictures."""
+    from fastloader.transforms._pillow import opened
+
+    encoded = dataset.image_bytes(index)
+    if getattr(dataset, "upright", False):
+        with opened(io.BytesIO(encoded), dataset.name(index)) as picture:
+            if picture.getexif().get(_ORIENTATION, 1) != 1:
+                return dataset.open_rgb(index)
+    return encoded
 
 
 def _is_folder(dataset: Any) -> bool:

@@ -80,9 +80,7 @@ class Connection:
 
     def _error(self, error: BaseException, what: str = "") -> Error:
         """The driver's exception without the password, which it may have in its text or its chain."""
-        said = str(error)
-        for secret in secrets_of(self.uri):
-            said = said.replace(secret, "***")
+        said = hidden(str(error), self.uri)
         return Error(
             f"MongoDB at {servers_of(self.uri)}, database {self.database}: {what}"
             f"{type(error).__name__}: {said[:500]}"
@@ -93,9 +91,15 @@ class BadDocument(ValueError):
     """A sample's document is missing, or is not what it has to be."""
 
 
-def _client(uri: str, timeout: float) -> Any:
-    import pymongo
+def mongo_module() -> Any:
+    try:
+        import pymongo
+    except ImportError:
+        raise ImportError("MongoDB needs pymongo: pip install pymongo") from None
+    return pymongo
 
+
+def _client(uri: str, timeout: float) -> Any:
     milliseconds = int(timeout * 1000)
     options = {
         "appname": "fastloader",
@@ -108,7 +112,7 @@ def _client(uri: str, timeout: float) -> Any:
     for name in list(options):
         if f"{name}=" in said:
             del options[name]
-    return pymongo.MongoClient(uri, connect=False, **options)
+    return mongo_module().MongoClient(uri, connect=False, **options)
 
 
 def servers_of(uri: str) -> str:
@@ -116,8 +120,10 @@ def servers_of(uri: str) -> str:
     return uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0] or "?"
 
 
-def secrets_of(uri: str) -> list[str]:
-    """The password in a URI, as it is written there and as it is meant."""
+def hidden(text: str, uri: str) -> str:
+    """The text without the password of the URI, as that is written there and as it is meant."""
     before, at, _servers = uri.partition("://")[2].rpartition("@")
     password = before.partition(":")[2] if at else ""
-    return [each for each in (password, unquote_plus(password)) if each]
+    for secret in (password, unquote_plus(password)):
+        text = text.replace(secret, "***") if secret else text
+    return text

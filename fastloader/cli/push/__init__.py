@@ -1,0 +1,1 @@
+"""``fastloader push``: a folder of pictures into a MongoDB collection."""
