@@ -30,8 +30,9 @@ class TarImages(Dataset[Any]):
     Files of one name up to the first dot, next to each other, are a sample, which is WebDataset's rule:
     ``0001.jpg`` and ``0001.cls``. A shard is mapped into memory, and the native path decodes from it.
     Where its samples are is found once, by a walk over its headers, and kept beside the shard
-    (``<shard>.fastloader-tar``). So a sample can be read by its number: shuffling is a true one over all
-    shards, an epoch has each sample once on whatever number of ranks, and a resumed epoch skips nothing.
+    (``<shard>.fastloader-tar``). An index of DALI's ``wds2idx`` beside a shard spares the walk. So a
+    sample can be read by its number: shuffling is a true one over all shards, an epoch has each sample
+    once on whatever number of ranks, and a resumed epoch skips nothing.
 
     Args:
         shards: The shards: a path, a pattern (``train-*.tar``), or WebDataset's braces

@@ -89,6 +89,11 @@ class PictureStats(TypedDict):
     last_bad: list[str]
 
 
+class DocumentStats(TypedDict):
+    retries: int
+    repaired: int
+
+
 class AutoStats(TypedDict):
     chosen: int | None
     why: str
@@ -113,5 +118,6 @@ class LoaderStats(_Always, total=False):
     images: ImageStats
     arrays: ArrayStats
     pictures: PictureStats
+    documents: DocumentStats
     workers: WorkerStats
     auto: dict[str, AutoStats]

@@ -247,6 +247,8 @@ def test_a_missing_end_marker_is_put_there(photos, uri, rows, listed, num_worker
     dataset = made(photos, uri, DRAWS_NOTHING, order=listed)
     found = list(FastLoader(dataset, batch_size=8, num_workers=num_workers))
     assert dataset.counts() == {"retries": 0, "repaired": 3}
+    loader = FastLoader(ConcatDataset([dataset, made(photos, uri)]), batch_size=8)
+    assert loader.stats()["documents"] == dataset.counts()
     for name, file, _label in rows[:3]:
         photos.update_one({"img_name": name}, {"$set": {"bson_img": file}})
     same(found, list(FastLoader(dataset, batch_size=8)))

@@ -264,3 +264,67 @@ def test_two_files_of_one_extension(tmp_path):
         add(tar, "1.JPG", b"another")
     with pytest.raises(DamagedTar, match=r"the sample 1 has two files \.jpg"):
         TarImages(tmp_path / "x.tar")
+
+
+def written_by_wds2idx(path, version="v1.2"):
+    """The file that DALI's program writes beside a tar; of version 1.1 it has no names."""
+    samples = []
+    with tarfile.open(path) as tar:
+        for member in tar:
+            base, extension = split(member.name)
+            entry = [extension, str(member.offset_data), str(member.size)]
+            entry += [member.name] if version == "v1.2" else []
+            if not samples or samples[-1][0] != base:
+                samples.append((base, []))
+            samples[-1][1].extend(entry)
+    lines = [f"{version} {len(samples)}", *(" ".join(entries) for _base, entries in samples)]
+    path.with_suffix(".idx").write_text("\n".join(lines) + "\n")
+
+
+def split(name):
+    folder, _, file = name.rpartition("/")
+    base, _dot, extension = file.partition(".")
+    return f"{folder}/{base}" if folder else base, extension
+
+
+@pytest.mark.parametrize("version", ["v1.1", "v1.2"])
+def test_indices_of_dali(shards, tmp_path, version, monkeypatch):
+    pattern, files = shards
+    expected = TarImages(pattern)
+    for path in sorted(tmp_path.glob("*.tar")):
+        os.unlink(f"{path}.fastloader-tar")
+        written_by_wds2idx(path, version)
+    monkeypatch.setattr(tar_index, "members_of", lambda *_: pytest.fail("the tar was walked over"))
+    found = TarImages(pattern)
+    assert found.targets.tolist() == [label for _file, label in files]
+    assert [found.image_bytes(i) for i in range(len(found))] == [file for file, _label in files]
+    if version == "v1.2":
+        assert found.name(9) == expected.name(9)
+
+
+def test_indices_of_dali_that_do_not_fit(shards, tmp_path):
+    pattern, files = shards
+    path = min(tmp_path.glob("*.tar"))
+    TarImages(pattern)
+    written_by_wds2idx(path)
+    idx = path.with_suffix(".idx")
+    right = idx.read_text()
+    lines = right.splitlines(keepends=True)
+    wrong = {
+        "older": right,
+        "cut off": right[: len(right) // 2],
+        "another version": right.replace("v1.2", "v9"),
+        "no index": "hello",
+        "empty": "",
+        "without the last sample": "".join([lines[0].replace("8", "7"), *lines[1:-1]]),
+        "of another shard": right.replace(" 512 ", " 1024 "),
+        "beyond the end": right.replace(" 512 ", " 51200000 "),
+        "a name with a space": right.replace("a.b/", "a b/"),
+    }
+    for what, text in wrong.items():
+        idx.write_text(text)
+        if what == "older":
+            os.utime(idx, ns=(1, 1))
+        os.unlink(f"{path}.fastloader-tar")
+        found = TarImages(pattern)
+        assert [found.image_bytes(i) for i in range(8)] == [file for file, _ in files[:8]], what

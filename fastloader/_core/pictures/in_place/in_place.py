@@ -36,7 +36,7 @@ class InPlace(Dataset[Any]):
         self, dataset: Any, images: NativeImages, began: Callable[[InPlace], None] | None = None
     ) -> None:
         self.own = dataset  # which workers are to show
-        self.parts = list(_parts(dataset))  # the datasets that hold the samples
+        self.parts = list(parts_of(dataset))  # the datasets that hold the samples
         self.images = images
         self._began = None if began is None else weakref.WeakMethod(began)
         self._seeds: CropSeeds | None = None  # of the epoch begun last
@@ -98,7 +98,7 @@ class InPlace(Dataset[Any]):
         return self._opened
 
 
-def _parts(dataset: Any) -> Iterator[Any]:
+def parts_of(dataset: Any) -> Iterator[Any]:
     """The datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
     ConcatDataset."""
     while type(dataset) is Subset:
@@ -107,4 +107,4 @@ def _parts(dataset: Any) -> Iterator[Any]:
         yield dataset
         return
     for each in dataset.datasets:
-        yield from _parts(each)
+        yield from parts_of(each)

@@ -14,7 +14,7 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
-from fastloader._core.pictures.in_place.in_place import InPlace
+from fastloader._core.pictures.in_place.in_place import InPlace, parts_of
 from fastloader._core.pictures.in_place.showing_own import ShowingOwn
 from fastloader._core.sources.encoded.pictures import EncodedPictures
 from fastloader._core.sources.python.loader_view import LoaderView
@@ -27,6 +27,7 @@ from fastloader._core.sources.python.torch_iterators import (
     MultiProcessIterator,
     SingleProcessIterator,
 )
+from fastloader.datasets.mongo_images import MongoImages
 from fastloader.transforms._normalization import Normalization
 
 
@@ -125,7 +126,11 @@ class PythonSource:
 
     def stats(self, loader: Loader) -> dict[str, Any]:
         processes = loader.num_workers > 0 and loader.worker_backend == "process"
-        counted = {"workers": self.slots.stats()} if processes else {}
+        counted: dict[str, Any] = {"workers": self.slots.stats()} if processes else {}
+        asked = [each for each in parts_of(loader.dataset) if type(each) is MongoImages]
+        if asked:
+            totals = [each.counts() for each in asked]
+            counted["documents"] = {key: sum(each[key] for each in totals) for key in totals[0]}
         return {**counted, **self.encoded.stats()}
 
     def end_iterators(self) -> None:

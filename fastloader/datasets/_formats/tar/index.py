@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fastloader.datasets._formats.tar.dali import read_idx
 from fastloader.datasets._formats.tar.members import members_of, samples_of
 
 VERSION = 1
@@ -52,13 +53,16 @@ class TarIndex:
         return os.fsdecode(self.keys[begin : int(self.ends[sample])])
 
 
-def make_index(data: Any, path: str) -> TarIndex:
-    """Walks over a shard that lies in memory. Reads headers and labels, and no picture.
+def make_index(data: Any, path: str, modified: int) -> TarIndex:
+    """Walks over a shard that lies in memory, or takes what DALI's ``wds2idx`` found. Reads headers and
+    labels, and no picture. ``modified``: when the shard was, in nanoseconds.
 
     Raises:
         DamagedTar: which names ``path``, if it is no whole tar.
     """
-    samples = list(samples_of(members_of(data, path), path))
+    samples = read_idx(data, path, modified)
+    if samples is None:
+        samples = list(samples_of(members_of(data, path), path))
     extensions = sorted({each for sample in samples for each in sample.files})
     column = {each: number for number, each in enumerate(extensions)}
     places = np.zeros((2, len(samples), len(extensions)), np.uint64)
@@ -89,7 +93,7 @@ def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -
     whose = [VERSION, status.st_size, status.st_mtime_ns]
     found = _load(kept, whose)
     if found is None:
-        found = make_index(data, path)
+        found = make_index(data, path, status.st_mtime_ns)
         # A folder that may not be written, or a full disk.
         with contextlib.suppress(OSError):
             _save(found, kept, whose)
