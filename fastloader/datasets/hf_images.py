@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from fastloader.datasets._formats.files.file_list import checked_index
-from fastloader.datasets._formats.sample_form import SampleForm
+from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 from fastloader.transforms._pillow import opened
 from fastloader.transforms._python_chain import as_tensor_chain
 
@@ -41,9 +41,9 @@ class HFImages(Dataset[Any]):
     A picture is turned as EXIF says, as ``datasets`` does it, and is RGB.
 
     Raises:
-        TypeError: if ``dataset`` is no such data set, or a column is of another kind.
+        TypeError: if ``dataset`` is no such data set, or a column is of another kind or mode.
         KeyError: if there is no such column.
-        ValueError: if with ``as_dict`` two parts of a sample would have one key.
+        ValueError: if a label is null, or if with ``as_dict`` two parts of a sample would have one key.
     """
 
     upright = True
@@ -69,9 +69,9 @@ class HFImages(Dataset[Any]):
         names = None if label is None else _names_of(features, label)
         self.classes: list[str] | None = names
         self.class_to_idx = None if names is None else {name: i for i, name in enumerate(names)}
-        for column in columns:
+        self.columns = checked_columns(columns)
+        for column in self.columns:
             _check_column(features, column)
-        self.columns = list(columns)
         self.form = SampleForm.of(self.columns, self._rest, as_dict)
         self._find()
 
@@ -93,7 +93,7 @@ class HFImages(Dataset[Any]):
         if self.label is None:
             targets = np.full(len(addresses), -1, np.int64)
         else:
-            targets = table.column(self.label).to_numpy().astype(np.int64, copy=False)
+            targets = _labels(table.column(self.label), self.label)
         self._further: Any = None
         if self.columns:
             self._further = self.dataset.with_format(None).select_columns(self.columns)
@@ -191,19 +191,38 @@ def _check_image(features: Any, name: str) -> None:
             f"column {name!r} is of the feature {kind}, not Image: "
             f"dataset.cast_column({name!r}, datasets.Image()) makes it one"
         )
+    mode = getattr(features[name], "mode", None)
+    if mode not in (None, "RGB"):
+        raise TypeError(
+            f"column {name!r} is of the mode {mode}, and HFImages gives RGB: "
+            f"dataset.cast_column({name!r}, datasets.Image()) leaves the mode open"
+        )
 
 
 def _names_of(features: Any, name: str) -> list[str] | None:
     if name not in features:
         raise KeyError(
-            f"the data set has no column {name!r}; it has {', '.join(features)}. label=None: none"
+            f"the data set has no column {name!r}; it has {', '.join(features)}. If there are no "
+            "labels: label=None"
         )
     feature = features[name]
     if type(feature).__name__ == "ClassLabel":
         return list(feature.names)
     if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):
-        raise TypeError(f"column {name!r} is {feature}: labels are whole numbers")
+        raise TypeError(
+            f"column {name!r} is {feature}, and labels are whole numbers: "
+            f"dataset.class_encode_column({name!r}) makes class numbers of names"
+        )
     return None
+
+
+def _labels(column: Any, name: str) -> Any:
+    if column.null_count:
+        (rows,) = np.nonzero(column.is_null().to_numpy())
+        raise ValueError(
+            f"column {name!r} is null in {len(rows)} rows, the first of which is row {rows[0]}"
+        )
+    return column.to_numpy().astype(np.int64, copy=False)
 
 
 def _places_of(chunk: Any) -> tuple[Any, Any]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from fastloader.datasets._formats.files.file_list import FileList
-from fastloader.datasets._formats.sample_form import SampleForm
+from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": None}  # None: that of the first line
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
 class ListImages(FileList):
@@ -29,6 +29,9 @@ class ListImages(FileList):
         label: The column of labels; None: there is none, and labels are -1. If all are whole numbers,
             they are the labels. Otherwise they are the names of classes, which are numbered in sorted
             order.
+        classes: The names of classes in the order of their numbers, such as those of the training list:
+            a list that lacks a class would number the others differently. Default None: the names that
+            stand in the list, sorted.
         columns: Further columns of which a sample has the values: text from a ``.csv`` or ``.tsv``,
             any value from a ``.json`` or ``.jsonl``. Default: none.
         as_dict: Whether a sample is a dict with the keys "pixel_values", "labels" and the names of the
@@ -45,7 +48,8 @@ class ListImages(FileList):
     Raises:
         FileNotFoundError: if there is no such list.
         KeyError: if it has no such column.
-        ValueError: if a line lacks a column, or the list is of another kind or empty.
+        ValueError: if a line lacks a column or has one too many, if a label is none of ``classes``, or
+            if the list is of another kind or empty.
     """
 
     called = "fastloader ListImages"
@@ -58,6 +62,7 @@ class ListImages(FileList):
         *,
         path: str = "path",
         label: str | None = "label",
+        classes: Sequence[str] | None = None,
         columns: Sequence[str] = (),
         as_dict: bool = False,
         root: str | os.PathLike[str] | None = None,
@@ -66,7 +71,7 @@ class ListImages(FileList):
         self.transform = transform
         self.target_transform = target_transform
         self.root = os.path.dirname(self.file) if root is None else os.path.expanduser(root)
-        self.columns = list(columns)
+        self.columns = checked_columns(columns)
         self.form = SampleForm.of(self.columns, self._rest, as_dict)
         paths, labels, self._values = _read(self.file, path, label, self.columns)
         if not paths:
@@ -74,7 +79,7 @@ class ListImages(FileList):
         encoded = [os.fsencode(os.path.join(self.root, each)) for each in paths]
         self.paths = np.frombuffer(b"".join(encoded), np.uint8)
         self.ends = np.cumsum([len(each) for each in encoded], dtype=np.uint64)
-        self.classes, self.targets = _numbered(labels, len(paths))
+        self.classes, self.targets = _numbered(labels, len(paths), classes, self.file)
         self.class_to_idx = None
         if self.classes is not None:
             self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
@@ -96,9 +101,8 @@ def _read(
             if column is None:
                 continue
             if column not in row:
-                raise KeyError(
-                    f"{where}: no column {column!r}; there are {', '.join(map(str, row))}"
-                )
+                there = ", ".join(repr(each) for each in row)
+                raise KeyError(f"{file}: no column {column!r}; there are {there}")
             if column not in columns and row[column] in (None, ""):
                 raise ValueError(f"{where}: column {column!r} is empty")
         if not isinstance(row[path], str):
@@ -124,10 +128,13 @@ def _rows(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
                         raise ValueError(f"{file}, line {number}: no object")
                     yield f"{file}, line {number}", row
         elif ending in _DELIMITERS:
-            delimiter = _DELIMITERS[ending] or csv.Sniffer().sniff(lines.readline()).delimiter
-            lines.seek(0)
-            reader = csv.DictReader(lines, delimiter=delimiter)
+            reader = csv.DictReader(lines, delimiter=_DELIMITERS[ending])
             for row in reader:
+                if None in row:
+                    raise ValueError(
+                        f"{file}, line {reader.line_num}: more values than columns; text with a "
+                        "delimiter stands in quotes"
+                    )
                 yield f"{file}, line {reader.line_num}", row
         else:
             raise ValueError(f"{file}: lists are .csv, .tsv, .json and .jsonl files")
@@ -145,17 +152,31 @@ def _rows_of_json(file: str, content: Any) -> Iterator[tuple[str, dict[str, Any]
         yield f"{file}, row {number}", row
 
 
-def _numbered(labels: list[Any] | None, count: int) -> tuple[list[str] | None, Any]:
+def _numbered(
+    labels: list[Any] | None, count: int, classes: Sequence[str] | None, file: str
+) -> tuple[list[str] | None, Any]:
     """(names of the classes or None, labels)"""
     if labels is None:
         return None, np.full(count, -1, np.int64)
-    try:
-        numbers = [int(label) for label in labels if not isinstance(label, bool | float)]
-        if len(numbers) == count:
-            return None, np.array(numbers, np.int64)
-    except (ValueError, TypeError, OverflowError):
-        pass
+    numbers = None if classes is not None else [_whole_number(label) for label in labels]
+    if numbers is not None and None not in numbers:
+        return None, np.array(numbers, np.int64)
     texts = [str(label) for label in labels]
-    names = sorted(set(texts))
+    names = sorted(set(texts)) if classes is None else list(classes)
     number_of = {name: number for number, name in enumerate(names)}
+    unknown = sorted(set(texts) - set(names))
+    if unknown:
+        raise ValueError(f"{file}: {', '.join(unknown[:5])}: not among the classes")
     return names, np.array([number_of[text] for text in texts], np.int64)
+
+
+def _whole_number(label: Any) -> int | None:
+    """Also of "1.0", which pandas writes where a column had gaps."""
+    if isinstance(label, bool):
+        return None
+    try:
+        number = float(label) if isinstance(label, str) and "." in label else label
+        whole = int(number)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return whole if not isinstance(number, float) or number == whole else None

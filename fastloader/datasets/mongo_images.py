@@ -44,8 +44,8 @@ class MongoImages(Dataset[Any]):
         target_transform: A function of the label; None (default) leaves the label.
         image: The field of encoded pictures.
         key: The field by which documents are asked for, which must have an index. GridFS: "filename".
-        label: The field of labels, whole numbers; with a dot, a field within a field. None (default):
-            there is none, and labels are -1 unless ``order`` has them.
+        label: The field of labels, whole numbers; with a dot, a field within a field. None: there is
+            none, and labels are -1. Not asked for if ``order`` has labels.
         order: Which samples there are, in their order. A path: the JSON file of the well-known recipe,
             ``{"path_list": [keys], "label_list": [labels]}``. A list: the keys. None (default): all
             documents, by ascending ``_id``, read once here.
@@ -82,7 +82,7 @@ class MongoImages(Dataset[Any]):
         *,
         image: str = "bson_img",
         key: str = "img_name",
-        label: str | None = None,
+        label: str | None = "label",
         order: str | os.PathLike[str] | Sequence[Any] | None = None,
         gridfs: bool = False,
         return_index: bool = False,
@@ -90,6 +90,13 @@ class MongoImages(Dataset[Any]):
         timeout: float = 30.0,
     ) -> None:
         mongo_module()
+        for name, value in (("uri", uri), ("database", database), ("collection", collection)):
+            if not isinstance(value, str):
+                raise TypeError(f"{name} is text, not a {type(value).__name__}")
+        if not uri.startswith(("mongodb://", "mongodb+srv://")):
+            raise ValueError(f"a URI begins with mongodb:// or mongodb+srv://, not as {uri[:10]!r}")
+        if isinstance(order, str | os.PathLike):
+            label = None  # that file has them
         self.database, self.collection = database, collection
         self.transform, self.target_transform = transform, target_transform
         self.return_index, self.mode = return_index, mode
@@ -108,7 +115,7 @@ class MongoImages(Dataset[Any]):
         if order is None:
             found = self._connection.call(lambda database: list(self._documents.all_keys(database)))
             if label is not None:
-                self.targets = whole_numbers([each for _key, each in found], f"the field {label}")
+                self.targets = whole_numbers([each for _key, each in found], f"the field {label!r}")
             keys: Sequence[Any] = [key for key, _label in found]
         elif isinstance(order, str | os.PathLike):
             keys, self.targets = read_list(order)
@@ -172,8 +179,11 @@ class MongoImages(Dataset[Any]):
         if not there:
             return PictureSource(b"", name, f"there is no document with {name}")
         if not isinstance(picture, bytes):
-            what = "nothing" if picture is None else f"a {type(picture).__name__}"
-            return PictureSource(b"", name, f"the document with {name} has {what} for a picture")
+            field = self._documents.image
+            what = (
+                f"no {field!r}" if picture is None else f"a {type(picture).__name__} as {field!r}"
+            )
+            return PictureSource(b"", name, f"the document with {name} has {what}, and no picture")
         if picture.startswith(_BEGIN) and not picture.endswith(_END):
             self._counters.add("repaired")
             picture += _END
@@ -184,11 +194,11 @@ class MongoImages(Dataset[Any]):
             return encoded_image.EncodedImage(source, self.transform)
         if source.problem is not None:
             raise BadDocument(source.problem)
-        try:
+        if self.mode == "RGB":
+            picture = source.open_rgb()
+        else:
             with opened(io.BytesIO(source.data), source.name) as file:
                 picture = file.convert(self.mode)
-        except OSError as error:
-            raise OSError(f"{source.name}: {error}") from error
         return picture if self.transform is None else self.transform(picture)
 
     def __repr__(self) -> str:

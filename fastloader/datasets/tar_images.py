@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 import concurrent.futures
-import io
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,12 +13,13 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from fastloader._core.machine.limits import available_threads
+from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
-from fastloader.datasets._formats.sample_form import SampleForm
+from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 from fastloader.datasets._formats.tar.content import content_of
+from fastloader.datasets._formats.tar.index import LABEL, NO_LABEL
 from fastloader.datasets._formats.tar.paths import paths_of
 from fastloader.datasets._formats.tar.shard import TarShard
-from fastloader.transforms._pillow import decoded_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "pbm", "pnm", "bmp", "tif", "tiff", "img")
@@ -58,6 +59,7 @@ class TarImages(Dataset[Any]):
 
     Raises:
         FileNotFoundError: if a shard, or any shard for a pattern, is missing.
+        RuntimeWarning: if a ``.cls`` is no whole number.
         ValueError: if a shard is no tar, is damaged, was cut off, or is still written. The error names
             the shard and the byte. Also if there is no sample with a picture. From indexing, if a
             sample lacks one of the columns, or it cannot be read.
@@ -83,13 +85,18 @@ class TarImages(Dataset[Any]):
         kept = None if index_dir is None else os.path.abspath(os.fspath(index_dir))
         if kept is not None:
             os.makedirs(kept, exist_ok=True)
+        if not self.shards:
+            raise ValueError("no shard is named")
         with concurrent.futures.ThreadPoolExecutor(available_threads()) as pool:
-            self._shards = list(pool.map(lambda path: TarShard(path, kept), self.shards))
+            self._shards: list[TarShard] = list(
+                pool.map(lambda path: TarShard(path, kept), self.shards)
+            )
         wanted = [image] if isinstance(image, str) else list(image)
         self._wanted = [each.lower().lstrip(".") for each in wanted]
-        self.columns = [each.lower().lstrip(".") for each in columns]
+        self.columns = [each.lower().lstrip(".") for each in checked_columns(columns)]
         self.form = SampleForm.of(self.columns, self._rest, as_dict)
         self._find_pictures()
+        self._check_columns()
 
     def _find_pictures(self) -> None:
         """Sets the flat arrays: of each sample with a picture, its number in its shard, and where the
@@ -121,6 +128,28 @@ class TarImages(Dataset[Any]):
         self.sizes = np.concatenate(sizes)
         self.targets = np.concatenate(labels)
 
+    def _check_columns(self) -> None:
+        """Looks for what would otherwise be found in the middle of an epoch, or never."""
+        there = sorted({each for shard in self._shards for each in shard.index.extensions})
+        for column in self.columns:
+            if column not in there:
+                raise ValueError(f"no sample has a file .{column}; there are .{', .'.join(there)}")
+        for shard in self._shards:
+            index = shard.index
+            if LABEL not in index.extensions:
+                continue
+            has = index.offsets[:, index.extensions.index(LABEL)] > 0
+            (without,) = np.nonzero(has & (index.labels == NO_LABEL))
+            if len(without):
+                sample = index.key(int(without[0]))
+                warnings.warn(
+                    f"{shard.path}: the .{LABEL} of {len(without)} samples is no whole number, such as "
+                    f'that of {sample}: their label is {NO_LABEL}. columns=["{LABEL}"] reads what it is',
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                return
+
     def locate(self, index: int) -> tuple[TarShard, int]:
         """The shard in which sample ``index`` lies, and its number there."""
         shard = bisect.bisect_right(self._starts, index) - 1
@@ -148,7 +177,7 @@ class TarImages(Dataset[Any]):
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, in RGB."""
-        return decoded_rgb(io.BytesIO(self.image_bytes(index)), self.name(index))
+        return PictureSource(self.image_bytes(index), self.name(index)).open_rgb()
 
     def will_need(self, indices: list[int]) -> None:
         """Has the system read these pictures ahead, all at the same time. Waits for nothing."""

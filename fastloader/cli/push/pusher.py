@@ -52,7 +52,8 @@ def push(folder: str, uri: str, collection: str, fields: Fields, listed: str | N
                 database = client.get_default_database()
             except pymongo.errors.ConfigurationError:
                 raise PushError("the URI names no database: mongodb://SERVER/DATABASE") from None
-            there = _push(database[collection], pictures, names, fields, folder)
+            there = _push(database[collection], pictures, names, fields)
+            more = database[collection].count_documents({}) - len(names)
             place = f"{servers_of(uri)}/{database.name}.{collection}"
     except (PushError, OSError):
         raise
@@ -62,29 +63,49 @@ def push(folder: str, uri: str, collection: str, fields: Fields, listed: str | N
     if there:
         print(f"{there} of {len(names)} pictures were there already")
     print(f"{place}: {len(names)} pictures")
+    if more:
+        print(f"the collection has {more} other documents beside them")
     if listed is not None:
         content = {"path_list": names, "label_list": pictures.targets.tolist()}
         with open(listed, "w", encoding="utf-8") as file:
             json.dump(content, file)
 
 
-def _push(
-    collection: Any, pictures: ImageFolder, names: list[str], fields: Fields, folder: str
-) -> int:
+def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fields) -> int:
     """How many pictures were there already."""
     collection.create_index(fields.key, unique=True)
     there = 0
     with progress(len(names), 0, "pushing") as step:
         for begin in range(0, len(names), _TOGETHER):
             some = range(begin, min(begin + _TOGETHER, len(names)))
-            query = {fields.key: {"$in": [names[index] for index in some]}}
-            found = {each[fields.key] for each in collection.find(query, {fields.key: 1, "_id": 0})}
+            found = _found(collection, pictures, {names[index]: index for index in some}, fields)
             there += len(found)
             missing = [index for index in some if names[index] not in found]
             for documents in _documents(pictures, names, missing, fields):
                 collection.insert_many(documents, ordered=False)
             step(len(some))
     return there
+
+
+def _found(
+    collection: Any, pictures: ImageFolder, wanted: dict[str, int], fields: Fields
+) -> set[str]:
+    """The names that are there. Their documents are read, because another folder may have files of the
+    same names."""
+    found = set()
+    for document in collection.find({fields.key: {"$in": list(wanted)}}):
+        name = document[fields.key]
+        path, label = pictures.samples[wanted[name]]
+        with open(path, "rb") as file:
+            same = document.get(fields.image) == file.read()
+        if not same or document.get(fields.label) != label:
+            what = "another label" if same else "another picture"
+            raise PushError(
+                f"{collection.name} has {what} for {name}: push each folder into a collection of its "
+                "own (--collection)"
+            )
+        found.add(name)
+    return found
 
 
 def _documents(

@@ -90,7 +90,10 @@ class PictureSource:
         except OSError as error:
             if self.called is None:
                 raise
-            raise OSError(f"{self.called}: {error}") from error
+            # Pillow names the object that held the bytes, which tells nobody anything.
+            unknown = str(error).startswith("cannot identify image file")
+            what = "Pillow cannot identify the picture" if unknown else str(error)
+            raise OSError(f"{self.called}: {what}") from error
 
 
 def _array_of(source: Any) -> Any:

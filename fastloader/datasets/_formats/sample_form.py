@@ -60,3 +60,10 @@ class SampleForm:
 
 
 PLAIN = SampleForm()
+
+
+def checked_columns(columns: Sequence[str]) -> list[str]:
+    """The names as a list. Raises TypeError for text, whose letters would be names."""
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a list of names: [{columns!r}]")
+    return list(columns)

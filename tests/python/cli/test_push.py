@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import pytest
 from mongodb import given_uri, server_or_skip
@@ -55,6 +56,25 @@ def test_what_was_pushed_is_the_folder(folder, uri, tmp_path, capsys):
                 assert dataset.image_bytes(index) == file.read()
     names = json.loads((tmp_path / "list.json").read_text())["path_list"]
     assert names == list(dataset.keys)
+
+
+def test_another_folder_of_the_same_names(folder, uri, tmp_path, capsys):
+    assert main(["push", str(folder), uri]) == 0
+    other = tmp_path / "val"
+    random_folder(other, seed=6)
+    assert main(["push", str(other), uri]) == 1
+    assert "photos has another picture for " in capsys.readouterr().err
+    assert main(["push", str(other), uri, "--collection", "val"]) == 0
+
+
+def test_another_numbering_of_classes(folder, uri, tmp_path, capsys):
+    assert main(["push", str(folder), uri]) == 0
+    shutil.copytree(folder, tmp_path / "more")
+    (tmp_path / "more" / "0 first").mkdir()
+    path, _label = ImageFolder(folder).samples[0]
+    shutil.copy(path, tmp_path / "more" / "0 first")
+    assert main(["push", str(tmp_path / "more"), uri]) == 1
+    assert "photos has another label for " in capsys.readouterr().err
 
 
 def test_an_interrupted_push_goes_on(folder, uri, capsys, monkeypatch):

@@ -154,11 +154,28 @@ def test_what_is_not_native_is_said(tmp_path, rows, make):
 
 def test_a_missing_file_names_the_sample(tmp_path, rows):
     make_tar(tmp_path, rows)
-    dataset = TarImages(tmp_path / "x.tar", DRAWS_NOTHING, columns=["seg"])
-    with pytest.raises(ValueError, match=r"002 in .*x\.tar: the sample has no \.seg"):
-        dataset[2]
-    with pytest.raises(ValueError, match=r"000 in .*x\.tar: the sample has no \.seg"):
-        next(iter(FastLoader(dataset, batch_size=2)))
+    with pytest.raises(ValueError, match=r"no sample has a file \.seg; there are \.cls, \.jpg, "):
+        TarImages(tmp_path / "x.tar", columns=["seg"])
+    with tarfile.open(tmp_path / "y.tar", "w") as tar:
+        for name in ("a.jpg", "a.txt", "b.jpg"):
+            info = tarfile.TarInfo(name)
+            info.size = len(rows[0][1])
+            tar.addfile(info, io.BytesIO(rows[0][1] if name[2:] == "jpg" else bytes(info.size)))
+    dataset = TarImages(tmp_path / "y.tar", DRAWS_NOTHING, columns=["txt"])
+    with pytest.raises(ValueError, match=r"b in .*y\.tar: the sample has no \.txt"):
+        list(FastLoader(dataset, batch_size=1))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_columns_are_a_list(tmp_path, rows, make):
+    with pytest.raises(TypeError, match=r"columns is a list of names: \['text'\]"):
+        type(make(tmp_path, rows))(*arguments_of(make, tmp_path), columns="text")
+
+
+def arguments_of(make, folder):
+    if make is make_hf:
+        return [pytest.importorskip("datasets").load_from_disk(str(folder / "set"))]
+    return [folder / ("x.tar" if make is make_tar else "list.json")]
 
 
 @pytest.mark.parametrize("ending", ["cls", "json", "txt"])

@@ -40,7 +40,6 @@ def write(folder, name, labels):
     texts = {
         "a.csv": lambda: csv_text(["path", "label"], rows, ","),
         "a.tsv": lambda: csv_text(["path", "label"], rows, "\t"),
-        "a.txt": lambda: csv_text(["path", "label"], rows, ";"),
         "a.json": lambda: json.dumps([{"path": p, "label": each} for p, each in rows]),
         "columns.json": lambda: json.dumps({"path": PATHS, "label": list(labels)}),
         "a.jsonl": lambda: "\n".join(json.dumps({"path": p, "label": each}) for p, each in rows),
@@ -49,7 +48,7 @@ def write(folder, name, labels):
     return folder / name
 
 
-NAMES = ["a.csv", "a.tsv", "a.txt", "a.json", "columns.json", "a.jsonl"]
+NAMES = ["a.csv", "a.tsv", "a.json", "columns.json", "a.jsonl"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,6 +77,25 @@ def test_names_of_classes(folder, name):
     assert dataset.class_to_idx == {"ape": 0, "bee": 1, "cat": 2}
 
 
+def test_classes_of_another_list(folder):
+    train = ListImages(write(folder, "a.csv", ["cat", "ape", "bee"] * 3))
+    val = write(folder, "a.tsv", ["bee"] * COUNT)
+    assert ListImages(val).targets.tolist() == [0] * COUNT
+    found = ListImages(val, classes=train.classes)
+    assert (found.classes, found.targets.tolist()) == (["ape", "bee", "cat"], [1] * COUNT)
+    assert ListImages(write(folder, "a.json", [7] * COUNT), classes=["5", "7"]).targets[0] == 1
+    with pytest.raises(ValueError, match=r"a\.csv: cat: not among the classes"):
+        ListImages(folder / "a.csv", classes=["ape", "bee"])
+
+
+def test_whole_numbers_as_pandas_writes_them(folder):
+    labels = [f"{number}.0" for number in range(8, 8 + COUNT)]
+    for name in ("a.csv", "a.jsonl"):
+        dataset = ListImages(write(folder, name, labels if name == "a.csv" else map(float, labels)))
+        assert dataset.classes is None and dataset.targets.tolist() == list(range(8, 8 + COUNT))
+    assert ListImages(write(folder, "a.csv", ["0.5"] * COUNT)).classes == ["0.5"]
+
+
 def test_columns_and_root(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("lists") / "x.csv"
     elsewhere.write_text("file,class,size\n" + "".join(f'"{path}",x,1\n' for path in PATHS))
@@ -94,7 +112,9 @@ def test_columns_and_root(folder, tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "text", "error", "message"),
     [
-        ("x.csv", "a,b\n1,2\n", KeyError, r"x\.csv, line 2: no column 'path'; there are a, b"),
+        ("x.csv", "a,b\n1,2\n", KeyError, r"x\.csv: no column 'path'; there are 'a', 'b'"),
+        ("x.csv", "path;label\na;2\n", KeyError, "no column 'path'; there are 'path;label'"),
+        ("x.csv", "path,label\na,b,1\n", ValueError, "line 2: more values than columns"),
         ("x.csv", "path,label\nq.jpg\n", ValueError, "line 2: column 'label' is empty"),
         ("x.csv", "path,label\n", ValueError, "lists no picture"),
         ("x.json", "{", ValueError, "Expecting"),
@@ -102,6 +122,7 @@ def test_columns_and_root(folder, tmp_path_factory):
         ("x.json", '{"path": ["a"], "label": []}', ValueError, "its columns differ in length"),
         ("x.json", '[{"path": 3, "label": 1}]', ValueError, "row 0: the path is 3, no text"),
         ("x.jsonl", "3\n", ValueError, "line 1: no object"),
+        ("x.txt", "", ValueError, r"lists are \.csv, \.tsv, \.json and \.jsonl files"),
         ("x.xml", "", ValueError, r"lists are \.csv, \.tsv, \.json and \.jsonl files"),
     ],
 )

@@ -89,6 +89,7 @@ def listed(tmp_path, rows):
 
 
 def made(collection, uri, transform=None, **options):
+    options.setdefault("label", None)
     return MongoImages(uri, collection.database.name, "photos", transform, **options)
 
 
@@ -186,12 +187,27 @@ def test_one_query_a_batch(photos, uri, listed):
 
 def test_without_an_index(database, uri, rows):
     database.photos.insert_one({"img_name": rows[0][0], "bson_img": rows[0][1]})
-    with pytest.raises(ValueError, match=r"no index on 'img_name'.*create_index\('img_name'\)"):
+    with pytest.raises(
+        ValueError, match=r"no index on 'img_name'.*\['photos'\].create_index\('img_name'\)"
+    ):
         made(database.photos, uri)
     database.photos.create_index([("other", 1), ("img_name", 1)])
     with pytest.raises(ValueError, match="no index on 'img_name'"):
         made(database.photos, uri)
     assert len(made(database.photos, uri, key="_id")) == 1
+
+
+def test_no_such_collection(photos, uri):
+    name = photos.database.name
+    with pytest.raises(ValueError, match=f"{name} has no collection photo; it has photos"):
+        MongoImages(uri, name, "photo")
+
+
+def test_arguments_that_are_no_text(uri):
+    with pytest.raises(TypeError, match="collection is text, not a Compose"):
+        MongoImages(uri, "db", DRAWS_NOTHING)
+    with pytest.raises(ValueError, match=r"begins with mongodb://"):
+        MongoImages("localhost:1", "db")
 
 
 def test_documents_that_are_wrong(photos, uri, rows, listed):
@@ -202,8 +218,8 @@ def test_documents_that_are_wrong(photos, uri, rows, listed):
     photos.update_one({"img_name": names[8]}, {"$set": {"bson_img": b"\xff\xd8 no picture"}})
     expected = {
         2: f"there is no document with img_name='{names[2]}' in ",
-        4: f"the document with img_name='{names[4]}' in .* has nothing for a picture",
-        6: f"the document with img_name='{names[6]}' in .* has a str for a picture",
+        4: f"the document with img_name='{names[4]}' in .* has no 'bson_img', and no picture",
+        6: f"the document with img_name='{names[6]}' in .* has a str as 'bson_img', and no picture",
         8: f"img_name='{names[8]}'",
     }
     dataset = made(photos, uri, DRAWS_NOTHING, order=listed)
@@ -226,7 +242,7 @@ def test_documents_that_are_wrong(photos, uri, rows, listed):
 
 def test_labels_that_are_none(photos, uri, rows):
     photos.update_one({"img_name": rows[3][0]}, {"$set": {"meta.label": "three"}})
-    with pytest.raises(ValueError, match="'three', and labels are whole numbers"):
+    with pytest.raises(ValueError, match="'three', and labels are whole numbers; with label=None"):
         made(photos, uri, label="meta.label")
     some = made(photos, uri, label="meta.label", order=[rows[3][0]])
     with pytest.raises(ValueError, match=rf"img_name='{rows[3][0]}'.*the label is 'three'"):
@@ -298,7 +314,7 @@ def test_gridfs(database, uri, rows):
     same(pictures, torch.stack(expected))
     newest = database.fs.files.find_one({"filename": names[5]})
     database.fs.chunks.delete_one({"files_id": newest["_id"], "n": 1})
-    with pytest.raises(Exception, match=f"filename='{names[5]}'.* has nothing for a picture"):
+    with pytest.raises(Exception, match=f"filename='{names[5]}'.* has no 'length', and no picture"):
         list(FastLoader(Subset(dataset, [5]), batch_size=1))
 
 

@@ -102,13 +102,13 @@ def test_a_tar_that_was_cut_off_anywhere_is_an_error(shards, tmp_path):
 
 
 def test_what_is_no_tar(tmp_path):
-    (tmp_path / "x.tar").write_bytes(b"\x1f\x8b" + bytes(2000))
+    (tmp_path / "x.tar").write_bytes(b"x" * 2000)
     with pytest.raises(ValueError, match=r"x\.tar"):
         TarImages(tmp_path / "x.tar")
     (tmp_path / "x.tar").write_bytes(b"")
     with pytest.raises(ValueError, match=r"x\.tar is empty"):
         TarImages(tmp_path / "x.tar")
-    with pytest.raises(FileNotFoundError, match=r"y\.tar: there is no such shard"):
+    with pytest.raises(FileNotFoundError, match=r"y\.tar: no file matches"):
         TarImages(tmp_path / "y.tar")
 
 
@@ -328,3 +328,36 @@ def test_indices_of_dali_that_do_not_fit(shards, tmp_path):
         os.unlink(f"{path}.fastloader-tar")
         found = TarImages(pattern)
         assert [found.image_bytes(i) for i in range(8)] == [file for file, _ in files[:8]], what
+
+
+@pytest.mark.parametrize(
+    ("shards", "error", "message"),
+    [
+        ("https://host/a.tar", ValueError, "shards are local files"),
+        ("pipe:cat a.tar", ValueError, "shards are local files"),
+        ([], ValueError, "no shard is named"),
+        ("none-*.tar", FileNotFoundError, "no file matches"),
+        (".", IsADirectoryError, r"name the shards in it"),
+    ],
+)
+def test_what_is_no_shard(tmp_path, monkeypatch, shards, error, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        TarImages(shards)
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
+def test_compressed_shards(tmp_path, kind):
+    with tarfile.open(tmp_path / "x.tar", f"w:{kind}") as tar:
+        add(tar, "a.jpg", b"x")
+    with pytest.raises(DamagedTar, match=r"x\.tar is compressed \(.*unpack it"):
+        TarImages(tmp_path / "x.tar")
+
+
+def test_labels_that_are_no_numbers_are_told(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name, content in (("a.jpg", b"x"), ("a.cls", b"3"), ("b.jpg", b"x"), ("b.cls", b"cat")):
+            add(tar, name, content)
+    with pytest.warns(RuntimeWarning, match=r"x\.tar: the \.cls of 1 samples is no .* that of b"):
+        dataset = TarImages(tmp_path / "x.tar")
+    assert dataset.targets.tolist() == [3, -1]

@@ -80,7 +80,7 @@ class Connection:
 
     def _error(self, error: BaseException, what: str = "") -> Error:
         """The driver's exception without the password, which it may have in its text or its chain."""
-        said = hidden(str(error), self.uri)
+        said = hidden(str(error), self.uri).partition(" (configured timeouts")[0]
         return Error(
             f"MongoDB at {servers_of(self.uri)}, database {self.database}: {what}"
             f"{type(error).__name__}: {said[:500]}"

@@ -23,13 +23,20 @@ class Documents:
         self.label = label
 
     def check_index(self, database: Any) -> None:
-        """Raises BadDocument if the server would look through the whole collection for a key."""
+        """Raises BadDocument if there is no such collection, or if the server would look through all of
+        it for a key."""
+        there = sorted(database.list_collection_names())
+        if self.collection not in there:
+            raise BadDocument(
+                f"the database {database.name} has no collection {self.collection}; it has "
+                f"{', '.join(there) or 'none'}"
+            )
         found = database[self.collection].index_information().values()
         if self.key != "_id" and all(each["key"][0][0] != self.key for each in found):
             raise BadDocument(
                 f"the collection {self.collection} has no index on {self.key!r}, so that the server "
                 "would look through all of it for each batch: "
-                f"db.{self.collection}.create_index({self.key!r}) makes one"
+                f"client[{database.name!r}][{self.collection!r}].create_index({self.key!r}) makes one"
             )
 
     def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
@@ -77,6 +84,13 @@ class GridFiles(Documents):
     def __init__(self, collection: str, label: str | None) -> None:
         super().__init__(f"{collection}.files", "filename", "length", label)
         self.chunks = f"{collection}.chunks"
+
+    def check_index(self, database: Any) -> None:
+        """The driver makes the indices of a bucket with its first file."""
+        if database[self.collection].find_one({}, {"filename": 1}) is None:
+            raise BadDocument(
+                f"there is no file in GridFS: {database.name}.{self.collection} is empty"
+            )
 
     def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
         fields = {"filename": 1, "length": 1, **({self.label: 1} if self.label else {})}

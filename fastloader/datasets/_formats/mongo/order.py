@@ -36,7 +36,10 @@ def whole_numbers(labels: Sequence[Any], where: str) -> Any:
     """Labels as an int64 array."""
     for number, label in enumerate(labels):
         if isinstance(label, bool) or not isinstance(label, int):
-            raise ValueError(f"{where}: label {number} is {label!r}, and labels are whole numbers")
+            raise ValueError(
+                f"{where}: label {number} is {label!r}, and labels are whole numbers; with label=None "
+                "there are none"
+            )
     return np.array(labels, np.int64).reshape(len(labels))
 
 

@@ -18,7 +18,7 @@ from fastloader.datasets._formats.tar.members import members_of, samples_of
 
 VERSION = 1
 _ENDING = ".fastloader-tar"
-_LABEL = "cls"  # the extension of the file that holds a class number
+LABEL = "cls"  # the extension of the file that holds a class number
 _MOST_LABEL = 32  # bytes of such a file
 NO_LABEL = -1
 
@@ -71,8 +71,8 @@ def make_index(data: Any, path: str, modified: int) -> TarIndex:
     for number, sample in enumerate(samples):
         for each, place in sample.files.items():
             places[:, number, column[each]] = place
-        if _LABEL in sample.files:
-            labels[number] = _label(data, *sample.files[_LABEL])
+        if LABEL in sample.files:
+            labels[number] = _label(data, *sample.files[LABEL])
     ends = np.cumsum([len(key) for key in keys], dtype=np.uint64)
     return TarIndex(extensions, b"".join(keys), ends, places[0], places[1], labels)
 

@@ -7,21 +7,25 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+_ELSEWHERE = re.compile(r"^(\w+://|pipe:)")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"^(\d+)\.\.(\d+)$")
 
 
 def paths_of(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    """The paths that are named. Raises FileNotFoundError for a pattern of which there is no file."""
+    """The paths that are named. Raises FileNotFoundError for a pattern that no file matches, and
+    ValueError for a URL."""
     for each in [shards] if isinstance(shards, str | os.PathLike) else shards:
         text = os.path.expanduser(os.fspath(each))
+        if _ELSEWHERE.match(text):
+            raise ValueError(f"{text}: shards are local files, which are mapped into memory")
         for path in [text] if os.path.exists(text) else _expanded(text):
             if os.path.exists(path):
                 yield path
                 continue
             found = sorted(glob.glob(path, recursive=True))
             if not found:
-                raise FileNotFoundError(f"{path}: there is no such shard")
+                raise FileNotFoundError(f"{path}: no file matches")
             yield from found
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from fastloader.datasets._formats.tar.index import TarIndex, index_of
 from fastloader.datasets._formats.tar.members import DamagedTar
 
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
 
 class TarShard:
     """A tar on a local disk or a network file system, mapped read-only, and where its samples are.
@@ -43,8 +45,17 @@ class TarShard:
 
 
 def _mapped(path: str) -> tuple[Any, os.stat_result]:
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path} is a folder: name the shards in it, such as {path}/*.tar")
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if status.st_size == 0:
             raise DamagedTar(f"{path} is empty")
+        for beginning, kind in _COMPRESSED.items():
+            if file.read(len(beginning)) == beginning:
+                raise DamagedTar(
+                    f"{path} is compressed ({kind}): unpack it, since only what is not can be read "
+                    "in any order"
+                )
+            file.seek(0)
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), status
