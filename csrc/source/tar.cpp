@@ -36,6 +36,7 @@ constexpr char kGnuLongName = 'L';
 constexpr char kPaxOfOne = 'x';
 constexpr char kPaxOfOldSolaris = 'X';
 constexpr char kGnuSparse = 'S';
+constexpr std::string_view kGnuSparseKeys = "GNU.sparse.";  // of a pax header
 
 [[noreturn]] void fail(uint64_t at, const std::string& what) {
   throw SourceError("at byte " + std::to_string(at) + ": " + what);
@@ -100,6 +101,7 @@ std::string name_of(const uint8_t* header) {
 struct Pax {
   std::optional<std::string> path;
   std::optional<uint64_t> size;
+  bool sparse = false;
 };
 
 /// Records "LENGTH KEY=VALUE\n"; the length is that of the record. Returns false for anything else.
@@ -118,6 +120,7 @@ bool read_pax(std::string_view records, Pax& pax) {
     if (equals == std::string_view::npos) return false;
     const std::string_view key = record.substr(0, equals);
     const std::string_view value = record.substr(equals + 1);
+    if (key.substr(0, kGnuSparseKeys.size()) == kGnuSparseKeys) pax.sparse = true;
     if (key == "path") pax.path = std::string(value);
     if (key == "size") {
       uint64_t size = 0;
@@ -165,7 +168,7 @@ std::vector<TarMember> read_tar(const uint8_t* data, size_t size) {
     } else if (extends) {
       if (!read_pax(content, pax)) fail(at, "an extended header is damaged");
     } else {
-      if (type == kGnuSparse) fail(at, "sparse files are not supported");
+      if (type == kGnuSparse || pax.sparse) fail(at, "sparse files are not supported");
       if (type == kRegular || type == kOldRegular || type == kContiguous) {
         std::string name = pax.path    ? std::move(*pax.path)
                            : long_name ? std::move(*long_name)

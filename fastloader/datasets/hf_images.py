@@ -241,6 +241,8 @@ def _places_of(chunk: Any) -> tuple[Any, Any]:
     base = 0 if data is None else data.address
     addresses = offsets[:-1].astype(np.uint64) + np.uint64(base)
     sizes = np.diff(offsets).astype(np.uint64)
+    # A missing picture may have bytes below it, in the child of what is null.
     missing = files.is_null().to_numpy(zero_copy_only=False)
+    missing = missing | chunk.is_null().to_numpy(zero_copy_only=False)
     addresses[missing] = sizes[missing] = 0
     return addresses, sizes

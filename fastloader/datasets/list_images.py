@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from fastloader.datasets._formats.files.file_list import FileList
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 
+_WHOLE = re.compile(r"^\s*[+-]?[0-9]+(\.0*)?\s*$")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -70,7 +72,11 @@ class ListImages(FileList):
         self.file = os.path.abspath(os.path.expanduser(os.fspath(file)))
         self.transform = transform
         self.target_transform = target_transform
-        self.root = os.path.dirname(self.file) if root is None else os.path.expanduser(root)
+        self.root = (
+            os.path.dirname(self.file)
+            if root is None
+            else os.path.abspath(os.path.expanduser(root))
+        )
         self.columns = checked_columns(columns)
         self.form = SampleForm.of(self.columns, self._rest, as_dict)
         paths, labels, self._values = _read(self.file, path, label, self.columns)
@@ -103,7 +109,7 @@ def _read(
             if column not in row:
                 there = ", ".join(repr(each) for each in row)
                 raise KeyError(f"{file}: no column {column!r}; there are {there}")
-            if column not in columns and row[column] in (None, ""):
+            if column in (path, label) and row[column] in (None, ""):
                 raise ValueError(f"{where}: column {column!r} is empty")
         if not isinstance(row[path], str):
             raise ValueError(f"{where}: the path is {row[path]!r}, no text")
@@ -116,6 +122,13 @@ def _read(
 
 def _rows(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each row by its columns, and where it stands."""
+    try:
+        yield from _parsed(file)
+    except (json.JSONDecodeError, csv.Error, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{file}: {error}") from None
+
+
+def _parsed(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
     ending = os.path.splitext(file)[1].lower()
     with open(file, newline="", encoding="utf-8-sig") as lines:
         if ending == ".json":
@@ -129,10 +142,14 @@ def _rows(file: str) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"{file}, line {number}", row
         elif ending in _DELIMITERS:
             reader = csv.DictReader(lines, delimiter=_DELIMITERS[ending])
+            names = reader.fieldnames or []
+            if len(set(names)) < len(names):
+                raise ValueError(f"{file}: two columns have one name: {', '.join(names)}")
             for row in reader:
-                if None in row:
+                if None in row or None in row.values():
+                    more = "more" if None in row else "fewer"
                     raise ValueError(
-                        f"{file}, line {reader.line_num}: more values than columns; text with a "
+                        f"{file}, line {reader.line_num}: {more} values than columns; text with a "
                         "delimiter stands in quotes"
                     )
                 yield f"{file}, line {reader.line_num}", row
@@ -175,8 +192,8 @@ def _whole_number(label: Any) -> int | None:
     if isinstance(label, bool):
         return None
     try:
-        number = float(label) if isinstance(label, str) and "." in label else label
-        whole = int(number)
+        if isinstance(label, str):
+            return int(label.partition(".")[0]) if _WHOLE.match(label) else None
+        return int(label) if label == int(label) else None
     except (ValueError, TypeError, OverflowError):
         return None
-    return whole if not isinstance(number, float) or number == whole else None

@@ -20,10 +20,11 @@ from fastloader.datasets._formats.mongo.connection import (
     servers_of,
 )
 from fastloader.datasets._formats.mongo.counters import Counters
-from fastloader.datasets._formats.mongo.documents import Documents, GridFiles
-from fastloader.datasets._formats.mongo.order import Keys, read_list, whole_numbers
+from fastloader.datasets._formats.mongo.documents import TWICE, Documents, GridFiles
+from fastloader.datasets._formats.mongo.order import Keys, is_label, read_list, whole_numbers
 from fastloader.transforms._pillow import opened
 
+_LONGEST_TIMEOUT = 1_000_000  # milliseconds of it are a number of 32 bits
 _BEGIN, _END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG
 
 
@@ -63,7 +64,8 @@ class MongoImages(Dataset[Any]):
 
     A JPEG without its end marker gets one, as the well-known recipe does it. ``counts()`` says how many
     did, and how often a query was tried again. A document that is missing, or has no picture, is an
-    error of its sample, which ``on_error`` may leave out.
+    error of its sample, which ``on_error`` may leave out if the transform is known
+    (docs/encoded-images.md).
 
     Raises:
         ImportError: if pymongo is missing.
@@ -95,6 +97,8 @@ class MongoImages(Dataset[Any]):
                 raise TypeError(f"{name} is text, not a {type(value).__name__}")
         if not uri.startswith(("mongodb://", "mongodb+srv://")):
             raise ValueError(f"a URI begins with mongodb:// or mongodb+srv://, not as {uri[:10]!r}")
+        if not 0 < timeout <= _LONGEST_TIMEOUT:
+            raise ValueError(f"timeout={timeout}: seconds, above 0 and at most {_LONGEST_TIMEOUT}")
         if isinstance(order, str | os.PathLike):
             label = None  # that file has them
         self.database, self.collection = database, collection
@@ -166,11 +170,13 @@ class MongoImages(Dataset[Any]):
         source = self._source(index, found is not None, picture)
         if self.targets is not None:
             label = int(self.targets[index])
-        elif source.problem is None and (isinstance(label, bool) or not isinstance(label, int)):
-            raise BadDocument(f"{self.name(index)}: the label is {label!r}, no whole number")
-        if self.target_transform is not None and label is not None:
+        elif source.problem is None and not is_label(label):
+            problem = f"{source.name}: the label is {label!r}, no whole number"
+            source = PictureSource(b"", source.called, problem)
+        label = -1 if label is None or not is_label(label) else int(label)
+        if self.target_transform is not None:
             label = self.target_transform(label)
-        sample = self._picture(source), -1 if label is None else label
+        sample = self._picture(source), label
         return (*sample, index) if self.return_index else sample
 
     def _source(self, index: int, there: bool, picture: Any) -> PictureSource:
@@ -178,6 +184,8 @@ class MongoImages(Dataset[Any]):
         name = self.name(index)
         if not there:
             return PictureSource(b"", name, f"there is no document with {name}")
+        if picture is TWICE:
+            return PictureSource(b"", name, f"two documents have {name}: keys must be unique")
         if not isinstance(picture, bytes):
             field = self._documents.image
             what = (

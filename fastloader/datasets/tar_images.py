@@ -172,6 +172,7 @@ class TarImages(Dataset[Any]):
         """The encoded picture, as it lies in the shard."""
         index = checked_index(index, len(self))
         shard, _ = self.locate(index)
+        shard.check()
         begin = int(self.offsets[index])
         return bytes(shard.mapping[begin : begin + int(self.sizes[index])])
 
@@ -180,9 +181,12 @@ class TarImages(Dataset[Any]):
         return PictureSource(self.image_bytes(index), self.name(index)).open_rgb()
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
-        for index in indices:
-            shard, _ = self.locate(index)
+        """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises
+        ValueError if a shard has changed."""
+        located = [(self.locate(index)[0], index) for index in indices]
+        for shard in {id(shard): shard for shard, _ in located}.values():
+            shard.check()
+        for shard, index in located:
             shard.will_need(int(self.offsets[index]), int(self.sizes[index]))
 
     def __len__(self) -> int:
@@ -203,7 +207,7 @@ class TarImages(Dataset[Any]):
         offset, size = found
         try:
             return content_of(bytes(shard.mapping[offset : offset + size]), extension)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{self.name(index)}: .{extension}: {error}") from None
 
     def __getitem__(self, index: int) -> Any:

@@ -132,6 +132,11 @@ TEST(what_a_tar_of_pictures_has_not) {
   sparse.put("a", 'S', "x");
   sparse.end();
   EXPECT(contains(refusal(sparse), "at byte 0: sparse files are not supported"));
+  TarWriter also_sparse;
+  also_sparse.put("pax", 'x', TarWriter::record("GNU.sparse.major", "1"));
+  also_sparse.file("a", "x");
+  also_sparse.end();
+  EXPECT(contains(refusal(also_sparse), "sparse files are not supported"));
   TarWriter empty;
   EXPECT(contains(refusal(empty), "cut off"));
   for (const char* records : {"x", "5", "8 path=a\n", "11 path=abc", "99999999999999999999 a=b\n",

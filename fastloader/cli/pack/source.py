@@ -115,12 +115,11 @@ def _dataset(text: str, module: str, expression: str) -> PackSource:
 def _gives_files(dataset: Any) -> bool:
     """One of our own, whose samples are encoded pictures and labels as they lie there."""
     ours = type(dataset).__module__.startswith("fastloader.datasets.")
-    plain = (
-        getattr(dataset, "transform", None) is getattr(dataset, "target_transform", None) is None
-    )
-    return (
-        ours and plain and hasattr(dataset, "image_bytes") and not getattr(dataset, "legacy", False)
-    )
+    if not ours or not hasattr(dataset, "image_bytes") or getattr(dataset, "legacy", False):
+        return False
+    # Of another mode, a sample is not the picture in the file.
+    as_it_lies = getattr(dataset, "mode", "RGB") == "RGB"
+    return as_it_lies and dataset.transform is None and dataset.target_transform is None
 
 
 def _encoded(dataset: Any, count: int, classes: list[str] | None, text: str) -> PackSource:

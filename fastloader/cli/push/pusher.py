@@ -46,6 +46,9 @@ def push(folder: str, uri: str, collection: str, fields: Fields, listed: str | N
     except FileNotFoundError as error:
         raise PushError(str(error)) from None
     names = [os.path.relpath(path, folder) for path, _label in pictures.samples]
+    for name in names:
+        if not name.isprintable() and name.encode(errors="replace").decode() != name:
+            raise PushError(f"{name!r}: the name is no UTF-8, which MongoDB's text has to be")
     try:
         with pymongo.MongoClient(uri, appname="fastloader") as client:
             try:

@@ -3,6 +3,7 @@
 import io
 import pickle
 import random
+import tarfile
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from torch.utils.data import ConcatDataset
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
-from fastloader.datasets import HFImages
+from fastloader.datasets import HFImages, TarImages
 
 datasets = pytest.importorskip("datasets")
 
@@ -170,3 +171,54 @@ def test_concatenations(whole):
     loader = FastLoader(ConcatDataset(parts), 5, num_workers=2)
     labels = torch.cat([labels for _, labels in loader]).tolist()
     assert labels == [whole[i]["label"] for i in (*range(5), *range(20, 25))]
+
+
+def test_beside_tar_shards_pictures_are_turned_each_as_its_dataset_does(whole, folder):
+    """One JPEG that EXIF turns, which TarImages leaves as it is."""
+    with tarfile.open(folder / "turned.tar", "w") as tar:
+        file = HFImages(whole).image_bytes(3)
+        info = tarfile.TarInfo("a.jpg")
+        info.size = len(file)
+        tar.addfile(info, io.BytesIO(file))
+    chain = T.Resize((20, 20))
+    both = ConcatDataset([TarImages(folder / "turned.tar", chain), HFImages(whole, chain)])
+    loader = FastLoader(both, 2)
+    if extension.load() is not None:
+        assert "others" in loader.plan() and "turn pictures as EXIF says" in loader.plan()
+    images = torch.cat([images for images, _ in loader])
+    for index in (0, 1, 4):
+        assert torch.equal(images[index], both[index][0])
+    assert not torch.equal(images[0], images[4])
+
+
+def test_a_null_that_has_bytes_below_it(folder):
+    pyarrow = pytest.importorskip("pyarrow")
+    rng = random.Random(2)
+    files = pyarrow.array([encoded(rng, i) for i in range(1, 4)])
+    names = pyarrow.array([None] * 3, pyarrow.string())
+    column = pyarrow.StructArray.from_arrays(
+        [files, names], ["bytes", "path"], mask=pyarrow.array([False, True, False])
+    )
+    table = pyarrow.table({"image": column, "label": pyarrow.array([0, 1, 2])})
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    found = datasets.Dataset(table.cast(features.arrow_schema))
+    dataset = HFImages(found, T.Resize((20, 20)))
+    with pytest.raises(ValueError, match="sample 1 has no picture"):
+        dataset[1]
+    loader = FastLoader(dataset, 3, on_error="skip" if extension.load() else "raise")
+    if extension.load() is not None:
+        assert next(iter(loader))[1].tolist() == [0, 2]
+
+
+def test_labels_and_modes_that_are_none(whole):
+    rows = {"image": [None, None], "label": [None, 1]}
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    nulls = datasets.Dataset.from_dict(rows, features=features)
+    with pytest.raises(ValueError, match="'label' is null in 1 rows, the first of which is row 0"):
+        HFImages(nulls)
+    grey = whole.cast_column("image", datasets.Image(mode="L"))
+    with pytest.raises(TypeError, match="of the mode L, and HFImages gives RGB"):
+        HFImages(grey)
+    text = whole.cast_column("label", datasets.Value("string"))
+    with pytest.raises(TypeError, match=r"dataset\.class_encode_column\('label'\)"):
+        HFImages(text)

@@ -93,7 +93,9 @@ def test_whole_numbers_as_pandas_writes_them(folder):
     for name in ("a.csv", "a.jsonl"):
         dataset = ListImages(write(folder, name, labels if name == "a.csv" else map(float, labels)))
         assert dataset.classes is None and dataset.targets.tolist() == list(range(8, 8 + COUNT))
-    assert ListImages(write(folder, "a.csv", ["0.5"] * COUNT)).classes == ["0.5"]
+    for text in ("0.5", "1_0", "１", "inf", ""):
+        labels = [text or "x"] * COUNT
+        assert ListImages(write(folder, "a.csv", labels)).classes == [text or "x"]
 
 
 def test_columns_and_root(folder, tmp_path_factory):
@@ -115,9 +117,12 @@ def test_columns_and_root(folder, tmp_path_factory):
         ("x.csv", "a,b\n1,2\n", KeyError, r"x\.csv: no column 'path'; there are 'a', 'b'"),
         ("x.csv", "path;label\na;2\n", KeyError, "no column 'path'; there are 'path;label'"),
         ("x.csv", "path,label\na,b,1\n", ValueError, "line 2: more values than columns"),
-        ("x.csv", "path,label\nq.jpg\n", ValueError, "line 2: column 'label' is empty"),
+        ("x.csv", "path,label\nq.jpg,\n", ValueError, "line 2: column 'label' is empty"),
+        ("x.csv", "path,label\nq.jpg\n", ValueError, "line 2: fewer values than columns"),
+        ("x.csv", "path,path,label\na,b,1\n", ValueError, "two columns have one name"),
         ("x.csv", "path,label\n", ValueError, "lists no picture"),
-        ("x.json", "{", ValueError, "Expecting"),
+        ("x.json", "{", ValueError, r"x\.json: Expecting"),
+        ("x.json", "[" * 100_000, ValueError, r"x\.json: "),
         ("x.json", "[1]", ValueError, "neither a list of objects nor an object of lists"),
         ("x.json", '{"path": ["a"], "label": []}', ValueError, "its columns differ in length"),
         ("x.json", '[{"path": 3, "label": 1}]', ValueError, "row 0: the path is 3, no text"),

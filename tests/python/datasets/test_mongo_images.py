@@ -247,12 +247,59 @@ def test_labels_that_are_none(photos, uri, rows):
     some = made(photos, uri, label="meta.label", order=[rows[3][0]])
     with pytest.raises(ValueError, match=rf"img_name='{rows[3][0]}'.*the label is 'three'"):
         some[0]
+    photos.update_one({"img_name": rows[4][0]}, {"$set": {"meta.label": 2.0}})
+    some = made(photos, uri, DRAWS_NOTHING, label="meta.label", order=[r[0] for r in rows[3:5]])
+    assert next(iter(FastLoader(some, batch_size=2, on_error="skip")))[1].tolist() == [2]
 
 
 def test_two_documents_of_one_key(photos, uri, rows, listed):
     photos.insert_one({"img_name": rows[1][0], "bson_img": rows[1][1]})
-    with pytest.raises(ValueError, match=rf"two documents .* img_name='{rows[1][0]}'"):
+    with pytest.raises(ValueError, match=rf"two documents have img_name='{rows[1][0]}'"):
         made(photos, uri, order=listed)[1]
+    dataset = made(photos, uri, DRAWS_NOTHING, order=listed)
+    labels = next(iter(FastLoader(dataset, batch_size=3, on_error="skip")))[1]
+    assert labels.tolist() == [rows[0][2], rows[2][2]]
+
+
+def test_keys_that_are_none(photos, uri):
+    for keys in ([None], [["a"]], [{}]):
+        with pytest.raises(ValueError, match=r"key 0 is .*: documents are not asked for by that"):
+            made(photos, uri, order=keys)
+    photos.update_many({}, {"$set": {"img_name": ["n", "m"]}})
+    with pytest.raises(ValueError, match="key 0 is "):
+        made(photos, uri)
+    dataset = made(photos, uri, order=["n"])
+    with pytest.raises(ValueError, match="there is no document with img_name='n'"):
+        dataset[0]
+
+
+def test_numbers_of_numpy_are_keys(database, uri, rows):
+    database.photos.insert_many([{"img_name": i, "bson_img": rows[i][1]} for i in range(4)])
+    database.photos.create_index("img_name")
+    dataset = made(database.photos, uri, DRAWS_NOTHING, order=torch.arange(4).numpy())
+    assert len(next(iter(FastLoader(dataset, batch_size=4)))[1]) == 4
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), float("nan")])
+def test_timeouts_that_are_none(uri, timeout):
+    with pytest.raises(ValueError, match="timeout="):
+        MongoImages(uri, "db", timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    ("uri", "servers", "secrets"),
+    [
+        ("mongodb://h1,h2:7/db?x=y", "h1,h2:7", []),
+        ("mongodb://u:p%3Aw@h1,h2/db?appname=x@y", "h1,h2", ["p%3Aw", "p:w"]),
+        ("mongodb+srv://u:pw@h?tlsCertificateKeyFilePassword=ab%20c&z=1", "h", ["pw", "ab c"]),
+        ("mongodb://u@h", "h", []),
+    ],
+)
+def test_servers_and_secrets_of_a_uri(uri, servers, secrets):
+    assert connection.servers_of(uri) == servers
+    said = connection.hidden(f"{uri} {' '.join(secrets)}", uri)
+    assert not any(secret in said for secret in secrets)
+    assert servers in said
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -312,6 +359,8 @@ def test_gridfs(database, uri, rows):
         for _name, file, _label in rows
     ]
     same(pictures, torch.stack(expected))
+    whole = MongoImages(uri, database.name, gridfs=True, label="metadata.label")
+    assert dict(zip(whole.keys, whole.targets.tolist())) == {row[0]: row[2] for row in rows}
     newest = database.fs.files.find_one({"filename": names[5]})
     database.fs.chunks.delete_one({"files_id": newest["_id"], "n": 1})
     with pytest.raises(Exception, match=f"filename='{names[5]}'.* has no 'length', and no picture"):

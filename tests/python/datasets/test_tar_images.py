@@ -361,3 +361,83 @@ def test_labels_that_are_no_numbers_are_told(tmp_path):
     with pytest.warns(RuntimeWarning, match=r"x\.tar: the \.cls of 1 samples is no .* that of b"):
         dataset = TarImages(tmp_path / "x.tar")
     assert dataset.targets.tolist() == [3, -1]
+
+
+def cut(path):
+    os.truncate(path, 3 * 512)
+
+
+def write_over(path):
+    content = path.read_bytes()
+    path.write_bytes(content[::-1])
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [cut, write_over])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_shard_that_changes_in_the_middle(shards, tmp_path, change, num_workers):
+    """In memory that a file no longer has, a read would end the process."""
+    pattern, _files = shards
+    dataset = TarImages(pattern, T.Resize((20, 20)))
+    loader = FastLoader(dataset, batch_size=1, num_workers=num_workers, depth=1)
+    batches = iter(loader)
+    next(batches)
+    change(tmp_path / "train-0002.tar")
+    with pytest.raises(DamagedTar, match=r"train-0002\.tar was written over or cut off"):
+        list(batches)
+    with pytest.raises(DamagedTar, match=r"train-0002\.tar was written over or cut off"):
+        dataset[-1]
+
+
+def test_a_shard_that_is_replaced_goes_on_being_read(shards, tmp_path):
+    pattern, files = shards
+    dataset = TarImages(pattern)
+    (tmp_path / "other").write_bytes(b"x")
+    os.replace(tmp_path / "other", tmp_path / "train-0002.tar")
+    os.unlink(tmp_path / "train-0001.tar")
+    assert [dataset.image_bytes(i) for i in range(len(dataset))] == [file for file, _ in files]
+
+
+def small(path, key, label):
+    with tarfile.open(path, "w") as tar:
+        for name, content in ((f"{key}.jpg", b"x"), (f"{key}.cls", label)):
+            add(tar, name, content)
+    os.utime(path, ns=(5, 5))
+
+
+@pytest.mark.parametrize(("key", "label"), [("b", b"1"), ("a", b"2")])
+def test_a_shard_of_one_size_and_one_time_is_another(tmp_path, key, label):
+    small(tmp_path / "x.tar", "a", b"1")
+    assert TarImages(tmp_path / "x.tar").targets.tolist() == [1]
+    small(tmp_path / "x.tar", key, label)
+    found = TarImages(tmp_path / "x.tar")
+    assert (found.name(0)[0], found.targets.tolist()) == (key, [int(label)])
+
+
+def test_any_damage_of_an_index_is_a_walk(shards, tmp_path):
+    pattern, files = shards
+    TarImages(pattern)
+    index = tmp_path / "train-0000.tar.fastloader-tar"
+    right = index.read_bytes()
+    rng = random.Random(4)
+    damaged = [b"", right[:100], b"PK" + right, bytes(3000)]
+    for _ in range(150):
+        one = bytearray(right)
+        one[rng.randrange(len(one))] ^= 1 << rng.randrange(8)
+        damaged.append(bytes(one))
+    array = io.BytesIO()
+    np.save(array, np.zeros(3))
+    damaged.append(array.getvalue())
+    for content in damaged:
+        index.write_bytes(content)
+        found = TarImages(pattern)
+        assert found.targets.tolist() == [label for _file, label in files]
+        assert found.image_bytes(3) == files[3][0]
+
+
+def test_extensions_of_any_bytes(tmp_path):
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.GNU_FORMAT) as tar:
+        for name in ("a.jpg", "a.caf\udce9"):
+            add(tar, name, b"x")
+    for _ in range(2):
+        assert TarImages(tmp_path / "x.tar", columns=["caf\udce9"]).columns == ["caf\udce9"]

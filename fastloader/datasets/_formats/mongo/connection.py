@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -51,6 +52,8 @@ class Connection:
             if self._home is not None:
                 self._making = threading.Lock()
             with self._making:
+                if self._home is not None and self._home.here:
+                    return self._client  # another thread has made it
                 self._client, self._home = _client(self.uri, self.timeout), HomeProcess()
         return self._client
 
@@ -117,13 +120,19 @@ def _client(uri: str, timeout: float) -> Any:
 
 def servers_of(uri: str) -> str:
     """The part of a URI that may be shown: the servers, without user, password and options."""
-    return uri.partition("://")[2].rpartition("@")[2].partition("/")[0].partition("?")[0] or "?"
+    return _authority(uri).rpartition("@")[2] or "?"
+
+
+def _authority(uri: str) -> str:
+    """User, password and servers."""
+    return re.split(r"[/?]", uri.partition("://")[2], maxsplit=1)[0]
 
 
 def hidden(text: str, uri: str) -> str:
     """The text without the password of the URI, as that is written there and as it is meant."""
-    before, at, _servers = uri.partition("://")[2].rpartition("@")
-    password = before.partition(":")[2] if at else ""
-    for secret in (password, unquote_plus(password)):
+    before, at, _servers = _authority(uri).rpartition("@")
+    secrets = [before.partition(":")[2]] if at else []
+    secrets += re.findall(r"[?&]tlsCertificateKeyFilePassword=([^&]+)", uri, re.IGNORECASE)
+    for secret in [*secrets, *map(unquote_plus, secrets)]:
         text = text.replace(secret, "***") if secret else text
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from fastloader.datasets._formats.mongo.connection import BadDocument
@@ -10,6 +10,8 @@ from fastloader.datasets._formats.mongo.connection import BadDocument
 # What a batch's documents may take together: a batch of 256 pictures of 16 MB, the most that MongoDB
 # has in a document, would take 4 GB.
 MOST_BYTES = 1 << 30
+
+TWICE = object()  # stands for the picture where two documents have one key
 
 
 class Documents:
@@ -31,8 +33,13 @@ class Documents:
                 f"the database {database.name} has no collection {self.collection}; it has "
                 f"{', '.join(there) or 'none'}"
             )
-        found = database[self.collection].index_information().values()
-        if self.key != "_id" and all(each["key"][0][0] != self.key for each in found):
+        # A partial index does not have all documents, and is not used for such a query.
+        found = [
+            each["key"][0][0]
+            for each in database[self.collection].index_information().values()
+            if "partialFilterExpression" not in each
+        ]
+        if self.key != "_id" and self.key not in found:
             raise BadDocument(
                 f"the collection {self.collection} has no index on {self.key!r}, so that the server "
                 "would look through all of it for each batch: "
@@ -40,26 +47,28 @@ class Documents:
             )
 
     def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
-        """(picture, label) by key, of the keys for which there is a document.
+        """(picture, label) by key, of the keys for which there is a document; `TWICE` is the picture of
+        a key that two documents have.
 
         Raises:
-            BadDocument: if two documents have one key, or all take more than `MOST_BYTES` together.
+            BadDocument: if all take more than `MOST_BYTES` together.
         """
         wanted = list(dict.fromkeys(keys))
         fields = {self.key: 1, self.image: 1, **({self.label: 1} if self.label else {})}
         if self.key != "_id":
             fields["_id"] = 0
         cursor = database[self.collection].find({self.key: {"$in": wanted}}, fields)
+        asked = set(wanted)
         found: dict[Any, tuple[Any, Any]] = {}
         with cursor:
             for document in _bounded(cursor, self.image):
                 key = field_of(document, self.key)
-                if key in found:
-                    raise BadDocument(
-                        f"two documents of {self.collection} have {self.key}={key!r}: keys must be "
-                        "unique"
-                    )
+                if not isinstance(key, Hashable) or key not in asked:
+                    continue  # a document whose key is a list has each of its values for a key
                 label = field_of(document, self.label) if self.label else None
+                if key in found:
+                    found[key] = TWICE, label
+                    continue
                 found[key] = field_of(document, self.image), label
         return found
 
@@ -91,6 +100,17 @@ class GridFiles(Documents):
             raise BadDocument(
                 f"there is no file in GridFS: {database.name}.{self.collection} is empty"
             )
+
+    def all_keys(self, database: Any) -> Iterator[tuple[Any, Any]]:
+        """(name, label) of the newest file of each name, by the time of its upload."""
+        fields = {"filename": 1, **({self.label: 1} if self.label else {})}
+        newest: dict[Any, Any] = {}
+        with database[self.collection].find({}, fields).sort("uploadDate", 1) as cursor:
+            for document in cursor:
+                name = document.get("filename")
+                newest.pop(name, None)
+                newest[name] = field_of(document, self.label) if self.label else None
+        yield from newest.items()
 
     def of(self, database: Any, keys: list[Any]) -> dict[Any, tuple[Any, Any]]:
         fields = {"filename": 1, "length": 1, **({self.label: 1} if self.label else {})}

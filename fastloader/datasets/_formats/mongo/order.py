@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def read_list(path: str | os.PathLike[str]) -> tuple[list[str], Any]:
 def whole_numbers(labels: Sequence[Any], where: str) -> Any:
     """Labels as an int64 array."""
     for number, label in enumerate(labels):
-        if isinstance(label, bool) or not isinstance(label, int):
+        if not is_label(label):
             raise ValueError(
                 f"{where}: label {number} is {label!r}, and labels are whole numbers; with label=None "
                 "there are none"
@@ -43,10 +43,21 @@ def whole_numbers(labels: Sequence[Any], where: str) -> Any:
     return np.array(labels, np.int64).reshape(len(labels))
 
 
+def is_label(value: Any) -> bool:
+    """Whether it is a whole number, of any type: some shells store all numbers as doubles."""
+    return (isinstance(value, int) and not isinstance(value, bool)) or (
+        isinstance(value, float) and value.is_integer()
+    )
+
+
 class Keys(Sequence[Any]):
     """Keys of samples. Those that are all text lie in one run of bytes, without an object each."""
 
     def __init__(self, keys: Sequence[Any]) -> None:
+        keys = [each.item() if hasattr(each, "item") else each for each in keys]  # numpy's, torch's
+        for number, key in enumerate(keys):
+            if key is None or not isinstance(key, Hashable):
+                raise ValueError(f"key {number} is {key!r}: documents are not asked for by that")
         self._keys: list[Any] | None = None
         self._ends: Any = None
         self._text = b""

@@ -120,4 +120,8 @@ def _joined(stores: list[ImageStore]) -> ImageStore:
     if any(type(other) is not type(first) for other in others):
         kinds = sorted({store.kind for store in stores}, key=str.lower)
         raise NotNative(f"a ConcatDataset holds {' and '.join(kinds)}")
+    if any(other.upright != first.upright for other in others):
+        raise NotNative(
+            "a ConcatDataset holds datasets that turn pictures as EXIF says, and others"
+        )
     return first.joined(others)

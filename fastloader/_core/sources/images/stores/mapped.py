@@ -28,7 +28,8 @@ class MappedPictures(Protocol):
         ...
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
+        """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises a
+        ValueError if what lies in memory is no longer what it was."""
         ...
 
     def name(self, index: int) -> str: ...
@@ -64,7 +65,9 @@ class MappedStore:
         )
 
     def joined(self, others: Sequence[MappedStore]) -> MappedStore:
-        return MappedStore([part for store in [self, *others] for part in store.parts], self.kind)
+        kinds = sorted({store.kind for store in [self, *others]}, key=str.lower)
+        parts = [part for store in [self, *others] for part in store.parts]
+        return MappedStore(parts, " and ".join(kinds))
 
     def opened(self, native: Any) -> MappedStore:
         mine = copy.copy(self)
