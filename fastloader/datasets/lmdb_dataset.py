@@ -42,6 +42,9 @@ class LMDBDataset(Dataset[Any]):
             ``__keys__`` and ``__len__``. Its values are a pickled array, or a pickled tuple of image
             (bytes of a file, or array) and label. They are unpickled as tuples, lists, numbers, text,
             bytes and numpy arrays only. Python reads such a file, and not the native path.
+        samples: What a sample of a legacy file is. "pictures" (default): (picture, label). "as stored":
+            what was pickled, whatever it is, with an `EncodedImage` for each encoded picture, which has
+            the ``transform``.
 
     Attributes:
         classes: names, or None if the file has none. class_to_idx: name to label. targets: labels, an
@@ -57,7 +60,8 @@ class LMDBDataset(Dataset[Any]):
         FileNotFoundError, PermissionError, BlockingIOError: if the file is missing, may not be read,
             or is being packed.
         ValueError: if the file is no LMDB file, is cut off or of another version, or is a legacy file
-            without ``legacy=True``. From indexing, if a record is damaged; the error names its key.
+            without ``legacy=True``. Also for ``samples`` where they mean nothing. From indexing, if a
+            record is damaged; the error names its key.
     """
 
     def __init__(
@@ -67,11 +71,21 @@ class LMDBDataset(Dataset[Any]):
         target_transform: Callable[[int], Any] | None = None,
         *,
         legacy: bool = False,
+        samples: str = "pictures",
     ) -> None:
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         self.transform = transform
         self.target_transform = target_transform
+        if samples not in ("pictures", "as stored"):
+            raise ValueError(f"samples={samples!r}: 'pictures' or 'as stored'")
+        if samples == "as stored" and not legacy:
+            raise ValueError("samples='as stored' is for legacy=True: other files hold pictures")
+        if samples == "as stored" and target_transform is not None:
+            raise ValueError(
+                "samples='as stored' has no targets that target_transform could change"
+            )
         self.legacy = legacy
+        self.as_stored = samples == "as stored"
         self.classes: list[str] | None = None
         self.class_to_idx: dict[str, int] | None = None
         self.targets: Any = None
@@ -165,11 +179,14 @@ class LMDBDataset(Dataset[Any]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))
         if self.legacy:
             from fastloader.datasets._formats.lmdb import legacy as legacy_file
 
+            if self.as_stored:
+                key = self._keys[index]
+                return legacy_file.read_stored(self.environment, key, self.transform)
             image, target = legacy_file.read_sample(self.environment, self._keys[index])
         else:
             image, target = self.open_rgb(index), self.record(index).label

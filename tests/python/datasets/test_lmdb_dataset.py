@@ -17,8 +17,9 @@ import pytest
 import torch
 from pictures import random_folder
 from PIL import Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
+from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
@@ -258,6 +259,49 @@ def test_legacy_keys(tmp_path, keys):
         pairs.append((b"__keys__", pickle.dumps(keys)))
     records = LMDBDataset(write(tmp_path / "old", pairs), legacy=True)
     assert [records[i][1] for i in range(2)] == [0, 1]
+
+
+FLOATS = np.random.default_rng(6).normal(size=(3, 7, 5)).astype(np.float32)
+STORED = {
+    "float array": FLOATS,
+    "two arrays": (FLOATS, FLOATS[:, ::2] * 2),
+    "a dict": {"ldr": ARRAY, "name": "sample", "exposures": [1.5, np.float64(2.5)]},
+    "bytes that are no picture": b"\xff\xd8 is short",
+}
+
+
+@pytest.mark.parametrize("protocol", range(2, 6))
+@pytest.mark.parametrize("name", STORED)
+def test_what_was_stored(tmp_path, name, protocol):
+    pairs = [(b"0", pickle.dumps(STORED[name], protocol)), (b"__len__", pickle.dumps(1, protocol))]
+    found = LMDBDataset(write(tmp_path / "old", pairs), legacy=True, samples="as stored")
+    batch = next(iter(FastLoader(found, 1, num_workers=1)))
+    same(batch, default_collate([STORED[name]]))
+
+
+@pytest.mark.parametrize("form", ["bytes", "array", "in a dict"])
+def test_pictures_among_what_was_stored(tmp_path, form):
+    file = jpeg_bytes(3)
+    value = np.frombuffer(file, np.uint8) if form == "array" else file
+    value = {"picture": value, "number": 7} if form == "in a dict" else (value, 7)
+    pairs = [(b"0", pickle.dumps(value)), (b"__len__", pickle.dumps(1))]
+    path = write(tmp_path / "old", pairs)
+    found = LMDBDataset(path, T.CenterCrop(8), legacy=True, samples="as stored")
+    batch = next(iter(FastLoader(found, 1, num_workers=1)))
+    picture, number = batch.values() if form == "in a dict" else batch
+    expected = T.CenterCrop(8)(Image.open(io.BytesIO(file)))
+    assert np.array_equal(picture[0].permute(1, 2, 0).numpy(), np.asarray(expected))
+    assert number.tolist() == [7]
+
+
+def test_stored_samples_of_other_files(tmp_path):
+    pairs = [(b"0", pickle.dumps(FLOATS)), (b"__len__", pickle.dumps(1))]
+    path = write(tmp_path / "old", pairs)
+    for options in ({"samples": "all"}, {"target_transform": int, "samples": "as stored"}):
+        with pytest.raises(ValueError, match="samples='"):
+            LMDBDataset(path, legacy=True, **options)
+    with pytest.raises(ValueError, match="is for legacy=True"):
+        LMDBDataset(path, samples="as stored")
 
 
 class Malicious:

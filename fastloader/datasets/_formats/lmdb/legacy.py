@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.lmdb.file import Environment
+from fastloader.encoded_image import EncodedImage
 from fastloader.transforms._pillow import decoded_rgb, image_module
 
 # These classes take numbers and text only. numpy's own constructors are not used: their __setstate__
@@ -254,3 +256,30 @@ def _decoded(image: Any) -> Any:
     if isinstance(image, np.ndarray):
         return image_module().fromarray(image).convert("RGB")
     raise TypeError(f"a {type(image).__name__} is neither bytes nor an array")
+
+
+def read_stored(environment: Environment, key: bytes, transform: Any) -> Any:
+    """What was pickled: arrays, numbers, text, in tuples, lists and dicts. The bytes of a JPEG, PNG or
+    WebP become an `EncodedImage` with this transform."""
+    return _stored(_unpickled(environment, key), f"{key!r} in {environment.path}", transform)
+
+
+def _stored(value: Any, name: str, transform: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_stored(each, name, transform) for each in value)
+    if isinstance(value, dict):
+        return {key: _stored(each, name, transform) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        if value.ndim != 1 or value.dtype != np.uint8 or not _is_picture(value[:12].tobytes()):
+            return np.array(value)  # which torch may write into
+        value = value.tobytes()
+    if isinstance(value, bytes | bytearray) and _is_picture(bytes(value[:12])):
+        return EncodedImage(PictureSource(value, name), transform)
+    return value
+
+
+def _is_picture(beginning: bytes) -> bool:
+    """Whether a file that begins so is one that the native decoders know."""
+    if beginning.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")):
+        return True
+    return beginning[:4] == b"RIFF" and beginning[8:12] == b"WEBP"
