@@ -12,7 +12,7 @@ from fastloader._core.machine.callers import callers
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches, check_extension, check_native
 from fastloader._core.sources.collation import container
-from fastloader._core.sources.images.recognize import RECOGNIZERS, first_part, unknown
+from fastloader._core.sources.images.recognize import first_part, holds_images, unknown
 from fastloader.errors import NotNative, PythonPathWarning
 
 _PACKAGE = fastloader.__path__[0]
@@ -37,8 +37,7 @@ def holds_pictures(dataset: Any) -> bool:
         return holds_pictures(dataset.dataset)
     if type(dataset) is ConcatDataset:
         return all(holds_pictures(each) for each in dataset.datasets)
-    kinds = {(kind.__module__, kind.__qualname__) for kind in type(dataset).__mro__}
-    if not kinds & RECOGNIZERS.keys() or getattr(dataset, "legacy", False) is True:
+    if not holds_images(dataset) or getattr(dataset, "legacy", False) is True:
         return False
     # timm's ImageDataset may read from something else than a folder.
     reader = getattr(dataset, "reader", None)

@@ -16,11 +16,14 @@ Reader = Callable[[list[int]], list[tuple[Any, ...]]]
 
 @dataclasses.dataclass(frozen=True)
 class SampleForm:
-    """``keys``: those of a sample that is a dict; None for (picture, label) and what follows these.
-    ``reader``: reads what is in a sample beside the picture and the label; None if there is nothing."""
+    """``keys``: those of a sample that is a dict, for the picture, the label (None: it is left out) and
+    the rest; None for samples that are (picture, label) and what follows these. ``reader``: reads what
+    is in a sample beside the picture and the label; None if there is nothing. ``order``: in which the
+    keys stand in the dict; None: as here."""
 
-    keys: tuple[str, ...] | None = None
+    keys: tuple[str | None, ...] | None = None
     reader: Reader | None = None
+    order: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, columns: Sequence[str], reader: Reader, as_dict: bool) -> SampleForm:
@@ -38,8 +41,7 @@ class SampleForm:
     def sample(self, picture: Any, label: Any, index: int) -> Any:
         """The dataset's sample of this number."""
         others = () if self.reader is None else self.reader([index])[0]
-        values = (picture, label, *others)
-        return values if self.keys is None else dict(zip(self.keys, values, strict=True))
+        return self._put_together((picture, label, *others), tuple)
 
     def others(self, indices: list[int]) -> list[Any]:
         """The columns of these samples, as ``default_collate`` makes them."""
@@ -55,8 +57,13 @@ class SampleForm:
     def batch(self, images: Any, labels: Any, others: list[Any], container: type) -> Any:
         """A batch, as ``default_collate`` makes it of such samples, and in such a container if they are
         tuples. ``others``: the columns."""
-        values = (images, labels, *others)
-        return container(values) if self.keys is None else dict(zip(self.keys, values, strict=True))
+        return self._put_together((images, labels, *others), container)
+
+    def _put_together(self, values: tuple[Any, ...], container: type) -> Any:
+        if self.keys is None:
+            return container(values)
+        by_key = {key: each for key, each in zip(self.keys, values, strict=True) if key is not None}
+        return by_key if self.order is None else {key: by_key[key] for key in self.order}
 
 
 PLAIN = SampleForm()

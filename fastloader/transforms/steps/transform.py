@@ -13,6 +13,10 @@ from fastloader.transforms._recipe.recipe import Step
 
 class Transform:
     def __call__(self, image: Any) -> Any:
+        """Does the transform to a Pillow image or a tensor. Of a dict of columns, which is what Hugging
+        Face's ``dataset.with_transform`` gives, lists of Pillow images become lists of tensors."""
+        if isinstance(image, dict):
+            return _of_columns(self, image)
         return self.apply(image, Draw())
 
     def apply(self, image: Any, draw: Draw) -> Any:
@@ -23,6 +27,23 @@ class Transform:
         public = {name: value for name, value in vars(self).items() if name[0] != "_"}
         inner = ", ".join(f"{name}={value!r}" for name, value in public.items())
         return f"{type(self).__name__}({inner})"
+
+
+def _of_columns(transform: Transform, columns: dict[str, Any]) -> dict[str, Any]:
+    # Both import this module.
+    from fastloader.transforms._pillow import image_module
+    from fastloader.transforms._python_chain import as_tensor_chain
+
+    chain, picture = as_tensor_chain(transform), image_module().Image
+    made = dict(columns)
+    for name, values in columns.items():
+        if (
+            isinstance(values, list)
+            and values
+            and all(isinstance(each, picture) for each in values)
+        ):
+            made[name] = [chain(each.convert("RGB")) for each in values]
+    return made
 
 
 class RecipeTransform(Transform):

@@ -4,18 +4,20 @@ import io
 import pickle
 import random
 import tarfile
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from pictures import picture
 from PIL import Image
-from torch.utils.data import ConcatDataset
+from torch.utils.data import ConcatDataset, DataLoader
 
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader.datasets import HFImages, TarImages
+from support import same
 
 datasets = pytest.importorskip("datasets")
 
@@ -222,3 +224,54 @@ def test_labels_and_modes_that_are_none(whole):
     text = whole.cast_column("label", datasets.Value("string"))
     with pytest.raises(TypeError, match=r"dataset\.class_encode_column\('label'\)"):
         HFImages(text)
+
+
+def given_a_transform(whole, transform, **columns):
+    made = whole
+    for name, values in columns.items():
+        made = made.add_column(name, values)
+    return made.with_transform(transform)
+
+
+@pytest.mark.parametrize("label", [True, False])
+def test_a_data_set_with_a_transform_of_ours(whole, label, way):
+    """Batches are dicts of its columns, in their order, as a DataLoader gives them."""
+    texts = [f"text {number}" for number in range(COUNT)]
+    chain = T.Compose([T.Resize(20), T.CenterCrop(16)])
+    dataset = given_a_transform(whole, chain, text=texts, number=list(range(COUNT)))
+    if not label:
+        dataset = dataset.remove_columns("label").with_transform(chain)
+    for each in (dataset, dataset.shuffle(seed=3).select(range(11))):
+        loader = FastLoader(each, 4, num_workers=2, **way.options)
+        if way.name != "pure":
+            assert loader.plan().startswith("native images: fastloader HFImages"), loader.plan()
+        expected = list(DataLoader(each, 4))
+        assert list(expected[0]) == ["image", *(["label"] if label else []), "text", "number"]
+        found = list(loader)
+        assert [list(batch) for batch in found] == [list(batch) for batch in expected]
+        same(found, expected)
+
+
+def test_epochs_of_such_a_data_set_keep_the_decoder(whole):
+    dataset = given_a_transform(whole, T.Compose([T.RandomResizedCrop(16)]))
+    loader = FastLoader(dataset, 8, num_workers=2)
+    list(loader)
+    decoder = loader._runtime.images.decoder
+    list(loader)
+    assert loader._runtime.images.decoder is decoder
+
+
+def test_data_sets_that_are_not_ours_to_read(whole):
+    def plan_of(dataset):
+        return FastLoader(dataset, 4).plan()
+
+    assert "native images" not in plan_of(whole)
+    assert "native images" not in plan_of(whole.with_transform(lambda rows: rows))
+    assert "native images" not in plan_of(whole.with_format("torch"))
+    twice = given_a_transform(whole, T.Resize(8), other=[None] * COUNT)
+    twice = twice.cast_column("other", datasets.Image()).with_transform(T.Resize(8))
+    assert "2 columns of pictures" in plan_of(twice)
+    text = datasets.Dataset.from_dict({"text": ["a", "b"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert next(iter(FastLoader(text, 2))) == {"text": ["a", "b"]}

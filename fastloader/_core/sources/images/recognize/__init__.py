@@ -16,6 +16,10 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources import collation
 from fastloader._core.sources.arguments import check_batches
+from fastloader._core.sources.images.recognize.hugging_face import (
+    has_our_transform,
+    recognize_hugging_face,
+)
 from fastloader._core.sources.images.recognize.known import Known
 from fastloader._core.sources.images.recognize.mixing import checked_mixing
 from fastloader._core.sources.images.recognize.ours import (
@@ -45,6 +49,7 @@ RECOGNIZERS: dict[tuple[str, str], Known] = {
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
     ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_tar, _MAPPED),
     ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_hf, _MAPPED),
+    ("datasets.arrow_dataset", "Dataset"): Known(recognize_hugging_face, only=has_our_transform),
     ("timm.data.dataset", "ImageDataset"): Known(recognize_timm),
     ("fastloader.compat.timm.dataset", "ImageDataset"): Known(recognize_timm),
     **DATASETS,
@@ -73,8 +78,9 @@ def holds_images(dataset: Any) -> bool:
 def _known_class(dataset: Any) -> type | None:
     """The class in `RECOGNIZERS` that the dataset is of, or derives from."""
     for kind in type(dataset).__mro__:
-        if _name(kind) in RECOGNIZERS:
-            return kind
+        known = RECOGNIZERS.get(_name(kind))
+        if known is not None:
+            return kind if known.only is None or known.only(dataset) else None
     return None
 
 

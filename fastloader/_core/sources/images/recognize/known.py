@@ -13,7 +13,9 @@ from fastloader._core.sources.images.recognize.reading import Reading
 @dataclasses.dataclass(frozen=True)
 class Known:
     """``recognize`` makes `NativeImages` of a dataset. ``reads``: the attributes that say which samples
-    there are, or what they are, beside those that most datasets have."""
+    there are, or what they are, beside those that most datasets have. ``only``: which of its objects
+    hold pictures; None: all."""
 
     recognize: Callable[[Any, Reading], NativeImages]
     reads: tuple[str, ...] = ()
+    only: Callable[[Any], bool] | None = None

@@ -1,0 +1,54 @@
+"""Data sets of Hugging Face's ``datasets`` that were given a transform of ours."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from fastloader._core.pictures.native_images import NativeImages
+from fastloader._core.sources.images.recognize.ours import recognize_hf
+from fastloader._core.sources.images.recognize.reading import Reading
+from fastloader.datasets._formats.sample_form import SampleForm
+from fastloader.datasets.hf_images import HFImages
+from fastloader.errors import NotNative
+from fastloader.transforms._reader.counterpart import is_ours
+
+# The pictures of a data set, as long as its transform is the same.
+_found: weakref.WeakKeyDictionary[Any, HFImages] = weakref.WeakKeyDictionary()
+
+
+def has_our_transform(dataset: Any) -> bool:
+    """Whether ``with_transform`` gave it a transform of ours, which is one of pictures: any other data
+    set may hold text, or anything."""
+    return is_ours(_transform_of(dataset))
+
+
+def _transform_of(dataset: Any) -> Any:
+    format = dataset.format
+    return format["format_kwargs"].get("transform") if format["type"] == "custom" else None
+
+
+def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
+    """A sample is a dict of the columns, in which the picture is a tensor."""
+    transform = _transform_of(dataset)
+    images = _found.get(dataset)
+    if images is None or images.transform is not transform:
+        images = _found[dataset] = _images(dataset, transform)
+    return recognize_hf(images, reading)
+
+
+def _images(dataset: Any, transform: Any) -> HFImages:
+    columns = list(dataset.format["columns"])
+    kinds = {name: type(dataset.features[name]).__name__ for name in columns}
+    pictures = [name for name in columns if kinds[name] == "Image"]
+    if len(pictures) != 1 or dataset.format["output_all_columns"]:
+        raise NotNative(f"the data set has {len(pictures)} columns of pictures: one is native")
+    (picture,) = pictures
+    label = next((name for name in columns if kinds[name] == "ClassLabel"), None)
+    rest = [name for name in columns if name not in (picture, label)]
+    try:
+        images = HFImages(dataset, transform, image=picture, label=label, columns=rest)
+    except (TypeError, ValueError) as error:  # a mode, labels that are null
+        raise NotNative(str(error)) from None
+    images.form = SampleForm((picture, label, *rest), images.form.reader, tuple(columns))
+    return images
