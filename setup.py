@@ -7,6 +7,8 @@ Environment variables:
                                   decodes the JPEGs that the own decoder leaves
     FASTLOADER_PNG                auto (zlib's headers found; the default) | on | off: by Pillow
     FASTLOADER_WEBP               auto (libwebp's headers found; the default) | on | off: by Pillow
+    FASTLOADER_URING              auto (liburing's headers found; the default) | on | off: threads alone
+                                  read files ahead
     CMAKE_CUDA_ARCHITECTURES      which GPUs to compile for; CMake's own CUDAARCHS works too.
     CMAKE_ARGS                    further arguments for CMake, as a shell would read them.
     CMAKE_BUILD_TYPE              Release unless said otherwise.
@@ -136,6 +138,7 @@ class BuildExtension(build_ext):
             f"-DFASTLOADER_LIBJPEG={os.environ.get('FASTLOADER_LIBJPEG') or 'auto'}",
             f"-DFASTLOADER_PNG={os.environ.get('FASTLOADER_PNG') or 'auto'}",
             f"-DFASTLOADER_WEBP={os.environ.get('FASTLOADER_WEBP') or 'auto'}",
+            f"-DFASTLOADER_URING={os.environ.get('FASTLOADER_URING') or 'auto'}",
             "-DFASTLOADER_PYTHON=ON",
             # What only tests use is not in a wheel; tools/check_wheel.py looks.
             f"-DFASTLOADER_TEST_HOOKS={'ON' if self.editable_mode or self.inplace else 'OFF'}",

@@ -8,6 +8,7 @@
 #include "image/jpeg/libjpeg/library.h"
 #include "image/png/library.h"
 #include "image/webp/library.h"
+#include "source/uring/file_queue.h"
 
 namespace py = pybind11;
 
@@ -81,6 +82,8 @@ py::dict build_info() {
   result["jpeg"] = jpeg_info;
   result["png"] = png_info;
   result["webp"] = webp_info;
+  result["io_uring"] = FileQueue::compiled_in() ? (FileQueue::available() ? "in use" : "refused")
+                                                : "not compiled in";
   result["cuda"] = cuda_info();
   return result;
 }

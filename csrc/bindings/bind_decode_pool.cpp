@@ -39,7 +39,7 @@ struct Batch {
 struct DeleteWithoutGil {
   void operator()(Batch* batch) const {
     const WithoutGil unlocked;
-    if (!batch->done) DecodePool::shared().cancel(*batch->decode);
+    DecodePool::shared().cancel(*batch->decode);
     delete batch;
   }
 };
@@ -212,6 +212,8 @@ py::dict times(const DecodeQuota& quota) {
   py::dict result;
   result["pictures"] = times.pictures;
   result["bytes"] = times.bytes;
+  result["files"] = times.files;
+  result["waited"] = times.waited;
   result["read"] = seconds(times.read);
   result["decode"] = seconds(times.decode);
   result["recipe"] = seconds(times.recipe);
@@ -227,6 +229,12 @@ py::dict times(const DecodeQuota& quota) {
   return result;
 }
 
+std::shared_ptr<DecodeQuota> make_quota(size_t threads, std::optional<bool> read_ahead) {
+  auto mode = ReadingNeed::Mode::kAsNeeded;
+  if (read_ahead) mode = *read_ahead ? ReadingNeed::Mode::kAlways : ReadingNeed::Mode::kNever;
+  return std::make_shared<DecodeQuota>(threads, mode);
+}
+
 }  // namespace
 
 void register_decode_pool(py::module_& module) {
@@ -239,7 +247,10 @@ void register_decode_pool(py::module_& module) {
        {"LARGE", FailureKind::kLarge}});
   py::class_<DecodeQuota, std::shared_ptr<DecodeQuota>>(
       module, "DecodeQuota", "How many threads of the pool may work for one loader at a time.")
-      .def(py::init<size_t>(), py::arg("threads"))
+      .def(py::init(&make_quota), py::arg("threads"), py::kw_only(),
+           py::arg("read_ahead") = py::none(),
+           "`read_ahead`: whether threads read files before decode threads want them; None: while "
+           "reading has to wait.")
       .def_property(
           "threads",
           [](const DecodeQuota& quota) {
@@ -251,16 +262,17 @@ void register_decode_pool(py::module_& module) {
             DecodePool::shared().set_threads(quota, threads);
           },
           "May be changed at any time; at least 1.")
-      .def(
-          "times", &times,
-          "What the threads have done for it: pictures, encoded bytes, and thread seconds at read, "
-          "decode (and resize), recipe and finish. Of pictures whose rows were timed: looked_at, "
-          "their "
-          "share of decode, and resize, its part of that. 'jpegs: ...': how many JPEGs our own "
-          "decoder "
-          "left to libjpeg-turbo for that reason; for none, it made them. indexed: JPEGs that a "
-          "seek "
-          "index was used for; unfit: those whose index is damaged or of another file.");
+      .def("times", &times,
+           "What the threads have done for it: pictures, encoded bytes, files of a disk or a "
+           "network, how "
+           "many of these had to wait for it, and thread seconds at read, "
+           "decode (and resize), recipe and finish. Of pictures whose rows were timed: looked_at, "
+           "their "
+           "share of decode, and resize, its part of that. 'jpegs: ...': how many JPEGs our own "
+           "decoder "
+           "left to libjpeg-turbo for that reason; for none, it made them. indexed: JPEGs that a "
+           "seek "
+           "index was used for; unfit: those whose index is damaged or of another file.");
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")

@@ -49,7 +49,8 @@ Failure large_at(size_t position, uint64_t pixels, uint64_t limit) {
 
 }  // namespace
 
-DecodeQuota::DecodeQuota(size_t threads) : threads_(threads), counted_in_(fork_generation()) {
+DecodeQuota::DecodeQuota(size_t threads, ReadingNeed::Mode reading)
+    : threads_(threads), reading_(reading), counted_in_(fork_generation()) {
   if (threads == 0) throw InvalidArgument("a quota of no threads would never decode anything");
 }
 
@@ -98,6 +99,10 @@ DecodeBatch::DecodeBatch(std::vector<View> views, std::shared_ptr<DecodeQuota> q
     view.memory = memory(samples * bytes);
   }
   failures_.reserve(samples);  // a thread that has no memory has to be able to say so
+  if (source.may_wait()) {
+    reads_ = std::make_shared<ReadBatch>(ReadAhead::shared(), job().source, indices_,
+                                         PictureDecoder::knows);
+  }
 }
 
 void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found) const {
@@ -108,6 +113,32 @@ void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found) con
 }
 
 DecodePool& DecodePool::shared() { return per_process<DecodePool>(); }
+
+void DecodePool::submit(const std::shared_ptr<DecodeBatch>& batch) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (batch->quota_->reading_.ahead()) read_ahead_locked(batch);
+  }
+  PiecePool::submit(batch);
+}
+
+void DecodePool::stop(DecodeBatch& batch) {
+  PiecePool::stop(batch);
+  if (batch.reads_ != nullptr) ReadAhead::shared().stop(*batch.reads_);
+}
+
+void DecodePool::cancel(DecodeBatch& batch) {
+  PiecePool::cancel(batch);
+  if (batch.reads_ != nullptr) ReadAhead::shared().cancel(*batch.reads_);
+}
+
+void DecodePool::read_ahead_locked(const std::shared_ptr<DecodeBatch>& batch) {
+  if (batch->reads_ == nullptr || batch->reading_) return;
+  ReadAhead& pool = ReadAhead::shared();
+  pool.grow(ReadAhead::threads_for(batch->quota_->threads_, batch->job().source->together()));
+  pool.submit(batch->reads_);
+  batch->reading_ = true;
+}
 
 void DecodePool::grow(size_t threads) {
   active_isa();  // a wrong FASTLOADER_FORCE_ISA is the caller's to hear of, not a thread's
@@ -178,6 +209,7 @@ void DecodePool::claimed_locked(DecodeBatch& batch) { ++batch.quota_->working_; 
 void DecodePool::ran_locked(DecodeBatch& batch, size_t position, Worker& worker) noexcept {
   --batch.quota_->working_;
   batch.quota_->times_.add(worker.times_);
+  batch.quota_->reading_.add(worker.times_.files, worker.times_.waited);
   scratch_bytes_ += worker.scratch_ - worker.counted_;
   worker.counted_ = worker.scratch_;
   if (!worker.failure_) return;
@@ -187,6 +219,14 @@ void DecodePool::ran_locked(DecodeBatch& batch, size_t position, Worker& worker)
 }
 
 void DecodePool::looking_locked(Worker& worker) {
+  // Reading may have begun to wait since these batches were submitted. Without memory, or without
+  // threads, they are read by those who decode them.
+  try {
+    for (const std::shared_ptr<DecodeBatch>& batch : queue_) {
+      if (batch->quota_->reading_.ahead()) read_ahead_locked(batch);
+    }
+  } catch (const std::exception&) {
+  }
   if (!low_priority_ || worker.lowered_) return;
   worker.lowered_ = true;
   lower_own_priority();  // a system call; once in a thread's life
@@ -197,7 +237,8 @@ void DecodeBatch::Worker::run(DecodeBatch& batch, size_t position) noexcept {
   try {
     if (!decoder_) decoder_.emplace();
     batch.views_of(position, views_);
-    decoder_->decode(batch.index(position), batch.key(position), views_, &batch.stopped());
+    decoder_->decode(batch.index(position), batch.key(position), views_, &batch.stopped(),
+                     FileAhead{batch.reads_.get(), position});
     batch.sizes_[position] = decoder_->size();
     if (decoder_->large() > 0) {
       failure_ = large_at(position, decoder_->large(), batch.job().large_pixels);

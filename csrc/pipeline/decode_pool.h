@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "pipeline/piece_pool.h"
+#include "pipeline/read_ahead.h"
+#include "pipeline/reading_need.h"
 #include "pipeline/sample_decoder.h"
 
 namespace fastloader {
@@ -19,7 +21,7 @@ namespace fastloader {
 class DecodeQuota {
  public:
   /// Throws InvalidArgument for 0.
-  explicit DecodeQuota(size_t threads);
+  explicit DecodeQuota(size_t threads, ReadingNeed::Mode reading = ReadingNeed::Mode::kAsNeeded);
 
  private:
   friend class DecodePool;
@@ -28,6 +30,7 @@ class DecodeQuota {
   size_t threads_;
   size_t working_ = 0;
   StageTimes times_;
+  ReadingNeed reading_;
   uint64_t counted_in_;  // the fork generation whose threads `working_` counts
 };
 
@@ -127,6 +130,8 @@ class DecodeBatch : public PieceBatch {
   const std::shared_ptr<DecodeQuota> quota_;
   const std::vector<uint64_t> indices_;
   const Keys keys_;
+  std::shared_ptr<ReadBatch> reads_;  // null: the source never waits
+  bool reading_ = false;              // guarded by the pool's mutex: threads read ahead for it
   // Each written by the thread that has the sample; read once done.
   std::vector<ImageSize> sizes_;
   std::vector<Failure> failures_;  // guarded by the pool's mutex until done
@@ -144,6 +149,11 @@ class DecodePool final : public PiecePool<DecodeBatch> {
 
   /// The pool of this process; a forked child gets one of its own. Never destroyed.
   static DecodePool& shared();
+
+  /// As PiecePool's, for the files of the batch, too.
+  void submit(const std::shared_ptr<DecodeBatch>& batch);
+  void stop(DecodeBatch& batch);
+  void cancel(DecodeBatch& batch);
 
   /// There are at least this many threads from now on. Throws what active_isa() throws, and
   /// std::system_error when the system gives no thread.
@@ -175,6 +185,8 @@ class DecodePool final : public PiecePool<DecodeBatch> {
   void claimed_locked(DecodeBatch& batch) override;
   void ran_locked(DecodeBatch& batch, size_t position, Worker& worker) noexcept override;
   void looking_locked(Worker& worker) override;
+
+  void read_ahead_locked(const std::shared_ptr<DecodeBatch>& batch);
 
   // Guarded by the pool's mutex, as are the quotas.
   bool low_priority_ = false;

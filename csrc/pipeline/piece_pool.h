@@ -105,7 +105,7 @@ class PiecePool {
   /// Threads begin no more pieces of the batch. A thread that waits for a DecodeBatch returns at
   /// once; the owner of a GatherBatch waits for it no more.
   void stop(Batch& batch) {
-    if (batch.born_in_ != fork_generation()) return;
+    if (!is_own(batch)) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     stop_locked(batch);
   }
@@ -113,11 +113,14 @@ class PiecePool {
   /// Does as `stop`, then waits until no thread works on the batch.
   void cancel(Batch& batch) {
     // The threads that work on it are in the parent.
-    if (batch.born_in_ != fork_generation()) return;
+    if (!is_own(batch)) return;
     std::unique_lock<std::mutex> lock(mutex_);
     stop_locked(batch);
     finished_.wait(lock, [&] { return batch.finished_ == batch.claimed_; });
   }
+
+  /// Whether this process made the batch: a forked child did not make those of its parent.
+  static bool is_own(const PieceBatch& batch) { return batch.born_in_ == fork_generation(); }
 
  protected:
   /// `name` is the threads', 15 characters at most.
@@ -151,7 +154,7 @@ class PiecePool {
 
   /// Throws Error for a batch that was left unfinished by a fork.
   void require_own_locked(const Batch& batch) const {
-    if (batch.born_in_ == fork_generation() || done_locked(batch)) return;
+    if (is_own(batch) || done_locked(batch)) return;
     throw Error("a batch that was begun before this process was forked off is never finished here");
   }
 

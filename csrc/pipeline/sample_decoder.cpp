@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "image/resize/split_rgb.h"
 
@@ -257,9 +259,19 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
   }
 }
 
-SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index) {
+SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index, const FileAhead& ahead) {
   if (const std::optional<SampleBytes> file = job.source->view(index)) return *file;
-  job.source->read_if(index, file_, PictureDecoder::knows);
+  std::optional<bool> waited;
+  if (ahead.batch != nullptr) waited = ahead.batch->take(ahead.position, file_);
+  if (!waited) {
+    const uint64_t before = own_waits();
+    job.source->read_if(index, file_, PictureDecoder::knows, std::numeric_limits<size_t>::max());
+    waited = own_waits() != before;
+  }
+  if (job.source->may_wait()) {
+    times_.files = 1;
+    times_.waited = *waited ? 1 : 0;
+  }
   return SampleBytes{file_.data(), file_.size()};
 }
 
@@ -280,9 +292,10 @@ void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, v
 }
 
 void SampleDecoder::decode(uint64_t index, const SampleKey& key,
-                           const std::vector<PictureView>& views, const std::atomic<bool>* stop) {
+                           const std::vector<PictureView>& views, const std::atomic<bool>* stop,
+                           const FileAhead& ahead) {
   const GiveBack afterwards{file_, shared_, turned_, canvas_};
-  decode_kept(index, key, views.data(), views.size(), stop);
+  decode_kept(index, key, views.data(), views.size(), stop, ahead);
 }
 
 const Canvas& SampleDecoder::picture(const ImageJob& job, uint64_t index, const SampleKey& key,
@@ -300,7 +313,8 @@ const Canvas& SampleDecoder::picture(const ImageJob& job, uint64_t index, const 
 }
 
 void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const PictureView* views,
-                                size_t count, const std::atomic<bool>* stop) {
+                                size_t count, const std::atomic<bool>* stop,
+                                const FileAhead& ahead) {
   if (count == 0) throw InvalidArgument("a sample of no views");
   const ImageJob& job = *views[0].job;
   large_ = 0;
@@ -310,7 +324,7 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
   const bool traced = trace::on();
   Lap lap(times_stages() || traced);
   const int64_t begun = lap.begun();
-  const SampleBytes file = fetch(job, index);
+  const SampleBytes file = fetch(job, index, ahead);
   touch(file);
   times_.read = lap();
   times_.bytes = file.size;

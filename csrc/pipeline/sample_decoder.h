@@ -15,6 +15,7 @@
 #include "image/picture_decoder.h"
 #include "image/recipe/recipe.h"
 #include "image/resize/resizer.h"
+#include "pipeline/read_ahead.h"
 #include "pipeline/stage_times.h"
 #include "source/source.h"
 
@@ -83,6 +84,12 @@ struct PictureView {
   void* out = nullptr;  ///< `job->sample_bytes()`
 };
 
+/// A file that may be read ahead of the decoder.
+struct FileAhead {
+  ReadBatch* batch = nullptr;  ///< null: it is not
+  size_t position = 0;
+};
+
 /// Turns a sample's bytes into its finished pixels. One per thread. Keeps every buffer that it
 /// needs, so that it allocates nothing once it has seen the largest usual picture.
 class SampleDecoder {
@@ -97,9 +104,10 @@ class SampleDecoder {
               const std::atomic<bool>* stop = nullptr);
 
   /// The same for several pictures of file `index`, whose jobs have one source. The file is read
-  /// once. It is decoded once if that is cheaper than to decode each view's part of it.
+  /// once, unless it was read ahead. It is decoded once if that is cheaper than to decode each
+  /// view's part of it.
   void decode(uint64_t index, const SampleKey& key, const std::vector<PictureView>& views,
-              const std::atomic<bool>* stop = nullptr);
+              const std::atomic<bool>* stop = nullptr, const FileAhead& ahead = {});
   /// The size of the last file's picture; zeros if its header could not be read.
   const ImageSize& size() const { return size_; }
   /// The pixels of the last picture, if they are more than the job's `large_pixels`; otherwise 0.
@@ -128,11 +136,11 @@ class SampleDecoder {
   }
 
  private:
-  SampleBytes fetch(const ImageJob& job, uint64_t index);
+  SampleBytes fetch(const ImageJob& job, uint64_t index, const FileAhead& ahead = {});
   PictureSize open(const ImageJob& job, const SampleBytes& file,
                    const std::atomic<bool>* stop = nullptr);
   void decode_kept(uint64_t index, const SampleKey& key, const PictureView* views, size_t count,
-                   const std::atomic<bool>* stop);
+                   const std::atomic<bool>* stop, const FileAhead& ahead = {});
   /// Decodes a file for its views, and makes them.
   void decode_file(const SampleBytes& file, const SampleKey& key, const PictureView* views,
                    size_t count, Lap& lap, const std::atomic<bool>* stop);

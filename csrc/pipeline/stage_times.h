@@ -16,6 +16,8 @@ namespace fastloader {
 struct StageTimes {
   uint64_t pictures = 0;
   uint64_t bytes = 0;     ///< encoded
+  uint64_t files = 0;     ///< of them, pictures that were read from a disk or a network
+  uint64_t waited = 0;    ///< of these, whose reading had to wait, whichever thread read
   int64_t read = 0;       ///< from the source; of mapped pages, the time to touch each
   int64_t decode = 0;     ///< and resize
   int64_t recipe = 0;     ///< what a recipe does to the pixels
@@ -30,6 +32,8 @@ struct StageTimes {
   void add(const StageTimes& other) {
     pictures += other.pictures;
     bytes += other.bytes;
+    files += other.files;
+    waited += other.waited;
     read += other.read;
     decode += other.decode;
     recipe += other.recipe;

@@ -26,10 +26,11 @@ class DelayedSource final : public Source {
     wait();
     source_->read(index, bytes);
   }
-  void read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look) const override {
+  bool read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look, size_t most) const override {
     wait();
-    source_->read_if(index, bytes, look);
+    return source_->read_if(index, bytes, look, most);
   }
+  bool may_wait() const override { return true; }
   std::optional<PixelSize> pixels(uint64_t index) const override { return source_->pixels(index); }
   std::string name(uint64_t index) const override { return source_->name(index); }
 

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
+#include "source/uring/file_queue.h"
 
 namespace fastloader {
 namespace {
@@ -68,7 +70,25 @@ std::string FolderSource::name(uint64_t index) const {
   return std::string(paths_ + begin, ends_[index] - begin);
 }
 
-void FolderSource::read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look) const {
+size_t FolderSource::together() const { return FileQueue::available() ? FileQueue::kDepth : 1; }
+
+void FolderSource::read_together(std::vector<Wanted>& wanted, size_t most) const {
+  if (!FileQueue::available()) return;
+  static thread_local FileQueue queue;
+  for (size_t begin = 0; begin < wanted.size(); begin += FileQueue::kDepth) {
+    const size_t end = std::min(wanted.size(), begin + FileQueue::kDepth);
+    std::vector<FileQueue::File> files;
+    for (size_t i = begin; i < end; ++i) {
+      std::string path = name(wanted[i].index);
+      if (path.find('\0') != std::string::npos) continue;
+      files.push_back({std::move(path), &wanted[i].bytes, &wanted[i].read});
+    }
+    queue.read(files, most);
+  }
+}
+
+bool FolderSource::read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look,
+                           size_t most) const {
   const std::string path = name(index);
   // The system, and a message, would take what stands before it for the path.
   if (path.find('\0') != std::string::npos) fail(path.c_str(), "a zero byte in the path");
@@ -80,6 +100,7 @@ void FolderSource::read_if(uint64_t index, std::vector<uint8_t>& bytes, Look loo
   // A pipe or a device may have nothing to say, or no end, or something else at each epoch.
   if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
   if (status.st_size > kLargestFile) fail(path, "more than 1 GiB");
+  if (static_cast<size_t>(status.st_size) > most) return false;
   // Room for one byte more than there should be, so that the end is seen without making room again.
   const size_t whole = static_cast<size_t>(status.st_size) + 1;
   bytes.resize(look == nullptr ? whole : std::min(whole, kBeginning));
@@ -97,8 +118,10 @@ void FolderSource::read_if(uint64_t index, std::vector<uint8_t>& bytes, Look loo
     if (more < 0) fail(path, errno);
     if (more == 0) break;
     got += static_cast<size_t>(more);
+    if (got > most) return false;
   }
   bytes.resize(got);
+  return true;
 }
 
 }  // namespace fastloader

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,9 +20,12 @@ class FolderSource final : public Source {
 
   uint64_t size() const override { return count_; }
   void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
-    read_if(index, bytes, nullptr);
+    read_if(index, bytes, nullptr, std::numeric_limits<size_t>::max());
   }
-  void read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look) const override;
+  bool read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look, size_t most) const override;
+  bool may_wait() const override { return true; }
+  void read_together(std::vector<Wanted>& wanted, size_t most) const override;
+  size_t together() const override;
   std::string name(uint64_t index) const override;
 
  private:

@@ -38,9 +38,25 @@ class Source {
   /// Tells from the beginning of a file whether the caller wants the rest.
   using Look = bool (*)(const uint8_t* begin, size_t size);
   /// Does as read(), but may give only the beginning of a large file that `look` does not want.
-  virtual void read_if(uint64_t index, std::vector<uint8_t>& bytes, Look /*look*/) const {
+  /// May return false, having read nothing, if the sample has more than `most` bytes.
+  virtual bool read_if(uint64_t index, std::vector<uint8_t>& bytes, Look /*look*/,
+                       size_t /*most*/) const {
     read(index, bytes);
+    return true;
   }
+  /// Whether reading may wait for a disk or a network, so that it pays to read ahead.
+  virtual bool may_wait() const { return false; }
+  /// A sample that is wanted together with others.
+  struct Wanted {
+    uint64_t index = 0;
+    std::vector<uint8_t> bytes;
+    bool read = false;
+  };
+  /// Reads samples side by side, as far as the system can. Leaves those that are not read: those of
+  /// more than `most` bytes, and those that cannot be read. read_if() says why.
+  virtual void read_together(std::vector<Wanted>& /*wanted*/, size_t /*most*/) const {}
+  /// So many samples are best wanted together.
+  virtual size_t together() const { return 1; }
   /// Returns the sample if it lies in memory already, for as long as the source lives. Otherwise
   /// read() it.
   virtual std::optional<SampleBytes> view(uint64_t /*index*/) const { return std::nullopt; }

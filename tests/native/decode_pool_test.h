@@ -41,9 +41,11 @@ inline std::shared_ptr<const ImageJob> job_of(std::shared_ptr<const Source> sour
 /// the gates, and the pool's joins the threads that stood there.
 struct Loader {
   explicit Loader(uint64_t samples, size_t threads)
-      : source(std::make_shared<GatedSource>(samples)),
+      : Loader(std::make_shared<GatedSource>(samples), threads, ReadingNeed::Mode::kNever) {}
+  Loader(std::shared_ptr<GatedSource> gated, size_t threads, ReadingNeed::Mode reading)
+      : source(std::move(gated)),
         job(job_of(source)),
-        quota(std::make_shared<DecodeQuota>(threads)),
+        quota(std::make_shared<DecodeQuota>(threads, reading)),
         memory(BufferPool::create()) {}
   ~Loader() { source->open_all(); }
 

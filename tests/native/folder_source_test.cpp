@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -34,6 +35,8 @@ namespace fastloader {
 namespace {
 
 using namespace testing;
+
+constexpr size_t kAll = std::numeric_limits<size_t>::max();
 
 /// A new directory, removed with what the test put there by name.
 class Folder {
@@ -118,16 +121,69 @@ TEST(of_a_file_that_is_not_wanted_only_the_beginning_is_read) {
   const auto wanted = [](const uint8_t*, size_t) { return true; };
   const auto unwanted = [](const uint8_t*, size_t) { return false; };
   for (const size_t index : {0, 1}) {
-    files.source->read_if(index, files.bytes, wanted);
+    EXPECT(files.source->read_if(index, files.bytes, wanted, kAll));
     EXPECT(std::string(files.bytes.begin(), files.bytes.end()) == files.read(index));
   }
   std::vector<uint8_t> bytes;
-  files.source->read_if(1, bytes, unwanted);
+  EXPECT(files.source->read_if(1, bytes, unwanted, kAll));
   const std::string got(bytes.begin(), bytes.end());
   EXPECT(!got.empty() && got == large.substr(0, got.size()));
   EXPECT(bytes.capacity() <= size_t{256} << 10);
-  files.source->read_if(0, bytes, unwanted);
+  EXPECT(files.source->read_if(0, bytes, unwanted, kAll));
   EXPECT(bytes.size() <= 1000);
+}
+
+TEST(a_file_that_is_larger_than_the_caller_likes_is_not_read) {
+  Folder folder;
+  const std::string content = noise(70000);
+  Files files({folder.file("file", content)});
+  std::vector<uint8_t> bytes;
+  EXPECT(!files.source->read_if(0, bytes, nullptr, content.size() - 1));
+  EXPECT(bytes.empty());
+  EXPECT(files.source->read_if(0, bytes, nullptr, content.size()));
+  EXPECT(std::string(bytes.begin(), bytes.end()) == content);
+  // The system does not say how much this has.
+  Files endless({"/proc/kallsyms"});
+  const bool readable = endless.read(0).size() > 10;
+  if (readable) EXPECT(!endless.source->read_if(0, bytes, nullptr, 10));
+}
+
+TEST(files_are_read_side_by_side_and_what_is_odd_is_left) {
+  Folder folder;
+  std::vector<std::string> contents;
+  std::vector<std::string> paths;
+  for (size_t i = 0; i < 21; ++i) {
+    contents.push_back(noise(1 + i * i * 700));
+    paths.push_back(folder.file("file " + std::to_string(i), contents.back()));
+  }
+  const std::string pipe = folder.path("pipe");
+  EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const size_t regular = paths.size();
+  for (const std::string& odd :
+       {folder.path("nowhere"), std::string("/"), pipe, std::string("/dev/zero"),
+        std::string("/proc/self/status"), folder.file("empty", "")}) {
+    paths.push_back(odd);
+  }
+  paths.push_back(folder.file("large", noise(200001)));
+  Files files(paths);
+  if (files.source->together() == 1) {
+    std::vector<Source::Wanted> wanted(1);
+    files.source->read_together(wanted, kAll);
+    EXPECT(!wanted[0].read);
+    throw Skip{"no io_uring here"};
+  }
+  std::vector<Source::Wanted> wanted(paths.size());
+  for (size_t i = 0; i < wanted.size(); ++i) wanted[i].index = paths.size() - 1 - i;
+  for (int round = 0; round < 3; ++round) {
+    for (Source::Wanted& each : wanted) each.read = false;
+    files.source->read_together(wanted, 200000);
+    for (const Source::Wanted& each : wanted) {
+      const bool odd = each.index >= regular || contents[each.index].size() > 200000;
+      EXPECT_EQ(each.read, !odd);
+      if (odd) continue;
+      EXPECT(std::string(each.bytes.begin(), each.bytes.end()) == contents[each.index]);
+    }
+  }
 }
 
 TEST(the_room_for_the_largest_file_is_kept) {

@@ -53,9 +53,11 @@ inline std::vector<std::vector<uint8_t>> small_pictures(uint64_t count, uint32_t
 /// destroyed.
 class GatedSource : public Source {
  public:
-  explicit GatedSource(uint64_t count) : pictures_(small_pictures(count)) {}
+  explicit GatedSource(uint64_t count, bool may_wait = false)
+      : pictures_(small_pictures(count)), may_wait_(may_wait) {}
 
   uint64_t size() const override { return pictures_.size(); }
+  bool may_wait() const override { return may_wait_; }
   std::string name(uint64_t index) const override { return pictures_.name(index); }
 
   void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
@@ -124,6 +126,7 @@ class GatedSource : public Source {
 
  private:
   const MemorySource pictures_;
+  const bool may_wait_;
   mutable std::mutex mutex_;  // guards everything below
   mutable std::condition_variable changed_;
   mutable std::vector<uint64_t> begun_;

@@ -19,6 +19,8 @@ def build_info() -> dict[str, Any]:
     leaves to Pillow the JPEGs that fastloader's own decoder does not know,
     ``png`` (zlib compiled against and found) and ``webp`` (libwebp found), each None if this build
     leaves the format to Pillow,
+    ``io_uring`` ("in use" for reading files ahead, "refused" by the system, as containers often do, or
+    "not compiled in": then threads read them),
     ``cuda`` (``compiled_in``,
     ``runtime_version`` and ``driver_version`` as CUDA counts, 13000 is 13.0, ``architectures``,
     ``devices``, ``problem``: why it cannot be used, empty when it can).
@@ -31,7 +33,8 @@ def build_info() -> dict[str, Any]:
     }
     if native is not None:
         found = native.build_info()
-        info.update({key: found[key] for key in ("compiler", "cpu", "jpeg", "png", "webp", "cuda")})
+        keys = ("compiler", "cpu", "jpeg", "png", "webp", "io_uring", "cuda")
+        info.update({key: found[key] for key in keys})
         for device in info["cuda"]["devices"]:
             device["capability"] = list(device["capability"])
     return info

@@ -129,6 +129,13 @@ def _formats(found: Section) -> str:
     return f"{png}; {webp}"
 
 
+def _reading(found: Section) -> str:
+    if not found:
+        return "-"
+    by = "io_uring" if found["io_uring"] == "in use" else "threads"
+    return f"files are read ahead by {by}; io_uring: {found['io_uring']}"
+
+
 def _cpu(found: Section) -> str:
     quota = found["cgroup_quota"]
     return (
@@ -251,6 +258,7 @@ LINES: list[tuple[str, str, Callable[[Section], str]]] = [
     ("instructions", "build", _instructions),
     ("libjpeg-turbo", "build", _libjpeg),
     ("other formats", "build", _formats),
+    ("reading", "build", _reading),
     ("CPU", "cpu", _cpu),
     ("CUDA", "cuda", _cuda),
     ("CUDA devices", "cuda", _cuda_devices),

@@ -83,6 +83,7 @@ def _build() -> Section:
         "libjpeg_decoded_whole": list(libjpeg.get("decoded_whole", ())),
         "zlib": info["png"] and info["png"]["runtime"],
         "libwebp": info["webp"] and info["webp"]["runtime"],
+        "io_uring": info["io_uring"],
     }
 
 

@@ -37,6 +37,7 @@ HEALTHY = {
         "libjpeg_decoded_whole": [],
         "zlib": "1.2.13",
         "libwebp": "1.2.4",
+        "io_uring": "in use",
     },
     "cuda": {
         "compiled_in": True,
@@ -364,6 +365,8 @@ def test_numbers_for_people():
             "PNG natively, zlib 1.3; WebP natively, libwebp 1.4.0",
         ),
         ({"zlib": None, "libwebp": None}, "PNG by Pillow; WebP by Pillow"),
+        ({"io_uring": "in use"}, "files are read ahead by io_uring"),
+        ({"io_uring": "refused"}, "files are read ahead by threads; io_uring: refused"),
         (
             {"libjpeg_at_run_time": None},
             "not in this build: Pillow decodes the JPEGs that fastloader's",
