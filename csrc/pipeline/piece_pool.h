@@ -96,6 +96,12 @@ class PiecePool {
     }
   }
 
+  /// Threads that find nothing to do.
+  size_t sleeping() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return sleeping_;
+  }
+
   /// Whether wait() would return at once.
   bool done(const Batch& batch) const {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -159,9 +159,11 @@ TEST(files_are_read_side_by_side_and_what_is_odd_is_left) {
   const std::string pipe = folder.path("pipe");
   EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const size_t regular = paths.size();
+  // Of the file below /sys, the system says that it has 4096 bytes.
   for (const std::string& odd :
        {folder.path("nowhere"), std::string("/"), pipe, std::string("/dev/zero"),
-        std::string("/proc/self/status"), folder.file("empty", "")}) {
+        std::string("/proc/self/status"), std::string("/sys/devices/system/cpu/online"),
+        folder.file("empty", "")}) {
     paths.push_back(odd);
   }
   paths.push_back(folder.file("large", noise(200001)));

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "base/thread.h"
 #include "child_process.h"
@@ -176,44 +177,57 @@ TEST(a_batch_that_is_stopped_begins_no_more_files) {
   EXPECT(loader.source->begun().size() < 100);
 }
 
-/// Files of a MiB, which are no pictures. The first is held.
+/// Files of a MiB, which are no pictures.
 class LargeFiles : public Source {
  public:
   static constexpr size_t kBytes = size_t{1} << 20;
+  static constexpr uint64_t kCount = 300;
 
-  uint64_t size() const override { return 300; }
+  uint64_t size() const override { return kCount; }
   bool may_wait() const override { return true; }
   std::string name(uint64_t index) const override { return "file " + std::to_string(index); }
   void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
-    gate.read(index == 0 ? 0 : 1, bytes);
+    gate.read(index, bytes);
     bytes.assign(kBytes, static_cast<uint8_t>(index));
   }
 
-  mutable GatedSource gate{2};
+  GatedSource gate{kCount};
 };
 
-TEST(so_much_is_read_ahead_and_no_more) {
+TEST(so_much_is_read_ahead_and_no_more_until_it_is_taken) {
   DecodePool pool;
   const auto source = std::make_shared<LargeFiles>();
   const auto job = job_of(source);
   const auto memory = BufferPool::create();
   const auto quota = std::make_shared<DecodeQuota>(1, Mode::kAlways);
-  source->gate.hold({0});
+  ReadAhead& reading = ReadAhead::shared();
+  const size_t threads = ReadAhead::threads_for(1, 1);
+  reading.grow(threads);
+  constexpr uint64_t kLater = 130;
+  source->gate.hold({0, kLater});
   pool.grow(1);
-  const auto batch =
-      std::make_shared<DecodeBatch>(job, quota, range(0, 300), std::vector<uint64_t>{7},
-                                    [&](size_t bytes) { return memory->share(bytes); });
+  const auto batch = std::make_shared<DecodeBatch>(
+      job, quota, range(0, LargeFiles::kCount), std::vector<uint64_t>{7},
+      [&](size_t bytes) { return memory->share(bytes); });
   pool.submit(batch);
   const size_t full = static_cast<size_t>(ReadAhead::kMostHeld) / LargeFiles::kBytes;
+  const size_t most = full + threads;
   source->gate.wait_begun(1 + full);
-  ReadAhead& reading = ReadAhead::shared();
-  const size_t most = full + ReadAhead::threads_for(1, 1);
-  EXPECT(reading.held() <= most * LargeFiles::kBytes);
+  // One thread may stand at the first file.
+  while (reading.sleeping() + 1 < threads) {
+    EXPECT(source->gate.begun().size() <= 1 + most);
+    std::this_thread::yield();
+  }
   EXPECT(source->gate.begun().size() <= 1 + most);
+  EXPECT(reading.held() <= most * LargeFiles::kBytes);
+  // Threads go on while the decode thread takes what they have read, past the file at which it then
+  // has to wait.
+  source->gate.open(0);
+  source->gate.wait_begun(kLater + full / 2);
   source->gate.open_all();
   expect_done(pool, batch);
-  EXPECT_EQ(batch->failures().size(), 300u);
-  EXPECT_EQ(source->gate.begun().size(), 300u);
+  EXPECT_EQ(batch->failures().size(), LargeFiles::kCount);
+  EXPECT_EQ(source->gate.begun().size(), LargeFiles::kCount);
   EXPECT_EQ(reading.held(), 0u);
 }
 
