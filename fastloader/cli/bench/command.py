@@ -13,6 +13,7 @@ from typing import Any
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.bench.recipes import EVERY, RECIPES
 from fastloader.cli.bench.scenarios import ON_DEVICE, PEERS, SCENARIOS
+from fastloader.cli.bench.sources import SOURCES
 
 
 def add_command(commands: Any) -> None:
@@ -25,7 +26,10 @@ def add_command(commands: Any) -> None:
         "peers.md and plots to --out. What is not installed is listed with the reason. "
         f"Peers: {', '.join(PEERS)}. With --recipe, training recipes run instead, through FastLoader "
         "and a plain DataLoader over the original datasets and transforms; that writes "
-        f"recipes.json, recipes.md and recipes.png. Recipes: {', '.join(RECIPES)}.",
+        f"recipes.json, recipes.md and recipes.png. Recipes: {', '.join(RECIPES)}. With --source, "
+        "FastLoader reads the same pictures from different places, beside the loaders that people read "
+        "them with; that writes sources.json, sources.md and sources.png. "
+        f"Places: {', '.join(SOURCES)}.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
@@ -69,6 +73,14 @@ def add_command(commands: Any) -> None:
         "timm for its own recipes",
     )
     parser.add_argument(
+        "--source",
+        nargs="+",
+        choices=[*SOURCES, EVERY],
+        metavar="NAME",
+        help=f"compare the readers of these places, or of {EVERY} of them, with a folder and with "
+        "others' readers; needs lmdb, datasets, webdataset, pymongo and nx-27017 for theirs",
+    )
+    parser.add_argument(
         "--sets",
         action="store_true",
         help="also compare the loaders over the same pictures written again as 4:4:4 of quality 90, as "
@@ -97,10 +109,13 @@ def default_threads(available: int) -> list[int]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.recipe:
-        for name in ("only", "device", "python", "sets"):
+    for kind, others in (
+        ("recipe", ("only", "device", "python", "sets")),
+        ("source", ("recipe", "only", "device", "python", "sets")),
+    ):
+        for name in others if getattr(arguments, kind) else ():
             if getattr(arguments, name):
-                print(f"fastloader bench: --{name} does not go with --recipe", file=sys.stderr)
+                print(f"fastloader bench: --{name} does not go with --{kind}", file=sys.stderr)
                 return 1
     missing = _missing()
     if missing:
@@ -109,6 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     from fastloader._core.machine import devices
     from fastloader.cli.bench import suite
     from fastloader.cli.bench.recipes import suite as recipes
+    from fastloader.cli.bench.sources import suite as sources
 
     options = suite.Options(
         data=arguments.data,
@@ -130,6 +146,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.recipe:
             return recipes.run(options, arguments.recipe)
+        if arguments.source:
+            return sources.run(options, arguments.source)
         return suite.run(options)
     except suite.NoPictures as error:
         print(f"fastloader bench: {error}", file=sys.stderr)

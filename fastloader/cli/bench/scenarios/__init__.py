@@ -40,6 +40,9 @@ class Settings:
     batch_size: int
     device: str | None = None  # None: batches stay where the loader makes them
     recipe: str = ""  # which, of those in bench/recipes
+    mongodb: str = ""  # the URI of the server and database that have the pictures
+    collection: str = ""  # in which of its collections
+    processor: int | None = None  # on which those run who ask that server
 
     def samples(self) -> list[tuple[str, int]]:
         """(path, class) in torchvision's order."""

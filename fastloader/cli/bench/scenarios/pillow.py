@@ -37,12 +37,17 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
         path, label = self.samples[index]
         with open(path, "rb") as file:
             image = Image.open(file).convert("RGB")
-        left, top, width, height = random_box(*image.size)
-        image = image.crop((left, top, left + width, top + height))
-        image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
-        if random.random() < 0.5:
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1), label
+        return cropped(image), label
+
+
+def cropped(image: Image.Image) -> torch.Tensor:
+    """A random crop of 224 pixels, flipped half of the time: uint8, (3, 224, 224)."""
+    left, top, width, height = random_box(*image.size)
+    image = image.crop((left, top, left + width, top + height))
+    image = image.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+    if random.random() < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
 
 def loader(settings: Settings) -> Callable[[], Iterator[int]]:

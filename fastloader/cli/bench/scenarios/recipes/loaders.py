@@ -43,7 +43,7 @@ class Epochs:
         way = way_of(self._made_by)
         if way != self._way:
             raise RuntimeError(
-                f"by the table of recipes this one is to run {self._way}, but it runs {way}: {self.plan}"
+                f"by the benchmark's table it is to run {self._way}, but it runs {way}: {self.plan}"
             )
         self._looked = True
 

@@ -1,0 +1,213 @@
+"""Pictures in a MongoDB collection, and what limits their reader: pymongo alone, and the server.
+
+All but the recipe ask for the same documents in the same order, a batch a query, and have as many
+queries under way as there are threads, each on a connection of its own. All that ask the server run on
+the processor that it leaves to them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import bson
+import PIL
+import pymongo
+from PIL import Image
+from torch.utils.data import Dataset
+
+from fastloader import FastLoader
+from fastloader.cli.bench.recipes import ENCODED
+from fastloader.cli.bench.scenarios import Settings, worker_processes
+from fastloader.cli.bench.scenarios.pillow import cropped
+from fastloader.cli.bench.scenarios.recipes.loaders import Epochs
+from fastloader.cli.bench.scenarios.sources import folder
+from fastloader.cli.bench.scenarios.sources.readers import CHAIN
+from fastloader.cli.bench.sources.collection import ORDER
+from fastloader.datasets import MongoImages
+
+KEY, IMAGE = "img_name", "bson_img"
+FIELDS = {KEY: 1, IMAGE: 1, "_id": 0}  # as MongoImages asks for them
+
+
+def versions() -> dict[str, str]:
+    return {**folder.versions(), "pymongo": pymongo.version, "pillow": PIL.__version__}
+
+
+def fastloader(settings: Settings) -> Epochs:
+    confine(settings)
+    return _epochs(_images(settings), settings)
+
+
+def replayed(settings: Settings) -> Epochs:
+    """The server is asked once for each batch. From then on its replies come from memory, as the server
+    sent them, and their BSON is decoded each time."""
+    images = _images(settings)
+    collection, replies = collection_of(settings), {}
+    for keys in queries(settings):
+        replies[keys[0]] = list(collection.find_raw_batches({KEY: {"$in": keys}}, FIELDS))
+    collection.database.client.close()
+    # In the place of the connection that asks for each batch. What is made of the documents stays.
+    images._connection = Replies(replies)  # type: ignore[assignment]
+    # As many decode threads as those have that this is compared with.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
+    return _epochs(images, settings)
+
+
+def drained(settings: Settings) -> Callable[[], Iterator[int]]:
+    """pymongo alone: its documents, which nobody looks at."""
+    return _drained(settings, lambda found: sum(1 for _ in found))
+
+
+def undecoded(settings: Settings) -> Callable[[], Iterator[int]]:
+    """pymongo alone, which leaves the server's replies as they are."""
+    return _drained(settings, documents_in, raw=True)
+
+
+def recipe(settings: Settings) -> Callable[[], Iterator[int]]:
+    confine(settings)
+    return worker_processes.epochs(Recipe(settings), settings)
+
+
+class Recipe(Dataset[Any]):
+    """The well-known recipe: one ``find_one`` a picture, by a client that each worker makes itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.names, self.labels = order(settings)
+        self.collection: Any = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Any:
+        if self.collection is None:
+            self.collection = collection_of(self.settings)
+        jpeg = self.collection.find_one({KEY: self.names[index]})[IMAGE]
+        if not jpeg.endswith(b"\xff\xd9"):
+            jpeg += b"\xff\xd9"
+        return cropped(Image.open(io.BytesIO(jpeg)).convert("RGB")), self.labels[index]
+
+
+class Replies:
+    """What the server has replied, by the first key of the query. Stands in the place of a connection,
+    of its database, and of its collection."""
+
+    def __init__(self, replies: dict[str, list[bytes]]) -> None:
+        self.replies = replies
+
+    def call(self, work: Callable[[Any], Any]) -> Any:
+        return work(self)
+
+    def __getitem__(self, name: str) -> Replies:
+        return self
+
+    def find(self, query: Any, fields: Any) -> Reply:
+        assert fields == FIELDS
+        return Reply(self.replies[query[KEY]["$in"][0]])
+
+
+class Reply:
+    """One of them, as a cursor."""
+
+    def __init__(self, batches: list[bytes]) -> None:
+        self.batches = batches
+
+    def __enter__(self) -> Reply:
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            yield from bson.decode_all(batch)
+
+
+def order(settings: Settings) -> tuple[list[str], list[int]]:
+    """(keys, labels) of the samples."""
+    listed = json.loads(Path(settings.work, ORDER).read_text())
+    return listed["path_list"], listed["label_list"]
+
+
+def drawn(settings: Settings) -> list[int]:
+    """The order of an epoch, the same for all."""
+    count = len(order(settings)[0])
+    return random.Random(0).sample(range(count), count)
+
+
+def queries(settings: Settings) -> list[list[str]]:
+    """The keys that are asked for together."""
+    names, _labels = order(settings)
+    keys = [names[index] for index in drawn(settings)]
+    size = settings.batch_size
+    return [keys[begin : begin + size] for begin in range(0, len(keys), size)]
+
+
+def documents_in(replies: Any) -> int:
+    """How many documents replies hold, which begin with their sizes."""
+    count = 0
+    for reply in replies:
+        begin = 0
+        while begin < len(reply):
+            begin += int.from_bytes(reply[begin : begin + 4], "little")
+            count += 1
+    return count
+
+
+def collection_of(settings: Settings) -> Any:
+    client: Any = pymongo.MongoClient(settings.mongodb, connect=False)
+    return client.get_default_database()[settings.collection]
+
+
+def confine(settings: Settings) -> None:
+    """Has this process, with all threads that it has, run where those run that ask the server."""
+    assert settings.processor is not None
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {settings.processor})
+
+
+def _images(settings: Settings) -> MongoImages:
+    database = collection_of(settings).database.name
+    return MongoImages(
+        settings.mongodb,
+        database,
+        settings.collection,
+        CHAIN,
+        order=Path(settings.work, ORDER),
+    )
+
+
+def _epochs(dataset: MongoImages, settings: Settings) -> Epochs:
+    loader: FastLoader[Any] = FastLoader(
+        dataset,
+        batch_size=settings.batch_size,
+        sampler=drawn(settings),
+        num_workers=settings.threads,
+        worker_backend="thread",
+        persistent_workers=True,
+    )
+    return Epochs(loader, loader, ENCODED)
+
+
+def _drained(
+    settings: Settings, count: Callable[[Any], int], raw: bool = False
+) -> Callable[[], Iterator[int]]:
+    confine(settings)
+    collection, batches = collection_of(settings), queries(settings)
+    find = collection.find_raw_batches if raw else collection.find
+    threads = ThreadPoolExecutor(settings.threads)
+
+    def one(keys: list[str]) -> int:
+        found = count(find({KEY: {"$in": keys}}, FIELDS))
+        if found != len(keys):
+            raise RuntimeError(f"{len(keys)} documents were asked for, and {found} came")
+        return found
+
+    return lambda: threads.map(one, batches)

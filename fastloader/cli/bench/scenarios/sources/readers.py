@@ -1,0 +1,34 @@
+"""What the contenders that read with FastLoader share."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastloader import FastLoader
+from fastloader import transforms as T
+from fastloader.cli.bench.recipes import NATIVE
+from fastloader.cli.bench.scenarios import SIZE, Settings
+from fastloader.cli.bench.scenarios.recipes.loaders import Epochs, options
+
+CHAIN = T.Compose([T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()])
+
+
+def natively(dataset: Any, settings: Settings) -> Epochs:
+    """FastLoader over a dataset that its decode threads read by themselves."""
+    loader: FastLoader[Any] = FastLoader(dataset, **options(settings))
+    return Epochs(loader, loader, NATIVE)
+
+
+def copied(settings: Settings, name: str, write: Callable[[Path], None]) -> Path:
+    """The copy of the pictures of this name, a file or a folder, which ``write`` makes if there is none.
+    One that was begun and not ended does not count."""
+    path = Path(settings.work, name)
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=settings.work) as unfinished:
+            write(Path(unfinished, name))
+            os.rename(Path(unfinished, name), path)
+    return path
