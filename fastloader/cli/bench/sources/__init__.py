@@ -99,7 +99,7 @@ SOURCES = {
             ),
             Row(
                 "mongo.server",
-                "MongoImages, of the server's own rate: replies that nobody decodes",
+                "MongoImages, of the server alone: nobody decodes its replies",
                 "mongo",
                 "mongo-server",
             ),

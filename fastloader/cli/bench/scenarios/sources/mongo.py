@@ -7,6 +7,7 @@ the processor that it leaves to them.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -46,28 +47,28 @@ def fastloader(settings: Settings) -> Epochs:
 
 
 def replayed(settings: Settings) -> Epochs:
-    """The server is asked once for each batch. From then on its replies come from memory, as the server
-    sent them, and their BSON is decoded each time."""
+    """Replies come from memory, as the server sent them, and their BSON is decoded each time."""
     images = _images(settings)
-    collection, replies = collection_of(settings), {}
-    for keys in queries(settings):
-        replies[keys[0]] = list(collection.find_raw_batches({KEY: {"$in": keys}}, FIELDS))
-    collection.database.client.close()
     # In the place of the connection that asks for each batch. What is made of the documents stays.
-    images._connection = Replies(replies)  # type: ignore[assignment]
+    images._connection = _replies(settings)  # type: ignore[assignment]
     # As many decode threads as those have that this is compared with.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
     return _epochs(images, settings)
 
 
 def drained(settings: Settings) -> Callable[[], Iterator[int]]:
-    """pymongo alone: its documents, which nobody looks at."""
-    return _drained(settings, lambda found: sum(1 for _ in found))
+    """pymongo alone. Nobody looks at the documents."""
+    confine(settings)
+    collection, batches = collection_of(settings), queries(settings)
+    threads = ThreadPoolExecutor(settings.threads)
 
+    def one(keys: list[str]) -> int:
+        found = sum(1 for _document in collection.find({KEY: {"$in": keys}}, FIELDS))
+        if found != len(keys):
+            raise RuntimeError(f"{len(keys)} documents were asked for, and {found} came")
+        return found
 
-def undecoded(settings: Settings) -> Callable[[], Iterator[int]]:
-    """pymongo alone, which leaves the server's replies as they are."""
-    return _drained(settings, documents_in, raw=True)
+    return lambda: threads.map(one, batches)
 
 
 def recipe(settings: Settings) -> Callable[[], Iterator[int]]:
@@ -113,6 +114,18 @@ class Replies:
         return Reply(self.replies[query[KEY]["$in"][0]])
 
 
+@functools.cache  # new loaders find them there
+def _replies(settings: Settings) -> Replies:
+    with collection_of(settings).database.client as client:
+        collection = client.get_default_database()[settings.collection]
+        return Replies(
+            {
+                keys[0]: list(collection.find_raw_batches({KEY: {"$in": keys}}, FIELDS))
+                for keys in queries(settings)
+            }
+        )
+
+
 class Reply:
     """One of them, as a cursor."""
 
@@ -150,17 +163,6 @@ def queries(settings: Settings) -> list[list[str]]:
     return [keys[begin : begin + size] for begin in range(0, len(keys), size)]
 
 
-def documents_in(replies: Any) -> int:
-    """How many documents replies hold, which begin with their sizes."""
-    count = 0
-    for reply in replies:
-        begin = 0
-        while begin < len(reply):
-            begin += int.from_bytes(reply[begin : begin + 4], "little")
-            count += 1
-    return count
-
-
 def collection_of(settings: Settings) -> Any:
     client: Any = pymongo.MongoClient(settings.mongodb, connect=False)
     return client.get_default_database()[settings.collection]
@@ -194,20 +196,3 @@ def _epochs(dataset: MongoImages, settings: Settings) -> Epochs:
         persistent_workers=True,
     )
     return Epochs(loader, loader, ENCODED)
-
-
-def _drained(
-    settings: Settings, count: Callable[[Any], int], raw: bool = False
-) -> Callable[[], Iterator[int]]:
-    confine(settings)
-    collection, batches = collection_of(settings), queries(settings)
-    find = collection.find_raw_batches if raw else collection.find
-    threads = ThreadPoolExecutor(settings.threads)
-
-    def one(keys: list[str]) -> int:
-        found = count(find({KEY: {"$in": keys}}, FIELDS))
-        if found != len(keys):
-            raise RuntimeError(f"{len(keys)} documents were asked for, and {found} came")
-        return found
-
-    return lambda: threads.map(one, batches)
