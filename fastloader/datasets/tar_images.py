@@ -183,11 +183,13 @@ class TarImages(Dataset[Any]):
     def will_need(self, indices: list[int]) -> None:
         """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises
         ValueError if a shard has changed."""
-        located = [(self.locate(index)[0], index) for index in indices]
-        for shard in {id(shard): shard for shard, _ in located}.values():
-            shard.check()
-        for shard, index in located:
-            shard.will_need(int(self.offsets[index]), int(self.sizes[index]))
+        numbers = [bisect.bisect_right(self._starts, index) - 1 for index in indices]
+        for number in set(numbers):
+            self._shards[number].check()
+        # Taken from the arrays together, since each number taken alone costs as much as the call below.
+        offsets, sizes = self.offsets[indices].tolist(), self.sizes[indices].tolist()
+        for number, offset, size in zip(numbers, offsets, sizes):
+            self._shards[number].will_need(offset, size)
 
     def __len__(self) -> int:
         return len(self.offsets)

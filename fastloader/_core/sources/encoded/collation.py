@@ -116,10 +116,11 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
         files = []
         for each in column:
             source = each.encoded
-            if source.same not in numbers:
-                numbers[source.same] = len(sources)
+            same = source.same
+            if same not in numbers:
+                numbers[same] = len(sources)
                 sources.append(source)
-            files.append(numbers[source.same])
+            files.append(numbers[same])
         its = [read[id(each.transform)].encoded_chain for each in column]
         of_column = [chains.setdefault(chain, len(chains)) for chain in its]
         finished[place] = EncodedPlace(len(taken))

@@ -83,9 +83,12 @@ class MappedStore:
         return self.parts[number], index - self.starts[number]
 
     def prepare(self, indices: list[int]) -> None:
-        located = [self._part(index) for index in indices]
-        for part in {id(part): part for part, _ in located}.values():
-            part.will_need([sample for owner, sample in located if owner is part])
+        by_part: dict[int, list[int]] = {}
+        for index in indices:
+            number = bisect.bisect_right(self.starts, index) - 1
+            by_part.setdefault(number, []).append(index - self.starts[number])
+        for number, samples in by_part.items():
+            self.parts[number].will_need(samples)
 
     def name(self, index: int) -> str:
         part, sample = self._part(index)
