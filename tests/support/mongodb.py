@@ -3,73 +3,21 @@ speaks MongoDB's protocol over SQLite."""
 
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-VARIABLE = "FASTLOADER_TEST_MONGODB"
-_SECONDS = 30
-
-
-class Server:
-    """A server of our own, which can be killed and started again with the same documents."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.process = None
-        self.start()
-
-    @property
-    def uri(self):
-        return f"mongodb://127.0.0.1:{self.port}/"
-
-    def start(self):
-        (self.folder / "data").mkdir(exist_ok=True)
-        (self.folder / "pid").unlink(missing_ok=True)
-        data, log = str(self.folder / "data"), str(self.folder / "log")
-        program = shutil.which("mongod")
-        if program:
-            command = [program, "--bind_ip", "127.0.0.1", "--port", str(self.port)]
-            command += ["--dbpath", data, "--logpath", log, "--quiet"]
-        else:
-            main = "from nx_27017.nx_27017 import main; main()"
-            command = [sys.executable, "-c", main, "--host", "127.0.0.1", "-p", str(self.port)]
-            command += ["--data-dir", data, "--log-file", log, "--pid-file"]
-            command += [str(self.folder / "pid")]
-        with open(self.folder / "out", "ab") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=out)
-        until = time.monotonic() + _SECONDS
-        while time.monotonic() < until:
-            if self.process.poll() is not None:
-                break
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.05)
-        raise RuntimeError(f"the server did not start: {(self.folder / 'out').read_text()[-2000:]}")
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-
-    def close(self):
-        if self.process.poll() is None:
-            self.kill()
+from fastloader.cli.bench.sources.collection import VARIABLE
+from fastloader.cli.bench.sources.mongo_server import MongoServer
 
 
 def server_or_skip(folder):
     pytest.importorskip("pymongo")
     if shutil.which("mongod") is None:
         pytest.importorskip("nx_27017")
-    return Server(folder)
+    return MongoServer(folder)
 
 
 class Proxy:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import datasets
 import PIL
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 from fastloader.cli.bench.scenarios import Settings
 from fastloader.cli.bench.scenarios.pillow import cropped
@@ -30,13 +30,18 @@ def fastloader(settings: Settings) -> Epochs:
     return natively(HFImages(saved(settings), CHAIN), settings)
 
 
-def dataloader(settings: Settings) -> Callable[[], Iterator[int]]:
-    loader = DataLoader(saved(settings).with_transform(_cropped), **options(settings))
-    return lambda: (len(batch["label"]) for batch in loader)
+def dataloader(settings: Settings) -> Epochs:
+    dataset = saved(settings).with_transform(_cropped)
+    return Epochs(DataLoader(dataset, collate_fn=_pair, **options(settings)))
 
 
 def _cropped(rows: dict[str, Any]) -> dict[str, Any]:
     return {**rows, "image": [cropped(image.convert("RGB")) for image in rows["image"]]}
+
+
+def _pair(rows: list[dict[str, Any]]) -> tuple[Any, Any]:
+    batch = default_collate(rows)
+    return batch["image"], batch["label"]
 
 
 def saved(settings: Settings) -> Any:

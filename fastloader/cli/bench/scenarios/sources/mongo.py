@@ -25,9 +25,9 @@ from torch.utils.data import Dataset
 
 from fastloader import FastLoader
 from fastloader.cli.bench.recipes import ENCODED
-from fastloader.cli.bench.scenarios import Settings, worker_processes
+from fastloader.cli.bench.scenarios import Settings
 from fastloader.cli.bench.scenarios.pillow import cropped
-from fastloader.cli.bench.scenarios.recipes.loaders import Epochs
+from fastloader.cli.bench.scenarios.recipes.loaders import Epochs, dataloader
 from fastloader.cli.bench.scenarios.sources import folder
 from fastloader.cli.bench.scenarios.sources.readers import CHAIN
 from fastloader.cli.bench.sources.collection import ORDER
@@ -71,9 +71,9 @@ def drained(settings: Settings) -> Callable[[], Iterator[int]]:
     return lambda: threads.map(one, batches)
 
 
-def recipe(settings: Settings) -> Callable[[], Iterator[int]]:
+def recipe(settings: Settings) -> Epochs:
     confine(settings)
-    return worker_processes.epochs(Recipe(settings), settings)
+    return dataloader(Recipe(settings), settings)
 
 
 class Recipe(Dataset[Any]):

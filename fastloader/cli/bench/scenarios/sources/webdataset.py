@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from importlib.metadata import version
 
 import PIL
@@ -12,6 +11,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from fastloader.cli.bench.scenarios import Settings
 from fastloader.cli.bench.scenarios.pillow import cropped
+from fastloader.cli.bench.scenarios.recipes.loaders import Epochs, options
 from fastloader.cli.bench.scenarios.sources.tar import shards
 
 BUFFER = 1000  # samples
@@ -25,7 +25,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def dataloader(settings: Settings) -> Callable[[], Iterator[int]]:
+def dataloader(settings: Settings) -> Epochs:
     paths = shards(settings)
     dataset = (
         webdataset.WebDataset(paths, shardshuffle=len(paths))
@@ -35,10 +35,5 @@ def dataloader(settings: Settings) -> Callable[[], Iterator[int]]:
         .map_tuple(cropped, int)
         .batched(settings.batch_size, collation_fn=default_collate)
     )
-    loader = DataLoader(
-        dataset,
-        batch_size=None,  # workers make whole batches
-        num_workers=settings.threads,
-        persistent_workers=settings.threads > 0,
-    )
-    return lambda: (len(labels) for _images, labels in loader)
+    # Its workers make whole batches.
+    return Epochs(DataLoader(dataset, **{**options(settings), "batch_size": None, "shuffle": None}))

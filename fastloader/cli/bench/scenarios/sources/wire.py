@@ -102,5 +102,6 @@ def _check(reply: bytes, count: int) -> None:
     found = len(answer["cursor"]["firstBatch"])
     if found != count:
         raise RuntimeError(
-            f"{count} documents were asked for, and one reply holds {found}: take a smaller --batch-size"
+            f"{count} documents were asked for, and one reply holds {found}: others are missing, or a "
+            "smaller --batch-size is needed"
         )
