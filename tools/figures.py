@@ -9,8 +9,9 @@ A number stands between two marks that Markdown does not show:
 This script fills in what benchmarks/results/*.json holds, or with --check exits with 1 after naming
 what disagrees. Below, FIGURES says what each name stands for; ``FILE.machine`` is the machine, the
 versions and the date of benchmarks/results/FILE.json, and goes with the numbers of that file;
-``gpu.results`` is all of benchmarks/results/gpu-*.json as tables, or the sentence that there is none. A
-mark must not begin a line: Markdown would take the line for HTML.
+``gpu.results`` is all of benchmarks/results/gpu-*.json as tables, or the sentence that there is none;
+``sources.results`` is the same of sources.json. A mark must not begin a line: Markdown would take the
+line for HTML.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -193,6 +195,47 @@ def gpu_peer(run: Json, name: str, each: Json) -> list[str]:
     ]
 
 
+NO_SOURCES = "**Nothing of this has been measured yet.**"
+
+
+def source_results(folder: Path) -> str:
+    """Of the places where pictures lie: what is promised of their readers, and how fast each is."""
+    path = folder / "sources.json"
+    if not path.is_file():
+        return NO_SOURCES
+    run = json.loads(path.read_text())
+    about = run["settings"]
+    head = (
+        f"{machine(run)}. {about['distinct_pictures']} photographs, {about['pictures']} in an epoch, "
+        f"batches of {about['batch_size']}, {about['threads']} threads or workers, medians of "
+        f"{about['repeats']} rounds."
+    )
+    ratios = [
+        [
+            row["what"],
+            f"{row['ratio']['median']:.2f}",
+            "" if row["at_least"] is None else f"at least {number(row['at_least'])}",
+            {True: "met", False: "**not met**", None: ""}[row["met"]],
+        ]
+        for row in run["ratios"].values()
+    ]
+    speeds = [
+        [
+            each["label"],
+            f"{each['pictures_per_s']['median']:.0f}",
+            f"{1e3 * statistics.median(each['cpu_s_per_picture']):.2f}",
+        ]
+        for each in run["contenders"].values()
+    ]
+    tables = [
+        table(["times as fast", "measured", "promised", ""], ratios),
+        table(["contender", "pictures/s", "CPU ms/picture"], speeds),
+    ]
+    gone = {**run["skipped"], **run["failed"]}
+    missing = [f"Not measured: {', '.join(gone)}."] if gone else []
+    return "\n\n".join(["", head, *tables, *missing, ""])
+
+
 def number(value: float | None) -> str:
     if value is None:
         return ""
@@ -219,6 +262,8 @@ class Results:
         try:
             if name == "gpu.results":
                 return gpu_results(self.folder)
+            if name == "sources.results":
+                return source_results(self.folder)
             if name.endswith(".machine"):
                 return machine(self._file(name.removesuffix(".machine")))
             if name.startswith("peers.ratio."):
@@ -243,7 +288,8 @@ class Results:
             known = ", ".join(
                 [
                     *FIGURES,
-                    *("FILE.machine", "gpu.results", "peers.ratio.SLOW", "peers.speed.SCENARIO"),
+                    *("FILE.machine", "gpu.results", "sources.results"),
+                    *("peers.ratio.SLOW", "peers.speed.SCENARIO"),
                     *("peers.index.SLOW", "peers.set.SET.SLOW"),
                     *(f"recipes.{row}.RECIPE" for row in RECIPE_ROWS),
                 ]

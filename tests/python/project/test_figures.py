@@ -115,6 +115,42 @@ def test_results_of_a_gpu_are_said_to_be_missing_until_there_are_some(project):
     assert figures.main(["--check"], root) == 0
 
 
+def test_results_of_sources_are_said_to_be_missing_until_there_are_some(project):
+    root = project("nothing")
+    page = root / "docs" / "storage.md"
+    page.write_text(mark("sources.results", ""))
+    assert figures.main([], root) == 0
+    assert page.read_text() == mark("sources.results", figures.NO_SOURCES)
+    results = root / "benchmarks" / "results"
+    settings = {"distinct_pictures": 500, "pictures": 2000, "batch_size": 64}
+    row = {"what": "TarImages, of the folder", "ratio": {"median": 0.9349}, "at_least": 0.95}
+    free = {"what": "MongoImages, of the recipe", "ratio": {"median": 1.5}, "at_least": None}
+    speed = {"pictures_per_s": {"median": 1871.4}, "cpu_s_per_picture": [0.002, 0.001, 0.004]}
+    run = {
+        "machine": json.loads((results / "peers.json").read_text())["machine"],
+        "busy": False,
+        "settings": {**settings, "threads": 2, "repeats": 5},
+        "ratios": {"tar.folder": {**row, "met": False}, "mongo.recipe": {**free, "met": None}},
+        "contenders": {"tar": {"label": "FastLoader, TarImages", **speed}},
+        "skipped": {"hf": "ModuleNotFoundError"},
+        "failed": {"mongo": "Traceback"},
+    }
+    (results / "sources.json").write_text(json.dumps(run))
+    assert figures.main(["--check"], root) == 1
+    assert figures.main([], root) == 0
+    text = page.read_text()
+    for said in (
+        "| TarImages, of the folder | 0.93 | at least 0.95 | **not met** |",
+        "| MongoImages, of the recipe | 1.50 |  |  |",
+        "| FastLoader, TarImages | 1871 | 2.00 |",
+        "Z80, 1 cores, scalar; Python 3.11, torch 2.13, fastloader 0.1; 2026-01-02. 500 photographs, 2000",
+        "Not measured: hf, mongo.",
+    ):
+        assert said in text, text
+    assert figures.NO_SOURCES not in text
+    assert figures.main(["--check"], root) == 0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
