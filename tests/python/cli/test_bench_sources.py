@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import json
 import os
+import re
 import shutil
 import threading
 from types import SimpleNamespace
@@ -324,6 +325,34 @@ def test_a_collection_on_a_server_of_others_is_dropped(
 )
 def test_the_database_is_that_of_the_uri_if_it_names_one(uri, whole):
     assert collection_module._with_database(uri) == whole
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("mongodb://127.0.0.1:5/x", ""),
+        ("mongodb+srv://a.example/x", r"mongodb\+srv"),
+        ("mongodb://a:1,b:2/x", "several servers"),
+        ("mongodb://u:p@a/x", "neither a password nor TLS"),
+        ("mongodb://a/x?tls=true", "neither a password nor TLS"),
+    ],
+)
+def test_who_needs_a_driver_is_not_asked_without(photographs, tmp_path, monkeypatch, uri, said):
+    pytest.importorskip("pymongo")
+    why = collection_module._why_not_bare(uri)
+    assert re.search(said, why) and bool(why) == bool(said)
+    described = {"server": "x", "server_processor": None, "client_processor": 1}
+    made = collection_module.Collection({"mongodb": uri}, described, why)
+    ran = []
+    monkeypatch.setattr(sources, "filled", lambda *_: contextlib.nullcontext(made))
+    monkeypatch.setattr(
+        suite, "measured", lambda wanted, *_: ran.extend(wanted) or suite.Group(measured(wanted))
+    )
+    given = ["bench", "--source", "mongo", "--data", str(photographs[0]), "--out", str(tmp_path)]
+    assert main(given) == 0 and ("mongo-server" in ran) == (not said)
+    assert len(ran) == 7 - bool(said)
+    results = json.loads((tmp_path / "sources.json").read_text())
+    assert results["skipped"] == ({"mongo-server": why} if said else {})
 
 
 def test_why_there_is_no_server(photographs, tmp_path, monkeypatch):

@@ -16,10 +16,12 @@ from torch.utils.data import ConcatDataset, Subset
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
+from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets import TarImages
 from fastloader.datasets._formats.tar import index as tar_index
 from fastloader.datasets._formats.tar import members as tar_members
 from fastloader.datasets._formats.tar.members import DamagedTar
+from fastloader.datasets._formats.tar.shard import TarShard
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
@@ -125,6 +127,22 @@ def test_samples(shards):
         assert np.array_equal(np.asarray(picture), np.asarray(expected))
     assert dataset.name(9) == f"a.b/1_001 in {dataset.shards[1]}"
     assert dataset[-1][1] == files[-1][1]
+
+
+def test_the_pictures_of_a_batch_are_read_ahead_and_nothing_else_is(shards, monkeypatch):
+    """Also below a ConcatDataset: each part is asked for its own samples."""
+    pattern, files = shards
+    first, second = TarImages(pattern), TarImages(pattern)
+    asked = []
+    monkeypatch.setattr(
+        TarShard,
+        "will_need",
+        lambda shard, offset, size: asked.append(shard.mapping[offset : offset + size]),
+    )
+    store = MappedStore([first, second], "tar shards")
+    batch = random.sample(range(2 * len(files)), 11)
+    store.prepare(batch)
+    assert sorted(asked) == sorted(files[index % len(files)][0] for index in batch)
 
 
 def test_the_samples_are_webdatasets(shards):

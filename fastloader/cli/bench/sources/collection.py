@@ -27,10 +27,12 @@ class NoServer(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Collection:
-    """``settings``: what contenders are told. ``described``: what the results say."""
+    """``settings``: what contenders are told. ``described``: what the results say. ``why_not_bare``: why
+    the server cannot be asked without a driver; empty if it can."""
 
     settings: dict[str, Any]
     described: dict[str, Any]
+    why_not_bare: str = ""
 
 
 @contextlib.contextmanager
@@ -68,12 +70,26 @@ def filled(folder: str, work: str) -> Iterator[Collection]:
                 "server_processor": None if given else processors[0],
                 "client_processor": processors[-1],
             },
+            _why_not_bare(uri),
         )
 
 
 def _with_database(uri: str) -> str:
     parts = urlsplit(uri)
     return uri if parts.path.strip("/") else parts._replace(path=f"/{DATABASE}").geturl()
+
+
+def _why_not_bare(uri: str) -> str:
+    from pymongo.uri_parser import parse_uri
+
+    if not uri.startswith("mongodb://"):
+        return "a bare socket knows nothing of mongodb+srv"
+    parsed = parse_uri(uri)
+    if len(parsed["nodelist"]) > 1:
+        return "a bare socket does not choose among several servers"
+    if parsed["username"] is not None or parsed["options"].get("tls"):
+        return "a bare socket has neither a password nor TLS"
+    return ""
 
 
 def _fill(folder: str, uri: str, collection: str, listed: str) -> None:

@@ -46,6 +46,7 @@ def _scenario(
 
 
 _LOADER = "DataLoader"
+BARE = "mongo-server"  # asks without a driver
 CONTENDERS = {
     FOLDER: _scenario("FastLoader, ImageFolder", "folder", "folder"),
     "list": _scenario("FastLoader, ListImages", "folder", "listed"),
@@ -62,7 +63,7 @@ CONTENDERS = {
     "hf-datasets": _scenario(f"datasets + {_LOADER}", "hugging_face", "dataloader", "datasets"),
     "mongo": _scenario("FastLoader, MongoImages", "mongo", "fastloader", "pymongo"),
     "mongo-drained": _scenario("pymongo alone", "mongo", "drained", "pymongo", made=False),
-    "mongo-server": _scenario("the server alone", "wire", "received", "pymongo", made=False),
+    BARE: _scenario("the server alone", "wire", "received", "pymongo", made=False),
     "mongo-recipe": _scenario(f"find_one a picture + {_LOADER}", "mongo", "recipe", "pymongo"),
     "mongo-replayed": _scenario(
         "FastLoader, MongoImages, replies from memory", "mongo", "replayed", "pymongo"

@@ -45,6 +45,8 @@ def run(options: suite.Options, names: list[str]) -> int:
                 try:
                     collection = held.enter_context(filled(str(epoch), work))
                     settings = dataclasses.replace(settings, **collection.settings)
+                    if collection.why_not_bare:
+                        skipped[comparison.BARE] = collection.why_not_bare
                 except NoServer as reason:
                     skipped = dict.fromkeys(asking, str(reason))
                 except RuntimeError as reason:
