@@ -2,89 +2,36 @@
 Nothing here is timed."""
 
 import contextlib
-import dataclasses
 import importlib
 import json
 import os
 import re
 import shutil
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from mongodb import given_uri, server_or_skip
+from one_colour import BATCH, COUNT, assert_an_epoch, contender, photographs_in, settings_of
 from PIL import Image
 
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.cli.bench import measure, suite
-from fastloader.cli.bench.recipes import ENCODED, NATIVE
-from fastloader.cli.bench.scenarios import Settings
+from fastloader.cli.bench.recipes import NATIVE
 from fastloader.cli.bench.scenarios.recipes import loaders
-from fastloader.cli.bench.sources import SOURCES, comparison, mongo_server, named, plot, tables
+from fastloader.cli.bench.sources import SOURCES, comparison, named, plot, tables
 from fastloader.cli.bench.sources import collection as collection_module
 from fastloader.cli.bench.sources import suite as sources
-from fastloader.cli.bench.sources.collection import VARIABLE, NoServer, filled
-from fastloader.cli.bench.sources.mongo_server import MongoServer
+from fastloader.cli.bench.sources.collection import NoServer
 from support import PACKAGE_ROOT, run_script
 
 pytestmark = pytest.mark.skipif(extension.load() is None, reason="the native module is not in use")
 
-PACKAGES = {"lmdb": ["lmdb"], "tar-webdataset": ["webdataset"], "hf": ["datasets"]}
-PACKAGES["hf-datasets"] = PACKAGES["hf"]
-COUNT, BATCH = 12, 4
-CLIENT = 7  # no processor need have this number: what is asked for is noted
-
-
-def colours(seed):
-    """Of as many pictures, far enough apart to be told from each other in a JPEG."""
-    grid = np.stack(np.meshgrid(*[np.arange(20, 256, 45)] * 3), -1).reshape(-1, 3)
-    return np.random.default_rng(seed).permutation(grid)[:COUNT]
-
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
-    """A folder of pictures of one colour each, and (colour, label) of each."""
-    root = tmp_path_factory.mktemp("photographs")
-    rows = []
-    for number, colour in enumerate(colours(np.random.SeedSequence().entropy)):
-        label = number % 3
-        (root / f"class{label}").mkdir(exist_ok=True)
-        picture = Image.new("RGB", (60 + number, 50), tuple(map(int, colour)))
-        picture.save(root / f"class{label}" / f"{number}.jpg", quality=95, subsampling=0)
-        rows.append((tuple(colour), label))
-    return root, sorted(rows)
-
-
-def settings_of(photographs, work, **more):
-    return Settings(str(photographs[0]), str(work), threads=0, batch_size=BATCH, **more)
-
-
-def contender(name, settings):
-    """Epochs of it; skips without its packages."""
-    for package in PACKAGES.get(name, ["pymongo"] if name.startswith("mongo") else []):
-        pytest.importorskip(package)
-    scenario = comparison.CONTENDERS[name]
-    module = importlib.import_module(f"fastloader.cli.bench.scenarios.{scenario.module}")
-    assert module.versions()["torch"] == torch.__version__
-    return getattr(module, scenario.function)(settings)
-
-
-def assert_an_epoch(epochs, photographs):
-    """Each picture once, beside its own label: a crop of one colour has that colour."""
-    found = []
-    _root, rows = photographs
-    known = np.array([colour for colour, _label in rows])
-    for images, labels in epochs.loader:
-        assert images.dtype == torch.uint8 and images.shape[1:] == (3, 224, 224)
-        for image, label in zip(images.numpy().astype(float), labels.tolist(), strict=True):
-            distances = np.abs(known - image.mean((1, 2))).max(1)
-            assert distances.min() < 4 and image.std((1, 2)).max() < 2
-            found.append((tuple(known[distances.argmin()]), label))
-    assert sorted(found) == rows
-    assert sum(epochs()) == COUNT
+    return photographs_in(tmp_path_factory.mktemp("photographs"))
 
 
 @pytest.mark.parametrize(
@@ -117,216 +64,6 @@ def test_copies_are_made_once_and_whole(photographs, tmp_path):
     assert readers.copied(settings, "copy", broken) == path
 
 
-@pytest.fixture(scope="module")
-def collection(photographs, tmp_path_factory):
-    """Settings for those who ask a server."""
-    folder = tmp_path_factory.mktemp("served")
-    with contextlib.ExitStack() as held:
-        uri = given_uri()
-        if uri is None:
-            server = server_or_skip(tmp_path_factory.mktemp("server"))
-            held.callback(server.close)
-            uri = server.uri
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(os, "sched_getaffinity", lambda _process: {0, CLIENT}, raising=False)
-            patched.setenv(VARIABLE, uri)
-            made = held.enter_context(filled(str(photographs[0]), str(folder)))
-        assert made.described["server_processor"] is None
-        yield dataclasses.replace(settings_of(photographs, folder), **made.settings)
-
-
-@pytest.fixture
-def confined(monkeypatch):
-    """Where threads were asked to run. They stay where they are."""
-    asked = []
-    monkeypatch.setattr(
-        os, "sched_setaffinity", lambda thread, those: asked.append((thread, frozenset(those)))
-    )
-    return asked
-
-
-@pytest.mark.parametrize(
-    ("name", "way"), [("mongo", ENCODED), ("mongo-replayed", ENCODED), ("mongo-recipe", "")]
-)
-def test_what_reads_a_collection_makes_each_picture_once(
-    photographs, collection, confined, name, way
-):
-    settings = dataclasses.replace(collection, threads=2 if way else 0)
-    epochs = contender(name, settings)
-    assert_an_epoch(epochs, photographs)
-    assert epochs.plan.startswith("Python path: the dataset is a") == bool(way)
-    if way:
-        assert loaders.way_of(epochs._made_by) == way
-    if name != "mongo-replayed":  # which asks nobody
-        assert {own for _thread, own in confined} == {frozenset({CLIENT})}
-        assert threading.get_native_id() in [thread for thread, _own in confined]
-
-
-def noted_queries(monkeypatch, meet=None):
-    """What pymongo is asked for. ``meet``: where each query waits for others."""
-    from pymongo.collection import Collection
-
-    asked, find = [], Collection.find
-
-    def noted(self, query, fields):
-        asked.append((tuple(query["img_name"]["$in"]), tuple(sorted(fields.items()))))
-        if meet is not None:
-            meet.wait(20)
-        return find(self, query, fields)
-
-    monkeypatch.setattr(Collection, "find", noted)
-    return asked
-
-
-def test_pymongo_and_the_server_alone_get_the_same_queries(collection, confined, monkeypatch):
-    asked = noted_queries(monkeypatch)
-    epochs = {
-        name: contender(name, dataclasses.replace(collection, threads=1))
-        for name in ("mongo", "mongo-drained", "mongo-server")
-    }
-    assert sum(epochs["mongo"]()) == COUNT
-    of_loader = list(asked)
-    assert len(of_loader) == COUNT // BATCH == len(set(of_loader))
-    asked.clear()
-    assert list(epochs["mongo-drained"]()) == [BATCH] * (COUNT // BATCH)
-    assert asked == of_loader
-    assert {own for _thread, own in confined} == {frozenset({CLIENT})}
-
-    wire = importlib.import_module("fastloader.cli.bench.scenarios.sources.wire")
-    sent = []
-    monkeypatch.setattr(wire, "_message", lambda command: sent.append(command) or b"")
-    wire.received(dataclasses.replace(collection, threads=1))
-    assert of_loader == [
-        (tuple(each["filter"]["img_name"]["$in"]), tuple(sorted(each["projection"].items())))
-        for each in sent
-    ]
-    asked.clear()
-    for _epoch in range(2):
-        assert list(epochs["mongo-server"]()) == [BATCH] * (COUNT // BATCH)
-    assert not asked
-    monkeypatch.setattr(wire, "_receive", lambda _own: 7)
-    with pytest.raises(RuntimeError, match="a reply of 7 bytes had "):
-        sum(epochs["mongo-server"]())
-
-
-@pytest.mark.parametrize("name", ["mongo", "mongo-drained"])
-def test_as_many_queries_are_under_way_as_there_are_threads(
-    collection, confined, monkeypatch, name
-):
-    """A query waits for two others, so that fewer would break the barrier."""
-    asked = noted_queries(monkeypatch, meet=threading.Barrier(3))
-    epochs = contender(name, dataclasses.replace(collection, threads=3))
-    for _epoch in range(2):
-        assert sum(epochs()) == COUNT
-    assert len(asked) == 2 * COUNT // BATCH
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("mongo-drained", f"{BATCH + 1} documents were asked for, and {BATCH} came"),
-        ("mongo-server", f"{BATCH + 1} documents were asked for, and one reply holds {BATCH}"),
-    ],
-)
-def test_a_document_that_is_missing_is_not_measured_as_one_that_came(
-    collection, confined, monkeypatch, name, said
-):
-    mongo = importlib.import_module("fastloader.cli.bench.scenarios.sources.mongo")
-    wire = importlib.import_module("fastloader.cli.bench.scenarios.sources.wire")
-    asked = [[*keys, "nobody"] for keys in mongo.queries(collection)]
-    for module in (mongo, wire):
-        monkeypatch.setattr(module, "queries", lambda _settings: asked)
-    with pytest.raises(RuntimeError, match=said):
-        sum(contender(name, dataclasses.replace(collection, threads=1))())
-
-
-def test_replies_from_memory_are_decoded_each_time(collection, confined, monkeypatch):
-    import bson
-
-    from fastloader.datasets._formats.mongo.connection import Connection
-
-    settings = dataclasses.replace(collection, threads=2)
-    epochs = contender("mongo-replayed", settings)
-    assert confined == [(0, frozenset(sorted(os.sched_getaffinity(0))[:2]))]
-    decoded, really = [], bson.decode_all
-    monkeypatch.setattr(bson, "decode_all", lambda raw: decoded.append(len(raw)) or really(raw))
-    monkeypatch.setattr(Connection, "call", None)  # nobody is asked
-    for epoch in (1, 2):
-        assert sum(epochs()) == COUNT
-        assert len(decoded) == epoch * (COUNT // BATCH)
-    files = sum(os.path.getsize(path) for path, _label in collection.samples())
-    assert sum(decoded) > 2 * files
-
-
-def test_the_recipe_asks_for_a_picture_at_a_time(collection, confined, monkeypatch):
-    from pymongo.collection import Collection
-
-    asked, find_one = [], Collection.find_one
-    monkeypatch.setattr(
-        Collection, "find_one", lambda self, q: asked.append(q["img_name"]) or find_one(self, q)
-    )
-    epochs = contender("mongo-recipe", collection)
-    assert epochs.loader.dataset.collection is None, "a client that is made before the fork"
-    assert sum(epochs()) == COUNT
-    mongo = importlib.import_module("fastloader.cli.bench.scenarios.sources.mongo")
-    assert sorted(asked) == sorted(mongo.order(collection)[0])
-
-
-@pytest.fixture
-def processors():
-    found = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(found) < 2:
-        pytest.skip("needs two processors")
-    return found
-
-
-def test_a_server_of_ones_own_has_the_first_processor(
-    photographs, tmp_path, monkeypatch, processors
-):
-    pytest.importorskip("pymongo")
-    if shutil.which("mongod") is None:
-        pytest.importorskip("nx_27017")
-    monkeypatch.delenv(VARIABLE, raising=False)
-    servers, start = [], MongoServer.start
-    monkeypatch.setattr(MongoServer, "start", lambda self: servers.append(self) or start(self))
-    with filled(str(photographs[0]), str(tmp_path)) as made:
-        (server,) = servers
-        assert os.sched_getaffinity(server.process.pid) == {processors[0]}
-        assert sorted(os.sched_getaffinity(0)) == processors
-        assert made.described["server"].startswith(("mongod", "nx-27017 "))
-        assert made.described["server_processor"] == processors[0]
-        assert made.described["client_processor"] == processors[-1]
-        assert made.settings["processor"] == processors[-1]
-    assert server.process.poll() is not None
-
-
-def test_a_collection_on_a_server_of_others_is_dropped(
-    photographs, tmp_path, monkeypatch, collection
-):
-    pymongo = pytest.importorskip("pymongo")
-    monkeypatch.setenv(VARIABLE, collection.mongodb)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1}, raising=False)
-    with pymongo.MongoClient(collection.mongodb) as client:
-        database = client.get_default_database()
-        before = set(database.list_collection_names())
-        with filled(str(photographs[0]), str(tmp_path)) as made:
-            added = {made.settings["collection"]}
-            assert set(database.list_collection_names()) == before | added and added - before
-        assert set(database.list_collection_names()) == before
-
-
-@pytest.mark.parametrize(
-    ("uri", "whole"),
-    [
-        ("mongodb://a:1,b:2/", "mongodb://a:1,b:2/fastloader_bench"),
-        ("mongodb://u:p%40@a?tls=true", "mongodb://u:p%40@a/fastloader_bench?tls=true"),
-        ("mongodb://a/mine?tls=true", "mongodb://a/mine?tls=true"),
-    ],
-)
-def test_the_database_is_that_of_the_uri_if_it_names_one(uri, whole):
-    assert collection_module._with_database(uri) == whole
-
-
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
@@ -353,29 +90,6 @@ def test_who_needs_a_driver_is_not_asked_without(photographs, tmp_path, monkeypa
     assert len(ran) == 7 - bool(said)
     results = json.loads((tmp_path / "sources.json").read_text())
     assert results["skipped"] == ({"mongo-server": why} if said else {})
-
-
-def test_why_there_is_no_server(photographs, tmp_path, monkeypatch):
-    pytest.importorskip("pymongo")
-    folder = str(photographs[0])
-    monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0}, raising=False)
-    with pytest.raises(NoServer, match="a processor each, and here is one"), filled(folder, ""):
-        pass
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1}, raising=False)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None, raising=False)
-    monkeypatch.setattr(shutil, "which", lambda _program: None)
-    monkeypatch.setattr(mongo_server, "find_spec", lambda _name: None)
-    with pytest.raises(NoServer, match="pip install nx-27017"), filled(folder, str(tmp_path)):
-        pass
-    program = tmp_path / "mongod"
-    program.write_text("#!/bin/sh\necho out of luck; exit 3\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(shutil, "which", lambda _program: str(program))
-    work = tmp_path / "again"
-    work.mkdir()
-    with pytest.raises(RuntimeError, match="did not start: out of luck"), filled(folder, str(work)):
-        pass
 
 
 @pytest.mark.parametrize(("error", "word"), [(NoServer, "skipped"), (RuntimeError, "failed")])
@@ -424,9 +138,11 @@ def run_bench(photographs, out, *names, env=None):
 
 
 @pytest.mark.slow
-def test_the_command_compares_and_writes_everything(photographs, tmp_path, processors):
+def test_the_command_compares_and_writes_everything(photographs, tmp_path):
     for package in ("lmdb", "webdataset", "datasets", "pymongo", "nx_27017"):
         pytest.importorskip(package)
+    if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two processors")
     results, table, status = run_bench(photographs, tmp_path, "all")
     assert status == 0 and not results["failed"] and not results["skipped"], table
     assert list(results["sources"]) == list(SOURCES)
