@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-import fastloader.encoded_image as encoded_image  # which imports this package
+from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
 from fastloader.datasets._formats.mongo.connection import (
@@ -199,7 +199,7 @@ class MongoImages(Dataset[Any]):
 
     def _picture(self, source: PictureSource) -> Any:
         if self.transform is not None and self.mode == "RGB":
-            return encoded_image.EncodedImage(source, self.transform)
+            return EncodedImage(source, self.transform)
         if source.problem is not None:
             raise BadDocument(source.problem)
         if self.mode == "RGB":

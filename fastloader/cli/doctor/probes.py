@@ -71,8 +71,7 @@ def _native() -> Section:
 def _build() -> Section:
     if (module := extension.load()) is None:
         return {}
-    info = module.build_info()
-    libjpeg = info["jpeg"] or {}
+    libjpeg = (info := module.build_info())["jpeg"] or {}
     return {
         "version": info["version"],
         "compiler": info["compiler"],

@@ -8,21 +8,16 @@ from typing import Any
 import torch
 
 from fastloader.transforms._recipe.draw import Draw
-from fastloader.transforms.steps.transform import Transform
+from fastloader.transforms.steps.transform import Transform, tensor_of
 
 
 class PILToTensor(Transform):
     """Makes a uint8 tensor of shape (channels, height, width), 0..255."""
 
     def apply(self, image: Any, draw: Draw) -> torch.Tensor:
-        import numpy
-
         if isinstance(image, torch.Tensor):
             raise TypeError(f"{type(self).__name__} takes a Pillow image, not a tensor")
-        array = numpy.array(image, copy=True)
-        if array.ndim == 2:
-            array = array[:, :, None]
-        return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+        return tensor_of(image)
 
 
 class ToTensor(Transform):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+import torch
+
 from fastloader.errors import NotNative
+from fastloader.transforms._pillow import image_module
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step
@@ -29,12 +32,18 @@ class Transform:
         return f"{type(self).__name__}({inner})"
 
 
-def _of_columns(transform: Transform, columns: dict[str, Any]) -> dict[str, Any]:
-    # Both import this module.
-    from fastloader.transforms._pillow import image_module
-    from fastloader.transforms._python_chain import as_tensor_chain
+def tensor_of(image: Any) -> torch.Tensor:
+    """The pixels of a Pillow image, of shape (channels, height, width)."""
+    import numpy
 
-    chain, picture = as_tensor_chain(transform), image_module().Image
+    array = numpy.array(image, copy=True)
+    if array.ndim == 2:
+        array = array[:, :, None]
+    return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+
+
+def _of_columns(transform: Transform, columns: dict[str, Any]) -> dict[str, Any]:
+    picture = image_module().Image
     made = dict(columns)
     for name, values in columns.items():
         if (
@@ -42,7 +51,8 @@ def _of_columns(transform: Transform, columns: dict[str, Any]) -> dict[str, Any]
             and values
             and all(isinstance(each, picture) for each in values)
         ):
-            made[name] = [chain(each.convert("RGB")) for each in values]
+            done = [transform(each.convert("RGB")) for each in values]
+            made[name] = [tensor_of(each) if isinstance(each, picture) else each for each in done]
     return made
 
 

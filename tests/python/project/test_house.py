@@ -106,13 +106,15 @@ def old_names(root):
     return matching(r"shown=False|\.place = |Unlowered|class Wish|class Modest", texts(root))
 
 
-# Their parameters are torch's or timm's.
+# Their parameters are torch's or timm's, or say what is called how in the user's list or collection.
 LONG_SIGNATURES = {
     ("_core/sources/python/threads/worker_loop.py", "work"),
     ("compat/timm/create.py", "create_loader"),
     ("compat/timm/dataset.py", "ImageDataset.__init__"),
     ("compat/timm/mixup.py", "Mixup.__init__"),
     ("compat/timm/prefetch.py", "PrefetchLoader.__init__"),
+    ("datasets/list_images.py", "ListImages.__init__"),
+    ("datasets/mongo_images.py", "MongoImages.__init__"),
     ("loader.py", "FastLoader.__init__"),
 }
 

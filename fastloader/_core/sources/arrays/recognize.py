@@ -108,7 +108,7 @@ def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
 
 # The modules of the functions that default_collate finds if nobody has put others there. An
 # EncodedImage is in no array.
-_COLLATING = (default_collate.__module__, "fastloader.encoded_image")
+_COLLATING = (default_collate.__module__, "fastloader.datasets._encoded.encoded_image")
 
 
 def holds_arrays(dataset: Any) -> bool:

@@ -14,9 +14,9 @@ from fastloader._core.batch.containers import rebuild
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
 from fastloader._core.sources.encoded.decoding import in_worker
 from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader.datasets._encoded.encoded_image import EncodedImage, collated
 from fastloader.datasets._encoded.keeping import EncodedPlace, Keeping
 from fastloader.datasets._encoded.wanted import wanted
-from fastloader.encoded_image import EncodedImage, collated
 
 
 class EncodedCollation:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.lmdb.file import Environment
-from fastloader.encoded_image import EncodedImage
 from fastloader.transforms._pillow import decoded_rgb, image_module
 
 # These classes take numbers and text only. numpy's own constructors are not used: their __setstate__
