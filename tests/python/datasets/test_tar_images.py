@@ -355,7 +355,7 @@ def test_indices_of_dali_that_do_not_fit(shards, tmp_path):
         ("pipe:cat a.tar", ValueError, "shards are local files"),
         ([], ValueError, "no shard is named"),
         ("none-*.tar", FileNotFoundError, "no file matches"),
-        (".", IsADirectoryError, r"name the shards in it"),
+        (".", IsADirectoryError, r"name the files in it, such as .*/\*\.tar"),
     ],
 )
 def test_what_is_no_shard(tmp_path, monkeypatch, shards, error, message):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import io
 import os
-import secrets
 from typing import Any
 
 import numpy as np
 
+from fastloader.datasets._formats.files.kept_arrays import (
+    fingerprint_of,
+    kept_path,
+    load_arrays,
+    save_arrays,
+)
 from fastloader.datasets._formats.tar.dali import read_idx
 from fastloader.datasets._formats.tar.members import members_of, samples_of
 
@@ -20,9 +23,9 @@ _ENDING = ".fastloader-tar"
 LABEL = "cls"  # the extension of the file that holds a class number
 _MOST_LABEL = 32  # bytes of such a file
 NO_LABEL = -1
-_LOOKED_AT = 32  # files of a shard,
-_HEADER = 512  # whose header
-_BEGINNING = 64  # and first bytes tell one shard from another
+# The header and the first bytes of some files tell one shard from another.
+_HEADER, _BEGINNING = 512, 64
+_NAMES = {"whose", "fingerprint", "extensions", "keys", "ends", "offsets", "sizes", "labels"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +94,7 @@ def _label(data: Any, offset: int, size: int) -> int:
 def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -> TarIndex:
     """The index of a shard. It is kept beside the shard, or in ``folder``, and made anew if the shard
     has another size or time since, or other samples. Where nothing can be kept, it is made each time."""
-    kept = _place(path, folder)
+    kept = kept_path(path, folder, _ENDING)
     whose = [VERSION, status.st_size, status.st_mtime_ns]
     found = _load(kept, whose)
     if found is None or found[1] != _fingerprint(data, found[0]):
@@ -104,63 +107,36 @@ def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -
 
 
 def _fingerprint(data: Any, index: TarIndex) -> bytes:
-    """A hash of some headers and beginnings of files: shards of one size and one time are not rare, as
-    their sizes are rounded up and copying keeps times."""
-    offsets = np.sort(index.offsets[index.offsets > 0])
-    some = offsets[np.linspace(0, len(offsets) - 1, _LOOKED_AT).astype(int)] if len(offsets) else []
-    found = hashlib.sha256()
-    for offset in map(int, some):
-        found.update(data[offset - _HEADER : offset + _BEGINNING])
-    return found.digest()
-
-
-def _place(path: str, folder: str | None) -> str:
-    if folder is None:
-        return path + _ENDING
-    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
-    return os.path.join(folder, f"{os.path.basename(path)}.{name}{_ENDING}")
+    """A hash of some headers and beginnings of files."""
+    return fingerprint_of(data, index.offsets[index.offsets > 0], _HEADER, _BEGINNING)
 
 
 def _save(index: TarIndex, path: str, whose: list[int], fingerprint: bytes) -> None:
-    out = io.BytesIO()
-    np.savez(
-        out,
-        whose=np.array(whose, np.int64),
-        fingerprint=np.frombuffer(fingerprint, np.uint8),
-        extensions=np.frombuffer(os.fsencode("\0".join(index.extensions)), np.uint8),
-        keys=np.frombuffer(index.keys, np.uint8),
-        ends=index.ends,
-        offsets=index.offsets,
-        sizes=index.sizes,
-        labels=index.labels,
-    )
-    unfinished = f"{path}.{secrets.token_hex(4)}.part"
-    try:
-        with open(unfinished, "xb") as file:
-            file.write(out.getbuffer())
-        os.replace(unfinished, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
+    arrays = {
+        "whose": np.array(whose, np.int64),
+        "fingerprint": np.frombuffer(fingerprint, np.uint8),
+        "extensions": np.frombuffer(os.fsencode("\0".join(index.extensions)), np.uint8),
+        "keys": np.frombuffer(index.keys, np.uint8),
+        "ends": index.ends,
+        "offsets": index.offsets,
+        "sizes": index.sizes,
+        "labels": index.labels,
+    }
+    save_arrays(path, arrays)
 
 
 def _load(path: str, whose: list[int]) -> tuple[TarIndex, bytes] | None:
     """None: there is none, it is of another shard, or damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if file["whose"].tolist() != whose:
-                return None
-            names = os.fsdecode(file["extensions"].tobytes())
-            index = TarIndex(
-                names.split("\0") if names else [],
-                file["keys"].tobytes(),
-                *(file[name] for name in ("ends", "offsets", "sizes", "labels")),
-            )
-            fingerprint = file["fingerprint"].tobytes()
-            return (index, fingerprint) if _is_sound(index, whose[1]) else None
-    except Exception:  # numpy and zipfile raise anything, and the shard is there to be walked over
+    kept = load_arrays(path)
+    if kept is None or not set(kept) >= _NAMES or kept["whose"].tolist() != whose:
         return None
+    names = os.fsdecode(kept["extensions"].tobytes())
+    index = TarIndex(
+        names.split("\0") if names else [],
+        kept["keys"].tobytes(),
+        *(kept[name] for name in ("ends", "offsets", "sizes", "labels")),
+    )
+    return (index, kept["fingerprint"].tobytes()) if _is_sound(index, whose[1]) else None
 
 
 def _is_sound(index: TarIndex, size: int) -> bool:

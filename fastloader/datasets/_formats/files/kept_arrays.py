@@ -1,0 +1,58 @@
+"""Arrays that were found out about a file, and are kept beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def kept_path(path: str, folder: str | None, ending: str) -> str:
+    """Where they are kept: beside the file, or in ``folder``, which may serve files of one name."""
+    if folder is None:
+        return path + ending
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
+    return os.path.join(folder, f"{os.path.basename(path)}.{name}{ending}")
+
+
+def save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
+    """Writes the arrays, all or nothing. Raises OSError if that fails."""
+    out = io.BytesIO()
+    np.savez(out, **arrays)
+    unfinished = f"{path}.{secrets.token_hex(4)}.part"
+    try:
+        with open(unfinished, "xb") as file:
+            file.write(out.getbuffer())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def load_arrays(path: str) -> dict[str, Any] | None:
+    """The arrays; None if there are none, or they are damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (
+        Exception
+    ):  # numpy and zipfile raise anything, and the file is there to be looked at anew
+        return None
+
+
+def fingerprint_of(data: Any, offsets: Any, before: int, behind: int, some: int = 32) -> bytes:
+    """A hash of so many bytes before and behind some of the offsets in a file: files of one size and one
+    time are not rare, as sizes are rounded up and copying keeps times."""
+    offsets = np.sort(offsets)
+    picked = offsets[np.linspace(0, len(offsets) - 1, some).astype(int)] if len(offsets) else []
+    found = hashlib.sha256()
+    for offset in map(int, picked):
+        found.update(data[max(0, offset - before) : offset + behind])
+    return found.digest()
