@@ -7,6 +7,15 @@ from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.list_images import ListImages
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.datasets.mongo_images import MongoImages
+from fastloader.datasets.parquet_images import ParquetImages
 from fastloader.datasets.tar_images import TarImages
 
-__all__ = ["HFImages", "ImageFolder", "LMDBDataset", "ListImages", "MongoImages", "TarImages"]
+__all__ = [
+    "HFImages",
+    "ImageFolder",
+    "LMDBDataset",
+    "ListImages",
+    "MongoImages",
+    "ParquetImages",
+    "TarImages",
+]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
+from fastloader.datasets._formats.label_column import labels_of
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
-from fastloader.transforms._pillow import opened
+from fastloader.transforms._pillow import regular_file
 from fastloader.transforms._python_chain import as_tensor_chain
 
 
@@ -93,7 +94,7 @@ class HFImages(Dataset[Any]):
         if self.label is None:
             targets = np.full(len(addresses), -1, np.int64)
         else:
-            targets = _labels(table.column(self.label), self.label)
+            targets = labels_of(table.column(self.label), self.label)
         self._further: Any = None
         if self.columns:
             self._further = self.dataset.with_format(None).select_columns(self.columns)
@@ -126,15 +127,12 @@ class HFImages(Dataset[Any]):
             return bytes(row["bytes"])
         if row.get("path") is None:
             raise ValueError(f"sample {index} has no picture: column {self.image} is null there")
-        with open(row["path"], "rb") as file:
-            return file.read()
+        with regular_file(row["path"]) as file:
+            return bytes(file.read())
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, upright and in RGB."""
-        from PIL import ImageOps
-
-        with opened(io.BytesIO(self.image_bytes(index)), self.name(index)) as picture:
-            return ImageOps.exif_transpose(picture).convert("RGB")
+        return PictureSource(self.image_bytes(index), self.name(index)).open_rgb(upright=True)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -214,15 +212,6 @@ def _names_of(features: Any, name: str) -> list[str] | None:
             f"dataset.class_encode_column({name!r}) makes class numbers of names"
         )
     return None
-
-
-def _labels(column: Any, name: str) -> Any:
-    if column.null_count:
-        (rows,) = np.nonzero(column.is_null().to_numpy())
-        raise ValueError(
-            f"column {name!r} is null in {len(rows)} rows, the first of which is row {rows[0]}"
-        )
-    return column.to_numpy().astype(np.int64, copy=False)
 
 
 def _places_of(chunk: Any) -> tuple[Any, Any]:

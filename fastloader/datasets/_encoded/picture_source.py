@@ -79,14 +79,14 @@ class PictureSource:
         where = np.array([self.data.__array_interface__["data"][0]], dtype=np.uint64)
         return native.MemorySource(where, np.array([len(self.data)], np.uint64), self.data)
 
-    def open_rgb(self) -> Any:
-        """The Pillow picture, or why there is none."""
+    def open_rgb(self, upright: bool = False) -> Any:
+        """The Pillow picture, or why there is none. ``upright``: bytes are turned as EXIF says."""
         if self.problem is not None:
             raise ValueError(self.problem)
         if self.path is not None:
             return open_rgb(os.fsdecode(self.path))
         try:
-            return decoded_rgb(io.BytesIO(self.data), self.name)
+            return decoded_rgb(io.BytesIO(self.data), self.name, upright)
         except OSError as error:
             if self.called is None:
                 raise

@@ -49,17 +49,30 @@ def pass_order(version: str | None = None) -> str:
 
 def open_rgb(path: str) -> Any:
     """The first frame of the picture at ``path``, decoded and converted as by torchvision's default
-    loader. Raises OSError for what is no file, because a pipe named .jpg would never end."""
-    with open(path, "rb", opener=_open_without_waiting) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"not a regular file: {path!r}")
+    loader. Raises what `regular_file` raises."""
+    with regular_file(path) as file:
         return decoded_rgb(file)
 
 
-def decoded_rgb(file: Any, name: str = "") -> Any:
-    """The first frame of an open file, decoded. ``name`` stands in errors for a file without a name."""
+def regular_file(path: str) -> Any:
+    """Opens a file to be read. Raises OSError for what is no file, because a pipe named .jpg would never
+    end."""
+    file = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(f"not a regular file: {path!r}")
+    return file
+
+
+def decoded_rgb(file: Any, name: str = "", upright: bool = False) -> Any:
+    """The first frame of an open file, decoded. ``name`` stands in errors for a file without a name.
+    ``upright``: turned as EXIF says."""
     with opened(file, name) as image:
-        return image.convert("RGB")
+        if not upright:
+            return image.convert("RGB")
+        from PIL import ImageOps
+
+        return ImageOps.exif_transpose(image).convert("RGB")
 
 
 def opened(file: Any, name: str = "") -> Any:

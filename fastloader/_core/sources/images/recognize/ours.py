@@ -12,6 +12,7 @@ from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets._formats.files.file_list import FileList
 from fastloader.datasets.hf_images import HFImages
 from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.datasets.parquet_images import ParquetImages
 from fastloader.datasets.tar_images import TarImages
 from fastloader.errors import NotNative
 
@@ -51,3 +52,17 @@ def recognize_hf(dataset: HFImages, reading: Reading) -> NativeImages:
     store = MappedStore([dataset], "Hugging Face data sets")
     name = "fastloader HFImages"
     return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
+
+
+def recognize_parquet(dataset: ParquetImages, reading: Reading) -> NativeImages:
+    reading.target_transform(dataset.target_transform)
+    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
+    store = MappedStore([dataset], "Parquet files")
+    name = "fastloader ParquetImages"
+    return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
+
+
+def is_mapped(dataset: ParquetImages) -> bool:
+    """Whether its pictures lie in memory. Otherwise its samples are encoded pictures, as those of any
+    dataset may be."""
+    return dataset.mapped

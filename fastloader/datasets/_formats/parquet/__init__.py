@@ -1,0 +1,1 @@
+"""The Parquet files behind `ParquetImages`."""
