@@ -149,6 +149,11 @@ def test_runs(width):
             read_runs(bytes(data), 0, len(data), len(numbers) + 1, width)
 
 
+def test_runs_of_no_length():
+    with pytest.raises(DamagedParquet, match="of no length"):
+        read_runs(bytes(1000), 0, 1000, 3, 1)
+
+
 def test_runs_of_more_numbers_than_are_unpacked_at_a_time():
     rng = random.Random(1)
     groups = 3 * (1 << 16) // 8 + 1
@@ -209,6 +214,9 @@ def test_damaged_pages_are_errors_or_other_places_in_the_file(tmp_path, way):
         b"\x19\x05",  # a list
         b"\x18\xff\xff\xff\xff\x7f",  # a text that is longer than the file
         b"\x00",
+        # A page of version 2 whose values repeat.
+        b"\x15\x06\x15\x0e\x15\x0e\x5c\x15\x06\x15\x00\x15\x06\x15\x00\x15\x00\x15\x02\x00\x00"
+        + bytes(7),
     ],
 )
 def test_what_is_no_header(header):
@@ -240,7 +248,7 @@ def test_files_that_were_cut_off_or_changed(tmp_path):
             ParquetFile(str(path), "image", None)
     footer = int.from_bytes(data[-8:-4], "little")
     outcomes = set()
-    for _ in range(200):
+    for _ in range(400):
         changed = bytearray(data)
         for _ in range(rng.choice([1, 4])):
             changed[len(data) - 1 - rng.randrange(footer + 8)] = rng.randrange(256)
@@ -257,6 +265,17 @@ def test_files_that_were_cut_off_or_changed(tmp_path):
             assert "cut.parquet" in str(error)
         assert time.process_time() - begun < 5
     assert {"read", "refused"} <= outcomes
+
+
+def test_a_compression_that_nobody_knows(tmp_path):
+    """pyarrow ends the process when it is asked for it."""
+    path = tmp_path / "x.parquet"
+    written(path, [b"a"], "bytes")
+    data = path.read_bytes()
+    assert data.count(b"\x05image\x15\x00") == 1
+    path.write_bytes(data.replace(b"\x05image\x15\x00", b"\x05image\x15\x20"))
+    with pytest.raises(DamagedParquet, match=r"x\.parquet: .*a compression of the number 16"):
+        ParquetFile(str(path), "image", None)
 
 
 def test_what_is_kept_is_of_this_file_or_made_anew(tmp_path, monkeypatch):
@@ -280,8 +299,7 @@ def test_what_is_kept_is_of_this_file_or_made_anew(tmp_path, monkeypatch):
     # Other values of the same lengths, the same footer, and the same time.
     status = path.stat()
     data = bytearray(path.read_bytes())
-    at = bytes(data).index(values[0])
-    data[at] ^= 1
+    data[int(ParquetFile(str(path), "image", None).places[0][0])] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     found, made = looked()

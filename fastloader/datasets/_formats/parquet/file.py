@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import functools
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from fastloader.datasets._formats.files.mapped_file import MappedFile
+from fastloader.datasets._formats.parquet.footer import ColumnGroup, column_groups
 from fastloader.datasets._formats.parquet.header import DamagedParquet
 from fastloader.datasets._formats.parquet.index import kept_places
 from fastloader.datasets._formats.parquet.pages import Chunk, NotPlain, places_of
 
-_MAGIC = b"PAR1"
-_UNCOMPRESSED = "UNCOMPRESSED"
 MOST_GROUP = 1 << 30  # bytes of pictures in a row group that pyarrow reads
 
 
@@ -38,42 +39,41 @@ class ParquetFile(MappedFile):
     def __init__(self, path: str, column: str, index_dir: str | None) -> None:
         super().__init__(path)
         self.column = column
-        data = self.mapping
-        if len(data) < 12 or data[:4] != _MAGIC or data[-4:] != _MAGIC:
-            raise DamagedParquet(f"{path} is no Parquet file, or was cut off")
-        metadata = self.reader.metadata
-        self.rows = metadata.num_rows
-        self._leaf, number = self._find_leaf()
-        groups = [metadata.row_group(each) for each in range(metadata.num_row_groups)]
-        self._starts = [0]
-        for group in groups:
-            if group.num_rows < 0 or group.column(number).num_values != group.num_rows:
-                raise DamagedParquet(f"{path}: a row group has fewer values than rows")
-            self._starts.append(self._starts[-1] + group.num_rows)
-        # What is read of a file takes memory in its rows, of which a footer may claim any number.
-        if self._starts[-1] != self.rows or self.rows > len(data):
-            raise DamagedParquet(f"{path} says that it has {self.rows} rows, in {len(data)} bytes")
-        defined = self.reader.schema.column(number).max_definition_level
+        with self._named():
+            self._leaf, number = self._find_leaf()
+            defined = self.reader.schema.column(number).max_definition_level
+            groups = column_groups(self.mapping, number)
+        self._starts = [0, *itertools.accumulate(group.rows for group in groups)]
+        self.rows = self._starts[-1]
         self.places: tuple[Any, Any] | None = None
-        self.why: str | None = None
-        try:
-            chunks = list(self._chunks(groups, number, defined))
-            self.places = kept_places(
-                data, path, self.status, column, index_dir, lambda: self._walk(chunks)
-            )
-        except NotPlain as error:
-            self.why = str(error)
-            self._check_groups(groups, number)
+        self.why = _why_not_plain(groups)
+        if self.why is None:
+            walk = functools.partial(self._walk, groups, defined)
+            try:
+                self.places = kept_places(self.mapping, path, self.status, column, index_dir, walk)
+            except NotPlain as error:
+                self.why = str(error)
+        if self.places is None:
+            self._check_groups(groups)
 
     @functools.cached_property
     def reader(self) -> Any:
         """pyarrow's. It reads without threads of its own, so that it serves in a forked process."""
-        import pyarrow
         from pyarrow import parquet
 
-        try:
+        with self._named():
             return parquet.ParquetFile(self.path, memory_map=True, pre_buffer=False)
-        except (pyarrow.ArrowException, OSError) as error:
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """What pyarrow finds wrong with the file, and what we do, is an error that names it."""
+        import pyarrow
+
+        try:
+            yield
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError, DamagedParquet) as error:
+            if isinstance(error, DamagedParquet) and str(error).startswith(self.path):
+                raise
             raise DamagedParquet(f"{self.path}: {error}") from None
 
     @property
@@ -92,7 +92,9 @@ class ParquetFile(MappedFile):
         for column in columns:
             if column not in there:
                 raise KeyError(f"{self.path} has no column {column!r}; it has {', '.join(there)}")
-        return self._guarded(lambda: self.reader.read(columns, use_threads=False)).select(columns)
+        with self._named():
+            table = self.reader.read(columns, use_threads=False).select(columns)
+            return _checked(table, self.rows)
 
     def group_of(self, row: int) -> tuple[int, int]:
         """(row group, number in it)"""
@@ -101,9 +103,10 @@ class ParquetFile(MappedFile):
 
     def read_group(self, group: int) -> Any:
         """The pictures of a row group, as an array of pyarrow."""
-        read = functools.partial(self.reader.read_row_group, use_threads=False)
-        table = self._guarded(lambda: read(group, [self._leaf]))
-        column = table.column(0).combine_chunks()
+        with self._named():
+            table = self.reader.read_row_group(group, [self._leaf], use_threads=False)
+            rows = self._starts[group + 1] - self._starts[group]
+            column = _checked(table, rows).column(0).combine_chunks()
         return column if self._leaf == self.column else column.flatten()[0]
 
     @functools.cached_property
@@ -112,7 +115,8 @@ class ParquetFile(MappedFile):
         leaf = f"{self.column}.path"
         if all(each.path != leaf for each in self._leaves()):
             return None
-        table = self._guarded(lambda: self.reader.read([leaf], use_threads=False))
+        with self._named():
+            table = _checked(self.reader.read([leaf], use_threads=False), self.rows)
         return table.column(0).combine_chunks().flatten()[0]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -120,14 +124,6 @@ class ParquetFile(MappedFile):
         state.pop("reader", None)
         state.pop("paths", None)
         return state
-
-    def _guarded(self, read: Any) -> Any:
-        import pyarrow
-
-        try:
-            return read()
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DamagedParquet(f"{self.path}: {error}") from None
 
     def _leaves(self) -> Iterator[Any]:
         schema = self.reader.schema
@@ -154,30 +150,29 @@ class ParquetFile(MappedFile):
             "path"
         )
 
-    def _chunks(self, groups: list[Any], number: int, defined: int) -> Iterator[Chunk]:
-        for group in groups:
-            column = group.column(number)
-            if column.compression != _UNCOMPRESSED:
-                raise NotPlain(f"its pictures are compressed ({column.compression})")
-            begin = column.data_page_offset
-            if column.has_dictionary_page and column.dictionary_page_offset:
-                begin = min(begin, column.dictionary_page_offset)
-            end = begin + column.total_compressed_size
-            if column.file_path or not len(_MAGIC) <= begin <= end <= len(self.mapping) - 8:
-                raise DamagedParquet(f"{self.path}: a row group lies in another file, or nowhere")
-            yield Chunk(begin, end, group.num_rows, defined)
-
-    def _walk(self, chunks: list[Chunk]) -> list[tuple[Any, Any]]:
-        try:
+    def _walk(self, groups: list[ColumnGroup], defined: int) -> list[tuple[Any, Any]]:
+        with self._named():
+            chunks = [Chunk(each.begin, each.end, each.rows, defined) for each in groups]
             return [places_of(self.mapping, chunk) for chunk in chunks]
-        except DamagedParquet as error:
-            raise DamagedParquet(f"{self.path}, column {self.column!r}: {error}") from None
 
-    def _check_groups(self, groups: list[Any], number: int) -> None:
-        largest = max((group.column(number).total_uncompressed_size for group in groups), default=0)
+    def _check_groups(self, groups: list[ColumnGroup]) -> None:
+        largest = max((group.plain_bytes for group in groups), default=0)
         if largest > MOST_GROUP:
             raise ValueError(
                 f"{self.path}: {self.why}, and a row group has {largest >> 20} MB of them. To read one "
                 f"picture takes memory for all of these, of which {MOST_GROUP >> 20} MB are allowed: "
                 "write the file with smaller row groups, or uncompressed (docs/storage.md)"
             )
+
+
+def _checked(table: Any, rows: int) -> Any:
+    """A table that pyarrow has read, which looks at little of what a file says."""
+    table.validate(full=True)
+    if len(table) != rows:
+        raise DamagedParquet(f"there are {len(table)} of {rows} rows")
+    return table
+
+
+def _why_not_plain(groups: list[ColumnGroup]) -> str | None:
+    codecs = sorted({group.codec for group in groups} - {"UNCOMPRESSED"})
+    return f"its pictures are compressed ({', '.join(codecs)})" if codecs else None

@@ -78,10 +78,9 @@ def _levels(data: Any, page: PageHeader, defined: int) -> tuple[Any, int]:
     """(which values are there, where they begin)"""
     begin = page.begin
     if page.kind == DATA_2:
-        repetitions, length = page.levels
-        begin += repetitions
+        length = page.levels
     elif defined:
-        if page.levels != (_RLE,):
+        if page.levels != _RLE:
             raise NotPlain("it has packed levels, which is an old form of Parquet")
         length = _length_at(data, begin, page.end)
         begin += _LENGTH.size

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fastloader.datasets._formats.parquet.header import DamagedParquet, varint
+from fastloader.datasets._formats.parquet.compact import varint
+from fastloader.datasets._formats.parquet.header import DamagedParquet
 
 _TOGETHER = 1 << 16  # numbers that are unpacked at a time, a multiple of 8
 
