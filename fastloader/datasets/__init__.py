@@ -1,4 +1,4 @@
-"""Datasets whose samples the native path reads and decodes."""
+"""Datasets whose samples the native path reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fastloader.datasets.image_folder import ImageFolder
 from fastloader.datasets.list_images import ListImages
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.datasets.mongo_images import MongoImages
+from fastloader.datasets.packed_arrays import PackedArrays
 from fastloader.datasets.parquet_images import ParquetImages
 from fastloader.datasets.tar_images import TarImages
 
@@ -16,6 +17,7 @@ __all__ = [
     "LMDBDataset",
     "ListImages",
     "MongoImages",
+    "PackedArrays",
     "ParquetImages",
     "TarImages",
 ]

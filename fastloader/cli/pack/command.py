@@ -1,4 +1,4 @@
-"""``fastloader pack``: pictures into one LMDB file, and the check of such a file."""
+"""``fastloader pack``: pictures into one LMDB file, arrays into a folder, and the check of these."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ def add_command(commands: Any) -> None:
     """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
     parser = commands.add_parser(
         "pack",
-        help="put pictures into one LMDB file for fastloader.datasets.LMDBDataset",
+        help="put pictures into one LMDB file, or arrays into a folder of .npy files",
         description="Packs a folder of class folders, or any dataset of (picture, label), into one "
-        "LMDB file. Interrupted (Ctrl-C, kill, full disk), it keeps what was written; run the same "
+        "LMDB file, which fastloader.datasets.LMDBDataset reads. A dataset of arrays, or of tuples of "
+        "arrays and numbers, becomes a folder, which PackedArrays reads. Interrupted (Ctrl-C, kill, "
+        "full disk), it keeps what was written; run the same "
         "command again and it goes on.",
         epilog="fastloader pack photos/train train.lmdb\n"
         "fastloader pack my_data:train_set train.lmdb --quality 90\n"
@@ -27,7 +29,7 @@ def add_command(commands: Any) -> None:
         nargs="+",
         metavar="SRC DST",
         help="SRC: a folder with a subfolder for each class, or module:expression for a dataset; "
-        "DST: the file to write. With --check only DST",
+        "DST: the file, or the folder of arrays, to write. With --check only DST",
     )
     parser.add_argument(
         "--check",
@@ -71,7 +73,8 @@ def add_command(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from fastloader.cli.pack.source import Encoding, SourceError
+    from fastloader.cli.pack.encoding import Encoding
+    from fastloader.cli.pack.source_error import SourceError
 
     wanted = 1 if arguments.check else 2
     if len(arguments.paths) != wanted:

@@ -1,4 +1,4 @@
-"""Writes and checks the file of `fastloader.datasets._formats.lmdb.file`."""
+"""Packs a source, and checks what was packed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ import numpy as np
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.ahead import ahead
-from fastloader.cli.pack.source import Encoding, PackSource, Sample, SourceError, open_source
+from fastloader.cli.pack.array_packer import check_arrays, pack_arrays
+from fastloader.cli.pack.array_source import ArraySource
+from fastloader.cli.pack.encoding import Encoding
+from fastloader.cli.pack.source import PackSource, Sample, open_source
+from fastloader.cli.pack.source_error import SourceError
 from fastloader.cli.pack.writer import Writer
 from fastloader.cli.progress import progress
+from fastloader.datasets._formats.arrays.folder import META
 from fastloader.datasets._formats.lmdb.file import (
     TARGETS,
     DamagedError,
@@ -32,11 +37,13 @@ from fastloader.datasets._formats.lmdb.file import (
 def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -> int:
     """The exit status: 0, 1 after an error, 130 after Ctrl-C. Prints what it did."""
     source = open_source(source_text)
-    if source.count == 0:
-        raise SourceError(f"{source_text} has no samples")
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
         raise SourceError(f"{path}: there is no folder {parent}")
+    if isinstance(source, ArraySource):
+        return pack_arrays(source, path, encoding, workers or available_threads())
+    if source.count == 0:
+        raise SourceError(f"{source_text} has no samples")
     if os.path.isdir(path) and not os.path.exists(data_file(path)) and os.listdir(path):
         raise SourceError(f"{path} is a folder of other files: name a file, or an empty folder")
     guard = exclusive_guard(data_file(path))
@@ -108,6 +115,8 @@ def _say_how_far(writer: Writer, source: PackSource) -> None:
 def check(path: str, quiet: bool = False) -> int:
     """Reads every record of the file and compares checksums, and unless ``quiet`` each seek index with a
     parse of its picture. Prints damage by key; 1 if there is any, 2 if it is not complete."""
+    if os.path.exists(os.path.join(path, META)):
+        return check_arrays(path)
     lmdb = lmdb_module()
     problems = _structure(path)
     if problems:

@@ -1,4 +1,4 @@
-"""What ``fastloader pack`` packs: a folder of pictures, or any dataset of (picture, label)."""
+"""What ``fastloader pack`` packs: a folder of pictures, or any dataset of pictures or arrays."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fastloader._core.machine import extension
+from fastloader.cli.pack.array_source import ArraySource, holds_arrays
+from fastloader.cli.pack.source_error import SourceError
+from fastloader.encoded_image import EncodedImage
 
 _ORIENTATION = 0x0112  # EXIF's tag
 _EXPRESSION = re.compile(r"^([A-Za-z_][\w.]*):(.+)$", re.DOTALL)
-
-
-class SourceError(Exception):
-    """Ends the packing with a message and no traceback."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +44,7 @@ class PackSource:
     read: Callable[[int], Sample]
 
 
-def open_source(text: str) -> PackSource:
+def open_source(text: str) -> PackSource | ArraySource:
     """A folder of class folders, or ``module:expression`` for a dataset."""
     if os.path.isdir(text):
         return _folder(text)
@@ -81,7 +79,7 @@ def _files(samples: Any, classes: list[str] | None, root: str) -> PackSource:
     return PackSource(len(samples), list(classes or []) or None, names.hexdigest(), read)
 
 
-def _dataset(text: str, module: str, expression: str) -> PackSource:
+def _dataset(text: str, module: str, expression: str) -> PackSource | ArraySource:
     sys.path.insert(0, os.getcwd())  # as `python -m` does
     try:
         names = vars(importlib.import_module(module))
@@ -104,12 +102,43 @@ def _dataset(text: str, module: str, expression: str) -> PackSource:
     if _gives_files(dataset):
         return _encoded(dataset, count, classes, text)
 
-    def read(index: int) -> Sample:
-        item = dataset[index]
-        image, label = item if isinstance(item, list | tuple) and len(item) == 2 else (item, -1)
-        return Sample(_as_image(image, index), _as_label(label, index), str(index))
+    identity = f"{text} {count}"
+    first = _first(dataset, count)
+    if holds_arrays(first) and not _is_picture(first):
+        return ArraySource.of(dataset.__getitem__, count, identity, first)
 
-    return PackSource(count, classes, f"{text} {count}", read)
+    def read(index: int) -> Sample:
+        return _as_sample(dataset[index], index)
+
+    return PackSource(count, classes, identity, read)
+
+
+def _first(dataset: Any, count: int) -> Any:
+    """The first sample; None if there is none, or it cannot be read, which is told in its turn."""
+    try:
+        return dataset[0] if count else None
+    except Exception:
+        return None
+
+
+def _is_picture(sample: Any) -> bool:
+    """Whether a sample of arrays is a picture, or a picture and a number."""
+    image, label = _parts(sample)
+    try:
+        _as_image(image, 0)
+    except SourceError:
+        return False
+    return not holds_arrays(label)
+
+
+def _parts(sample: Any) -> tuple[Any, Any]:
+    """(picture, label), if it is of pictures."""
+    return sample if isinstance(sample, list | tuple) and len(sample) == 2 else (sample, -1)
+
+
+def _as_sample(item: Any, index: int) -> Sample:
+    image, label = _parts(item)
+    return Sample(_as_image(image, index), _as_label(label, index), str(index))
 
 
 def _gives_files(dataset: Any) -> bool:
@@ -195,6 +224,8 @@ def _as_image(image: Any, index: int) -> Any:
     from fastloader.transforms._pillow import image_module
 
     module = image_module()
+    if isinstance(image, EncodedImage):
+        image = _as_file(image, index)
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     if isinstance(image, module.Image):
@@ -215,84 +246,17 @@ def _as_image(image: Any, index: int) -> Any:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Encoding:
-    """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
-    that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given.
-    ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
-    ``index``: whether JPEGs get a seek index; None: that is still to be decided, by `decided`."""
-
-    max_side: int | None = None
-    quality: int | None = None
-    recode: str | None = None
-    index: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.recode is not None and self.quality is not None:
-            raise SourceError("--quality writes every picture anew: leave --recode out")
-        if self.recode is not None and (extension.load() is None or extension.lacks_libjpeg()):
-            raise SourceError(
-                "--recode is done by the native module with libjpeg-turbo, which this installation "
-                "lacks: `fastloader doctor` says why"
-            )
-        if self.index and extension.load() is None:
-            raise SourceError(
-                "--index is done by the native module, which this installation lacks: "
-                "`fastloader doctor` says why"
-            )
-
-    def decided(self, kept: dict[str, Any] | None) -> Encoding:
-        """With ``index`` as in the options of the file that is gone on with, or for a new file, None,
-        wherever the native module can make one."""
-        if self.index is not None:
-            return self
-        able = extension.load() is not None
-        return dataclasses.replace(self, index=able if kept is None else bool(kept.get("index")))
-
-    def options(self) -> dict[str, Any]:
-        """As the file keeps them. What is not used is left out, as in files from before it came."""
-        kept: dict[str, Any] = {"max_side": self.max_side, "quality": self.quality}
-        if self.recode is not None:
-            kept["recode"] = self.recode
-        if self.index:
-            kept["index"] = True
-        return kept
-
-    def seek_index(self, file: bytes) -> bytes:
-        """Of a file as it will be stored."""
-        if not self.index:
-            return b""
-        native: Any = extension.load()
-        return native.jpeg_seek_index(file) or b""
-
-    def encode(self, image: Any) -> bytes:
-        """The bytes of a file, from those of a file or from a Pillow image."""
-        from fastloader.transforms._pillow import image_module, opened
-
-        module = image_module()
-        if isinstance(image, bytes):
-            if self.max_side is None and self.quality is None:
-                return self._kept(image)
-            with opened(io.BytesIO(image)) as encoded:
-                if self.quality is None and max(encoded.size) <= (self.max_side or 0):
-                    return self._kept(image)
-                picture = encoded.convert("RGB")
-        else:
-            picture = image
-        longest = max(picture.size)
-        if self.max_side is not None and longest > self.max_side:
-            size = tuple(max(1, round(edge * self.max_side / longest)) for edge in picture.size)
-            picture = picture.resize(size, module.Resampling.LANCZOS)
-        out = io.BytesIO()
-        if self.quality is None and not isinstance(image, bytes):
-            picture.save(out, "PNG")
-        else:
-            picture.convert("RGB").save(out, "JPEG", quality=self.quality or 90)
-        return out.getvalue()
-
-    def _kept(self, file: bytes) -> bytes:
-        if self.recode is None:
-            return file
-        native: Any = extension.load()
-        sequential: bytes | None = native.jpeg_as_sequential(file)
-        return file if sequential is None else sequential
+def _as_file(image: EncodedImage, index: int) -> bytes:
+    """The bytes of a picture that is still encoded."""
+    source = image.encoded
+    if source.problem is not None:
+        raise SourceError(f"sample {index}: {source.problem}")
+    if image.transform is not None:
+        raise SourceError(
+            f"sample {index}: the picture has a transform, which would be lost: pack a dataset without "
+            "one"
+        )
+    if source.path is None:
+        return bytes(source.data)
+    with open(source.path, "rb") as file:
+        return file.read()

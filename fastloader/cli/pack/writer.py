@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fastloader.cli.pack.source import Encoding, PackSource, Sample, SourceError
+from fastloader.cli.pack.encoding import Encoding
+from fastloader.cli.pack.source import PackSource, Sample
+from fastloader.cli.pack.source_error import SourceError
 from fastloader.datasets._formats.lmdb.file import (
     EXTENTS,
     FORMAT,

@@ -242,7 +242,7 @@ def test_synonyms_are_one_name(folder, module, tmp_path):
     ("source", "message"),
     [
         ("my_pictures:Arrays('huge')", "sample 0: the label 1180591620717411303424 does not fit"),
-        ("my_pictures:Arrays('float')", "sample 0: the picture is a ndarray of float32"),
+        ("my_pictures:Arrays('float')", "sample 1: array 0 is float32 (10, 8, 3), and that of"),
         ("my_pictures:Arrays('label')", "sample 0: the label is a str"),
         ("my_pictures:Arrays('pil', 0)", "has no samples"),
         ("my_pictures:stream()", "without a length"),

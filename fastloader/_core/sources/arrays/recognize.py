@@ -23,6 +23,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from fastloader._core.batch.tree import is_leaf
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
+from fastloader.datasets.packed_arrays import PackedArrays
 from fastloader.errors import NotNative
 
 # Bytes of one array in one batch. Below this, torch's own memory is as fast as a pool's, and a page for
@@ -119,7 +120,7 @@ def holds_arrays(dataset: Any) -> bool:
         return holds_arrays(dataset.dataset)
     if kind is StackDataset:
         return all(holds_arrays(each) for each in _stacked(dataset))
-    return kind in (TensorDataset, torch.Tensor, np.ndarray, np.memmap)
+    return kind in (TensorDataset, PackedArrays, torch.Tensor, np.ndarray, np.memmap)
 
 
 def recognize_arrays(loader: Loader) -> NativeArrays:
@@ -168,10 +169,12 @@ def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]
             return {key: part[0] for key, part in parts.items()}, f"StackDataset of {name}"
         read = [_read(each, rows, leaves) for each in inner]
         return [part[0] for part in read], "StackDataset of " + ", ".join(p[1] for p in read)
-    if kind is TensorDataset:
+    if kind in (TensorDataset, PackedArrays):
         structure = [_read_array(tensor, rows, leaves) for tensor in dataset.tensors]
         count = len(structure)
-        return structure, f"TensorDataset of {count} tensor{'s' if count != 1 else ''}"
+        if kind is PackedArrays and dataset.single:
+            (structure,) = structure
+        return structure, f"{kind.__name__} of {count} tensor{'s' if count != 1 else ''}"
     return _read_array(dataset, rows, leaves), kind.__name__.lower()
 
 

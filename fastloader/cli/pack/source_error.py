@@ -1,0 +1,5 @@
+"""What ends a packing."""
+
+
+class SourceError(Exception):
+    """Ends the packing with a message and no traceback."""
