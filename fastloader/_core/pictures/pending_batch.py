@@ -9,20 +9,26 @@ from typing import Any
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.native_images import NativeImages
 
+_SPARES = 10  # samples that are tried if the columns of no sample in a batch can be read
+
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
     """The samples of a batch: their ``keys``, the ``files`` of their pictures, and ``others``, what else
-    is in them, collated."""
+    is in them, collated. ``bad``: what was raised by the samples of which that cannot be read, by their
+    positions."""
 
     keys: list[int]
     files: list[int]
     others: list[Any]
+    bad: dict[int, Exception]
 
     @classmethod
     def of(cls, images: NativeImages, keys: list[int]) -> Wanted:
         files = keys if images.indices is None else images.indices[keys].tolist()
-        return cls(keys, files, images.form.others(files))
+        # A batch has its full size until the policy is asked, so the slot is reserved for that.
+        spares = range(min(_SPARES, len(images.store)))
+        return cls(keys, files, *images.form.read(files, spares))
 
 
 class PendingBatch:

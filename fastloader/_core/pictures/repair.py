@@ -58,7 +58,8 @@ class Repair:
     ) -> list[int] | None:
         """Repairs a batch, and returns the positions to keep, None for all. Pillow tries what the
         native decoder cannot do. If it fails too, its exception says why, and the policy says what to
-        do. Another call for the same batch does the same, until `forget` is called.
+        do, as for samples whose columns cannot be read. Another call for the same batch does the same,
+        until `forget` is called.
 
         Raises:
             StoppedError: if the epoch was ended meanwhile.
@@ -122,9 +123,11 @@ class Repair:
 
     def _kept(self, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
         kinds = self._decoder.native.FailureKind
-        bad: dict[int, BaseException] = {}
+        bad: dict[int, BaseException] = dict(self._wanted().wanted.bad)
         positions = []
         for position, reason, kind in failures:
+            if position in bad:
+                continue
             if kind is kinds.REFUSED:
                 bad[position] = refusal(reason)
             elif kind is kinds.LARGE:
@@ -250,6 +253,7 @@ class Repair:
             file = other if images.indices is None else int(images.indices[other])
             self._decoder.store.prepare([file])
             try:
+                images.form.others([file])
                 self._put(position, file, seed)
             except StoppedError:
                 raise

@@ -133,7 +133,9 @@ def _is_picture(sample: Any) -> bool:
 
 def _parts(sample: Any) -> tuple[Any, Any]:
     """(picture, label), if it is of pictures."""
-    return sample if isinstance(sample, list | tuple) and len(sample) == 2 else (sample, -1)
+    if isinstance(sample, list | tuple) and len(sample) == 2:
+        return sample[0], sample[1]
+    return sample, -1
 
 
 def _as_sample(item: Any, index: int) -> Sample:

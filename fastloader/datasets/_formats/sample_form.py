@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch.utils.data import default_collate
@@ -45,9 +46,52 @@ class SampleForm:
 
     def others(self, indices: list[int]) -> list[Any]:
         """The columns of these samples, as ``default_collate`` makes them."""
+        return [] if self.reader is None else self._collated(self.reader(indices))
+
+    def read(
+        self, indices: list[int], spares: Iterable[int] = ()
+    ) -> tuple[list[Any], dict[int, Exception]]:
+        """(the columns of these samples, what was raised for those that cannot be read, by their
+        positions). The row of another sample stands in the place of a row that cannot be read, so that
+        the columns have their full size: of these samples, or else of ``spares``."""
         if self.reader is None:
-            return []
-        rows: list[Any] = self.reader(indices)
+            return [], {}
+        try:
+            return self._collated(self.reader(indices)), {}
+        except Exception:
+            # Which sample it was is found out one by one. What is wrong with all of them together, such
+            # as rows of different lengths, is raised again below.
+            rows, bad = self._one_by_one(self.reader, indices)
+        good = (row for place, row in enumerate(rows) if place not in bad)
+        stand_in = next(good, None) or self._first_of(self.reader, spares)
+        if stand_in is None:
+            return [], bad
+        return self._collated([stand_in if at in bad else row for at, row in enumerate(rows)]), bad
+
+    @staticmethod
+    def _one_by_one(
+        reader: Reader, indices: Iterable[int]
+    ) -> tuple[list[Any], dict[int, Exception]]:
+        """(a row for each sample, and anything for one that cannot be read; what was raised for that)"""
+        rows: list[Any] = []
+        bad: dict[int, Exception] = {}
+        for place, index in enumerate(indices):
+            try:
+                rows += reader([index])
+            except Exception as error:
+                bad[place] = error
+                rows.append(())
+        return rows, bad
+
+    @staticmethod
+    def _first_of(reader: Reader, indices: Iterable[int]) -> Any | None:
+        """The row of the first of these samples that can be read."""
+        for index in indices:
+            with contextlib.suppress(Exception):
+                return reader([index])[0]
+        return None
+
+    def _collated(self, rows: list[Any]) -> list[Any]:
         if self.keys is None:
             return list(default_collate(rows))
         # It gives text as a tuple or a list, by what it is in.

@@ -207,6 +207,71 @@ def test_a_bad_picture_that_is_left_out_takes_its_columns_along(tmp_path, rows):
     same(batch["list"], default_collate([row[5] for row in good]))
 
 
+def with_bad_columns(folder, rows, bad, no_picture=()):
+    """Shards in which the .json of some samples does not parse."""
+    good = [
+        (*row[:1], b"no picture", *row[2:]) if at in no_picture else row
+        for at, row in enumerate(rows)
+    ]
+    make_tar(folder, good)
+    with tarfile.open(folder / "x.tar") as tar:
+        files = [(member.name, tar.extractfile(member).read()) for member in tar]
+    with tarfile.open(folder / "x.tar", "w") as tar:
+        for name, content in files:
+            if name.endswith(".json") and int(name[:3]) in bad:
+                content = b"{"
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    (folder / "x.tar.fastloader-tar").unlink(missing_ok=True)
+    return TarImages(folder / "x.tar", DRAWS_NOTHING, columns=["txt", "json", "cls"])
+
+
+BAD = (2, 8, 9, 10, 11, 22)  # among them a batch of nothing else
+
+
+@pytest.mark.parametrize("no_picture", [(), (1, 9, 13)])
+def test_a_column_that_cannot_be_read_meets_the_policy(tmp_path, rows, no_picture, way):
+    if way.name == "pure":
+        pytest.skip("there is no on_error on the Python path of pictures")
+    dataset = with_bad_columns(tmp_path, rows, BAD, no_picture)
+    options = dict(batch_size=4, num_workers=2, **way.options)
+    bad = sorted({*BAD, *no_picture})
+    with pytest.raises(Exception) as caught:
+        list(FastLoader(Subset(dataset, [0, 2, 3]), **options))
+    assert "002 in" in str(caught.value) and ".json: Expecting property name" in str(caught.value)
+
+    def expected(samples):
+        return default_collate([dataset[index] for index in samples])
+
+    loader = FastLoader(dataset, on_error="skip", **options)
+    batches = list(loader)
+    kept = [[i for i in range(at, min(at + 4, COUNT)) if i not in bad] for at in range(0, COUNT, 4)]
+    same(batches, [expected(samples) for samples in kept if samples])
+    assert loader.stats()["images"]["bad"] == len(bad)
+    assert "sample 22, 022 in" in loader.stats()["images"]["last_bad"][-1]
+    loader = FastLoader(dataset, on_error="replace", max_errors=len(bad), **options)
+    by_number = {row[4]: at for at, row in enumerate(rows)}
+    count = 0
+    for number, batch in enumerate(loader):
+        # Which samples stand there is told by their numbers, which are all different.
+        found = [by_number[each] for each in batch[3]["number"].tolist()]
+        asked = range(4 * number, 4 * number + len(found))
+        assert all(own == at if at not in bad else own not in bad for at, own in zip(asked, found))
+        same(batch, expected(found))
+        count += len(found)
+    assert count == COUNT
+    with pytest.raises(Exception, match=f"more than max_errors={len(bad) - 1} allows"):
+        list(FastLoader(dataset, on_error="replace", max_errors=len(bad) - 1, **options))
+
+
+def test_columns_of_which_none_can_be_read(tmp_path, rows):
+    dataset = with_bad_columns(tmp_path, rows, range(COUNT))
+    assert list(FastLoader(dataset, batch_size=4, on_error="skip")) == []
+    with pytest.raises(Exception, match="no replacement for sample 0"):
+        list(FastLoader(dataset, batch_size=4, on_error="replace"))
+
+
 def test_rows_of_different_lengths_are_torchs_error(tmp_path, rows):
     rows = [(*row[:5], row[5][: 1 + number % 2]) for number, row in enumerate(rows)]
     dataset = make_list(tmp_path, rows, transform=DRAWS_NOTHING)

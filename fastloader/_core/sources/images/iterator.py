@@ -235,7 +235,8 @@ class ImageIterator(LoopIterator):
             finally:
                 del first
         failures = first.batch.failures()
-        kept = self._repair.done(first, failures) if failures else None
+        bad = failures or first.wanted.bad
+        kept = self._repair.done(first, failures) if bad else None
         if kept is not None and not kept:
             raise LeftOut
         return self._finish.batch(first, kept)
