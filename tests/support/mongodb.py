@@ -22,10 +22,11 @@ def server_or_skip(folder):
 
 class Proxy:
     """Stands between a client and a server. ``delay``: the seconds for which each piece of an answer is
-    held up. ``requests``: the commands that a client has sent, counted at the first byte of each."""
+    held up. ``silent``: whether answers never arrive."""
 
     def __init__(self, port):
         self.delay = 0.0
+        self.silent = False
         self._to = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -56,6 +57,8 @@ class Proxy:
     def _pump(self, source, target, answers):
         try:
             while data := source.recv(1 << 16):
+                if answers and self.silent:
+                    continue
                 if answers and self.delay:
                     time.sleep(self.delay)
                 target.sendall(data)

@@ -34,7 +34,7 @@ class Wanted:
 class PendingBatch:
     """One batch in the decode pool, in the slot of ``reservation`` or else in recycled memory.
     ``drawn`` holds its index batch, and is no other batch's. ``files``: of which it is made, once the
-    bad ones are repaired."""
+    bad ones are repaired. ``bad``: the samples that nothing can repair, as `Wanted` has them."""
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class PendingBatch:
         self.reservation = reservation
         self.wanted = wanted
         self.keys = wanted.keys
+        self.bad = wanted.bad
         self.files = list(wanted.files)
         self.seeds = seeds
         self.drawn = drawn

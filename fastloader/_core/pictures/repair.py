@@ -123,7 +123,7 @@ class Repair:
 
     def _kept(self, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
         kinds = self._decoder.native.FailureKind
-        bad: dict[int, BaseException] = dict(self._wanted().wanted.bad)
+        bad: dict[int, BaseException] = dict(self._wanted().bad)
         positions = []
         for position, reason, kind in failures:
             if position in bad:

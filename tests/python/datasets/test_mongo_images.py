@@ -3,8 +3,12 @@
 import io
 import json
 import multiprocessing
+import os
 import pickle
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -20,7 +24,7 @@ from fastloader import FastLoader
 from fastloader.datasets import ImageFolder, MongoImages
 from fastloader.datasets._formats.mongo import connection, documents
 from fastloader.errors import Error
-from support import same
+from support import HANG, same
 
 pymongo = pytest.importorskip("pymongo")
 
@@ -520,3 +524,82 @@ def test_pauses_do_not_draw_from_the_users_generator(monkeypatch):
     with pytest.raises(Error):
         MongoImages("mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=10", "db", timeout=0.2)
     assert random.random() == expected
+
+
+LOOP = """
+import sys
+import fastloader.transforms as T
+from fastloader import FastLoader
+from fastloader.datasets import MongoImages
+from fastloader.datasets._formats.mongo.documents import Documents
+
+uri, database, keys, options = {arguments!r}
+dataset = MongoImages(uri, database, "photos", T.Resize((8, 8)), label=None, order=keys, timeout=300)
+print("made", flush=True)
+sys.stdin.readline()
+of = Documents.of
+Documents.of = lambda *arguments: print("asked", flush=True) or of(*arguments)
+try:
+    next(iter(FastLoader(dataset, 4, **options)))
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_workers": 4}, {"num_workers": 4, "worker_backend": "thread"}],
+    ids=["alone", "processes", "threads"],
+)
+def test_ctrl_c_does_not_wait_for_a_server_that_hangs(fragile, rows, options):
+    """A worker thread that waits for the answer would be waited for ten seconds, one after the other."""
+    proxy = Proxy(fragile.port)
+    arguments = (proxy.uri, "db", [name for name, _file, _label in rows], options)
+    child = subprocess.Popen(
+        [sys.executable, "-c", LOOP.format(arguments=arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert child.stdout.readline() == "made\n", child.stderr.read()
+        proxy.silent = True
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "asked\n"
+        begun = time.monotonic()
+        os.killpg(child.pid, signal.SIGINT)
+        out, err = child.communicate(timeout=HANG)
+        assert time.monotonic() - begun < 20
+        assert child.returncode == 0 and "interrupted" in out, err
+    finally:
+        child.kill()
+        child.communicate()
+        proxy.close()
+
+
+def test_a_loader_that_is_closed_leaves_its_queries_behind(fragile, rows):
+    proxy = Proxy(fragile.port)
+    keys = [name for name, _file, _label in rows]
+    dataset = MongoImages(
+        proxy.uri, "db", "photos", DRAWS_NOTHING, label=None, order=keys, timeout=300
+    )
+    loader = FastLoader(dataset, 4, num_workers=4, worker_backend="thread")
+    asked = threading.Semaphore(0)
+    of = dataset._documents.of
+    dataset._documents.of = lambda *arguments: asked.release() or of(*arguments)
+    proxy.silent = True
+    batches = iter(loader)
+    for _ in range(4):
+        assert asked.acquire(timeout=HANG)
+    workers = [each for each in threading.enumerate() if each.name.startswith("fastloader-worker")]
+    assert len(workers) == 4
+    begun = time.monotonic()
+    loader.close()
+    assert time.monotonic() - begun < 4  # torch waits five seconds for each
+    assert not any(each.is_alive() for each in workers)
+    with pytest.raises(StopIteration):
+        next(batches)
+    proxy.close()  # which ends the queries

@@ -235,7 +235,7 @@ class ImageIterator(LoopIterator):
             finally:
                 del first
         failures = first.batch.failures()
-        bad = failures or first.wanted.bad
+        bad = failures or first.bad
         kept = self._repair.done(first, failures) if bad else None
         if kept is not None and not kept:
             raise LeftOut

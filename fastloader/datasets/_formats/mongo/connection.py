@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import random
 import re
 import threading
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
 from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.worker_thread import stop_of_thread
 from fastloader.datasets._formats.mongo.counters import Counters
 from fastloader.errors import Error
 
@@ -60,9 +62,36 @@ class Connection:
     def call(self, work: Callable[[Any], Result]) -> Result:
         """Returns ``work(database)``, which only reads.
 
+        The driver cannot be told to give a query up. So a worker thread has another thread ask, and
+        leaves that behind when it is to end itself: a loop that ends does not wait for the server.
+
         Raises:
             Error: which names the server, for whatever the driver raises, and once the time is over.
         """
+        stop = stop_of_thread()
+        if stop is None:
+            return self._asked(work)
+        answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answer.put((self._asked(work), None))
+            except BaseException as error:
+                answer.put((None, error))
+
+        left = Error(f"MongoDB at {servers_of(self.uri)}: the loader ended before the answer came")
+        with stop.waking(lambda: answer.put((None, left))):
+            threading.Thread(target=ask, name="mongodb-query", daemon=True).start()
+            found, error = answer.get()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # breaks the cycle of this frame and the error
+        result: Result = found
+        return result
+
+    def _asked(self, work: Callable[[Any], Result]) -> Result:
         from pymongo.errors import AutoReconnect, CursorNotFound
 
         begun = time.monotonic()

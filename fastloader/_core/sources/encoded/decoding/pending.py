@@ -138,6 +138,7 @@ class PendingPictures:
                 keys=[self.keys[position] for position in part.positions],
                 files=list(part.files),
                 seeds=self._seeds(part.positions),
+                bad={},
             )
             self._repairs[number] = EncodedRepair(self._decoder, self._batch.files), pending
         if self._stopped:  # meanwhile

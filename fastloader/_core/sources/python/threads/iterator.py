@@ -22,6 +22,7 @@ from torch.utils.data import _utils
 
 from fastloader._core.machine import process
 from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.worker_thread import Stop
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.priority import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
@@ -76,7 +77,7 @@ class _Worker:
 class _Context:
     """Stands in the place of the multiprocessing module."""
 
-    Event = threading.Event
+    Event = Stop
     Process = _Worker
 
     def __init__(self, statistics: Statistics) -> None:

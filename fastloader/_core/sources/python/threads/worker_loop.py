@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import worker
 
+from fastloader._core.machine import worker_thread
 from fastloader._core.sources.python.threads import worker_info
 
 
@@ -19,7 +19,7 @@ def work(
     dataset: Any,
     index_queue: Any,
     data_queue: Any,
-    done: threading.Event,
+    done: worker_thread.Stop,
     auto_collation: bool,
     collate_fn: Callable[[Any], Any],
     drop_last: bool,
@@ -32,6 +32,7 @@ def work(
     """Does as torch's _worker_loop, which takes the same arguments. It leaves out what concerns a whole
     process: global seeds, signal handlers, and torch's number of threads."""
     where = f"in DataLoader worker thread {worker_id}"
+    worker_thread.become(done)
     worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
     fetcher: Any = None
     failed: ExceptionWrapper | None = None
