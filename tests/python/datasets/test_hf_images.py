@@ -1,5 +1,6 @@
 """`HFImages`: the pictures and labels that ``datasets`` itself gives, from every kind of selection."""
 
+import datetime
 import io
 import pickle
 import random
@@ -275,3 +276,79 @@ def test_data_sets_that_are_not_ours_to_read(whole):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert next(iter(FastLoader(text, 2))) == {"text": ["a", "b"]}
+
+
+def of_many_features(rng, folder):
+    """A data set of three files with a column of each kind, of random values."""
+    value, count = datasets.Value, 24
+    moments = [datetime.datetime(2020, 1, 1, second=rng.randrange(60)) for _ in range(count)]
+    columns = {
+        "class": (datasets.ClassLabel(names=NAMES), lambda at: rng.randrange(4)),
+        "text": (value("string"), lambda at: rng.choice(["", "an ape", "zwei Bären"])),
+        "float": (value("float32"), lambda at: rng.random()),
+        "half": (value("float16"), lambda at: rng.randrange(9) / 4),
+        "truth": (value("bool"), lambda at: rng.random() < 0.5),
+        "small": (value("uint8"), lambda at: rng.randrange(256)),
+        "bytes": (value("binary"), lambda at: rng.randbytes(rng.randrange(9))),
+        "time": (value("timestamp[us]"), lambda at: moments[at]),
+        "null": (value("int64"), lambda at: rng.choice([None, 7])),
+        "list": (datasets.List(value("int64")), lambda at: [at] * rng.randrange(4)),
+        "fixed": (datasets.List(value("float32"), length=2), lambda at: [rng.random()] * 2),
+        "large": (datasets.LargeList(value("int64")), lambda at: [rng.randrange(9)] * 3),
+        "matrix": (datasets.Array2D((2, 3), "float32"), lambda at: [[rng.random()] * 3] * 2),
+        "dict": (
+            {"u": value("int32"), "v": datasets.List(value("string"))},
+            lambda at: {"u": at, "v": ["s", str(at)]},
+        ),
+        "dicts": (datasets.List({"p": value("int64")}), lambda at: [{"p": at}] * rng.randrange(3)),
+    }
+    features = {name: feature for name, (feature, _make) in columns.items()}
+    rows = {name: [make(at) for at in range(count)] for name, (_feature, make) in columns.items()}
+    features |= {"image": datasets.Image(), "label": value("int64")}
+    rows["image"] = [{"bytes": encoded(rng, at), "path": None} for at in range(count)]
+    rows["label"] = [rng.randrange(1 << 40) for _ in range(count)]
+    made = datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+    made.save_to_disk(str(folder), num_shards=3)
+    return datasets.load_from_disk(str(folder)), list(columns)
+
+
+OF_FEATURES = {
+    "whole": lambda data: data,
+    "shuffled": lambda data: data.shuffle(seed=1),
+    "some, twice": lambda data: data.select([5, 3, 3, 23, 0]),
+    "filtered": lambda data: data.filter(lambda row: row["class"] != 1),
+    "sorted": lambda data: data.sort("label"),
+    "a shard": lambda data: data.shard(3, 1, contiguous=False),
+    "a split": lambda data: data.train_test_split(0.3, seed=1)["test"],
+    "concatenated": lambda data: datasets.concatenate_datasets(
+        [data.skip(9), data.shuffle(seed=4)]
+    ),
+    "side by side": lambda data: datasets.concatenate_datasets(
+        [data.remove_columns("text"), data.select_columns("text")], axis=1
+    ),
+    "numpy": lambda data: data.with_format("numpy"),
+    "torch": lambda data: data.shuffle(seed=2).with_format("torch", columns=["image"]),
+    "mapped": lambda data: data.map(lambda row: {"label": row["label"] + 1}),
+}
+
+
+@pytest.mark.parametrize("selection", OF_FEATURES)
+def test_columns_of_every_feature(tmp_path, selection):
+    """Whatever format a data set has, the values are those of a data set without one."""
+    data, names = of_many_features(random.Random(), tmp_path / "set")
+    data = OF_FEATURES[selection](data)
+    dataset = HFImages(data, T.Resize((8, 8)), columns=names)
+    theirs = data.with_format(None)
+    assert len(dataset) == len(theirs)
+    assert dataset.targets.tolist() == list(theirs["label"])
+    for index, row in enumerate(theirs):
+        picture, label, *others = dataset[index]
+        assert label == row["label"] and others == [row[name] for name in names]
+        resized = row["image"].convert("RGB").resize((8, 8), Image.Resampling.BILINEAR)
+        assert np.array_equal(picture.permute(1, 2, 0).numpy(), np.asarray(resized))
+    collated = [name for name in names if name not in ("time", "null", "list", "dicts")]
+    dataset = HFImages(data, T.Resize((8, 8)), columns=collated)
+    loader = FastLoader(dataset, 4, num_workers=2)
+    if extension.load() is not None:
+        assert loader.plan().startswith("native images: fastloader HFImages")
+    same(list(loader), list(DataLoader(dataset, 4)))
