@@ -53,6 +53,17 @@ with lmdb.open("old.lmdb", subdir=False, map_size=1 << 24) as old, old.begin(wri
     records.put(b"__keys__", pickle.dumps([b"%d" % n for n in range(len(paths))]))
     records.put(b"__len__", pickle.dumps(len(paths)))
 """
+STORED = """
+from pathlib import Path
+import pyarrow, pyarrow.parquet
+files = [path.read_bytes() for path in sorted(Path("train").rglob("*.jpg"))]
+table = pyarrow.table({"image": files, "label": [number % 2 for number in range(len(files))]})
+pyarrow.parquet.write_table(table, "old.parquet")
+Path("my_features.py").write_text(
+    "import torch\\n"
+    "train = [(torch.full((3, 4), float(number)), number) for number in range(200)]\\n"
+)
+"""
 
 # What a page's reader has already: a dataset, a model, a loop.
 BEFORE = {
@@ -66,6 +77,7 @@ os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0
     "lmdb": LEGACY,
     "prefetch_generator": DATASET + LOADER + "train = list\n",
     "resume": DATASET + MODEL + LOADER + "path = 'checkpoint.pt'\n",
+    "storage": STORED,
     "tuning": DATASET + LOADER + "train_step = lambda images, labels: images.sum()\n",
 }
 
@@ -118,8 +130,9 @@ def test_every_block_says_what_it_is():
 )
 def test_python_runs_as_printed(page, tmp_path):
     """All of a page in one go, where its folders are."""
-    if "lmdb" in page.read_text():
-        pytest.importorskip("lmdb")
+    for name in ("lmdb", "h5py", "pyarrow"):
+        if name in page.read_text():
+            pytest.importorskip(name)
     rng = random.Random(0)
     for folder in ("train/cat", "train/dog", "val/cat", "val/dog"):
         (tmp_path / folder).mkdir(parents=True)
