@@ -126,8 +126,6 @@ class Repair:
         bad: dict[int, BaseException] = dict(self._wanted().bad)
         positions = []
         for position, reason, kind in failures:
-            if position in bad:
-                continue
             if kind is kinds.REFUSED:
                 bad[position] = refusal(reason)
             elif kind is kinds.LARGE:

@@ -209,7 +209,7 @@ def test_damaged_pages_are_errors_or_other_places_in_the_file(tmp_path, way):
         b"",
         b"\x15",
         b"\x15" + b"\xff" * 12,
-        b"\x1c" * 50,  # structs within structs
+        b"\x1c" * 5000,  # structs within structs
         b"\x11" * 100,  # more fields than any header has
         b"\x19\x05",  # a list
         b"\x18\xff\xff\xff\xff\x7f",  # a text that is longer than the file
@@ -275,6 +275,21 @@ def test_a_compression_that_nobody_knows(tmp_path):
     assert data.count(b"\x05image\x15\x00") == 1
     path.write_bytes(data.replace(b"\x05image\x15\x00", b"\x05image\x15\x20"))
     with pytest.raises(DamagedParquet, match=r"x\.parquet: .*a compression of the number 16"):
+        ParquetFile(str(path), "image", None)
+
+
+def test_files_that_claim_rows(tmp_path):
+    """What is read of a file takes memory in its rows, whatever these take in the file."""
+    path = tmp_path / "x.parquet"
+    table = pyarrow.table({"image": pyarrow.nulls(100_000, pyarrow.binary())})
+    parquet.write_table(table, path, compression="none")
+    with pytest.raises(DamagedParquet, match=r"x\.parquet: .*100000 rows, in \d+ bytes"):
+        ParquetFile(str(path), "image", None)
+    written(path, [b"abc"] * 77, "bytes")
+    data = path.read_bytes()
+    assert data.count(b"\x16\x9a\x01\x19") == 1  # the number of rows, before the list of row groups
+    path.write_bytes(data.replace(b"\x16\x9a\x01\x19", b"\x16\x9c\x01\x19"))
+    with pytest.raises(DamagedParquet, match=r"x\.parquet: .*78 rows, in \d+ bytes"):
         ParquetFile(str(path), "image", None)
 
 
