@@ -146,20 +146,33 @@ def test_batches(files, tmp_path, options, way):
     assert 5 < sum(turns) < COUNT - 5
     upright = ImageFolder(folder, CROPS)
     upright.targets = dataset.targets
-    epochs = []
-    for each in (dataset, upright):
-        loader = FastLoader(
-            each,
-            batch_size=5,
-            shuffle=True,
-            generator=torch.Generator().manual_seed(6),
-            **options,
-            **way.options,
-        )
-        if way.name != "pure" and mapped:
-            assert loader.plan().startswith("native images: "), loader.plan()
-        epochs.append([list(loader) for _ in range(2)])
-    same(*epochs)
+    options = {"batch_size": 5, "shuffle": True, **options, **way.options}
+    picked = [30, 5, 5, 40, 5, 0, 30]
+    for parts in ((dataset, upright), [Subset(each, picked) for each in (dataset, upright)]):
+        epochs = []
+        for each in parts:
+            loader = FastLoader(each, generator=torch.Generator().manual_seed(6), **options)
+            if way.name != "pure" and mapped:
+                assert loader.plan().startswith("native images: "), loader.plan()
+            epochs.append([list(loader) for _ in range(2)])
+        same(*epochs)
+
+
+def test_an_epoch_that_is_resumed(files):
+    def loader():
+        generator = torch.Generator().manual_seed(2)
+        dataset = ParquetImages(files[0], CROPS)
+        return FastLoader(dataset, 5, shuffle=True, num_workers=2, generator=generator)
+
+    first = loader()
+    batches = iter(first)
+    for _ in range(3):
+        next(batches)
+    state = first.state_dict()
+    rest = [[leaf.clone() for leaf in batch] for batch in batches]
+    second = loader()
+    second.load_state_dict(state)
+    same([[leaf.clone() for leaf in batch] for batch in second], rest)
 
 
 @pytest.mark.parametrize("as_dict", [False, True])
