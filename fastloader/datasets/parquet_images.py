@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-import fastloader.encoded_image as encoded_image  # which imports this package
 from fastloader._core.machine.limits import available_threads
+from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
 from fastloader.datasets._formats.label_column import labels_of
@@ -227,7 +227,7 @@ class ParquetImages(Dataset[Any]):
             if self.transform is not None:
                 picture = as_tensor_chain(self.transform)(picture)
         else:
-            picture = encoded_image.EncodedImage(self._source(index), self.transform)
+            picture = EncodedImage(self._source(index), self.transform)
         target: Any = int(self.targets[index])
         if self.target_transform is not None:
             target = self.target_transform(target)
