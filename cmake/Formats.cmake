@@ -45,7 +45,7 @@ if(FASTLOADER_HAVE_LIBJPEG)
   get_filename_component(beside "${library}" DIRECTORY)
   unset(JPEG_STATIC_LIBRARY CACHE)
   find_library(JPEG_STATIC_LIBRARY libjpeg.a HINTS "${beside}" NO_DEFAULT_PATH)
-  set(FASTLOADER_JPEG_STATIC OFF)
+  unset(FASTLOADER_JPEG_STATIC CACHE)  # and no variable of that name, which would hide the result
   if(JPEG_STATIC_LIBRARY)
     try_compile(FASTLOADER_JPEG_STATIC ${CMAKE_BINARY_DIR}/jpeg_static
       SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cmake/jpeg_static.cpp

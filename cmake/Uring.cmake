@@ -5,18 +5,31 @@ if(NOT FASTLOADER_URING MATCHES "^(auto|on|off)$")
 endif()
 set(FASTLOADER_URING_SOURCE csrc/source/uring/absent.cpp)
 set(FASTLOADER_URING_LIBRARY "")
+unset(FASTLOADER_URING_LINKS CACHE)  # tried each time: another library may have been installed
 if(NOT FASTLOADER_URING STREQUAL "off")
   find_path(URING_INCLUDE_DIR liburing.h)
-  # The static one first: a build runs then where there is no liburing.
-  find_library(URING_LIBRARY NAMES liburing.a uring)
+  # The static one first: a build runs then where there is no liburing. One that is not
+  # position-independent, or for another processor, does not link.
+  foreach(name liburing.a uring)
+    unset(URING_LIBRARY CACHE)
+    find_library(URING_LIBRARY ${name})
+    if(URING_INCLUDE_DIR AND URING_LIBRARY AND NOT FASTLOADER_URING_LINKS)
+      try_compile(FASTLOADER_URING_LINKS ${CMAKE_BINARY_DIR}/uring
+        SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/cmake/uring.cpp
+        COMPILE_DEFINITIONS -fPIC LINK_OPTIONS -shared
+        LINK_LIBRARIES ${URING_LIBRARY}
+        CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${URING_INCLUDE_DIR}")
+      set(linked ${URING_LIBRARY})
+    endif()
+  endforeach()
 endif()
-if(NOT FASTLOADER_URING STREQUAL "off" AND URING_INCLUDE_DIR AND URING_LIBRARY)
+if(FASTLOADER_URING_LINKS)
   set(FASTLOADER_URING_SOURCE csrc/source/uring/file_queue.cpp)
   add_library(fastloader_uring INTERFACE)
   target_include_directories(fastloader_uring SYSTEM INTERFACE ${URING_INCLUDE_DIR})
-  target_link_libraries(fastloader_uring INTERFACE ${URING_LIBRARY})
+  target_link_libraries(fastloader_uring INTERFACE ${linked})
   set(FASTLOADER_URING_LIBRARY fastloader_uring)
-  message(STATUS "fastloader: io_uring with ${URING_LIBRARY}")
+  message(STATUS "fastloader: io_uring with ${linked}")
 elseif(FASTLOADER_URING STREQUAL "on")
   message(FATAL_ERROR "FASTLOADER_URING=on, but liburing was not found.\n"
     "  Debian, Ubuntu:  apt-get install liburing-dev\n"

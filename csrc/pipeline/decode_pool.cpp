@@ -115,29 +115,36 @@ void DecodeBatch::views_of(size_t position, std::vector<PictureView>& found) con
 DecodePool& DecodePool::shared() { return per_process<DecodePool>(); }
 
 void DecodePool::submit(const std::shared_ptr<DecodeBatch>& batch) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (batch->quota_->reading_.ahead()) read_ahead_locked(batch);
-  }
+  // First: if that throws, nobody may be at the files, whose paths are the caller's.
   PiecePool::submit(batch);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (batch->quota_->reading_.ahead()) read_ahead_locked(batch);
 }
 
 void DecodePool::stop(DecodeBatch& batch) {
   PiecePool::stop(batch);
-  if (batch.reads_ != nullptr) ReadAhead::shared().stop(*batch.reads_);
+  if (batch.reads_ != nullptr && is_own(batch)) ReadAhead::shared().stop(*batch.reads_);
 }
 
 void DecodePool::cancel(DecodeBatch& batch) {
+  stop(batch);  // before it waits for decode threads, which may wait for files
   PiecePool::cancel(batch);
-  if (batch.reads_ != nullptr) ReadAhead::shared().cancel(*batch.reads_);
+  if (batch.reads_ != nullptr && is_own(batch)) ReadAhead::shared().cancel(*batch.reads_);
 }
 
-void DecodePool::read_ahead_locked(const std::shared_ptr<DecodeBatch>& batch) {
+void DecodePool::read_ahead_locked(const std::shared_ptr<DecodeBatch>& batch) noexcept {
   if (batch->reads_ == nullptr || batch->reading_) return;
+  batch->reading_ = true;  // once, whatever comes of it: without, decode threads read by themselves
   ReadAhead& pool = ReadAhead::shared();
-  pool.grow(ReadAhead::threads_for(batch->quota_->threads_, batch->job().source->together()));
-  pool.submit(batch->reads_);
-  batch->reading_ = true;
+  try {
+    pool.grow(ReadAhead::threads_for(batch->quota_->threads_, batch->job().source->together()));
+  } catch (const std::exception&) {  // the system gives no more threads
+    if (pool.threads() == 0) return;
+  }
+  try {
+    pool.submit(batch->reads_);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void DecodePool::grow(size_t threads) {
@@ -219,13 +226,9 @@ void DecodePool::ran_locked(DecodeBatch& batch, size_t position, Worker& worker)
 }
 
 void DecodePool::looking_locked(Worker& worker) {
-  // Reading may have begun to wait since these batches were submitted. Without memory, or without
-  // threads, they are read by those who decode them.
-  try {
-    for (const std::shared_ptr<DecodeBatch>& batch : queue_) {
-      if (batch->quota_->reading_.ahead()) read_ahead_locked(batch);
-    }
-  } catch (const std::exception&) {
+  // Reading may have begun to wait since these batches were submitted.
+  for (const std::shared_ptr<DecodeBatch>& batch : queue_) {
+    if (batch->quota_->reading_.ahead()) read_ahead_locked(batch);
   }
   if (!low_priority_ || worker.lowered_) return;
   worker.lowered_ = true;

@@ -141,7 +141,7 @@ class DecodeBatch : public PieceBatch {
 /// batch is done after batch / threads pictures, and no thread idles while any batch has pictures
 /// left. The threads begin batches in the order in which they were submitted, within each loader's
 /// quota. When a batch is stopped, a thread that decodes for it leaves after a few rows, and a
-/// thread that reads leaves after its file.
+/// thread that reads leaves after its file, or after those that it reads together.
 class DecodePool final : public PiecePool<DecodeBatch> {
  public:
   DecodePool() : PiecePool("fl-decode") {}
@@ -186,7 +186,7 @@ class DecodePool final : public PiecePool<DecodeBatch> {
   void ran_locked(DecodeBatch& batch, size_t position, Worker& worker) noexcept override;
   void looking_locked(Worker& worker) override;
 
-  void read_ahead_locked(const std::shared_ptr<DecodeBatch>& batch);
+  void read_ahead_locked(const std::shared_ptr<DecodeBatch>& batch) noexcept;
 
   // Guarded by the pool's mutex, as are the quotas.
   bool low_priority_ = false;

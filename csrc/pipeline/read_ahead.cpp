@@ -12,7 +12,7 @@ namespace {
 
 /// Memory that is kept for files to come: so many blocks, none of them larger than that.
 constexpr size_t kSpares = 64;
-constexpr size_t kLargestSpare = size_t{1} << 20;
+constexpr size_t kLargestSpare = size_t{256} << 10;
 
 }  // namespace
 
@@ -22,14 +22,13 @@ ReadBatch::ReadBatch(ReadAhead& pool, std::shared_ptr<const Source> source,
       source_(std::move(source)),
       indices_(std::move(indices)),
       look_(look),
-      together_(source_->together()),
       files_(indices_.size()) {}
 
 ReadBatch::~ReadBatch() {
   // In a forked child the pool's mutex may be locked for ever, and nothing of it is of use.
   if (!ReadAhead::is_own(*this)) return;
   size_t bytes = 0;
-  for (const File& file : files_) bytes += file.bytes.size();
+  for (const File& file : files_) bytes += file.held;
   if (bytes > 0) pool_.let_go(bytes, {});
 }
 
@@ -41,14 +40,25 @@ bool ReadBatch::begin(size_t position) {
   return true;
 }
 
-bool ReadBatch::is_reading(size_t position) {
+void ReadBatch::finish(size_t position, std::vector<uint8_t> bytes, bool waited) noexcept {
+  const size_t held = bytes.capacity();
+  pool_.hold(held);
   const std::lock_guard<std::mutex> lock(mutex_);
-  return files_[position].state == State::kReading;
+  files_[position] = File{State::kRead, waited, held, std::move(bytes)};
+  read_.notify_all();
 }
 
-void ReadBatch::finish(size_t position, File file) noexcept {
+void ReadBatch::give_up(size_t position) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  files_[position] = std::move(file);
+  files_[position].state = State::kOthers;
+  read_.notify_all();
+}
+
+void ReadBatch::let_others(size_t position) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  State& state = files_[position].state;
+  if (state != State::kReading) return;
+  state = State::kUntouched;
   read_.notify_all();
 }
 
@@ -56,39 +66,36 @@ std::optional<bool> ReadBatch::take(size_t position, std::vector<uint8_t>& bytes
   std::unique_lock<std::mutex> lock(mutex_);
   File& file = files_[position];
   read_.wait(lock, [&] { return file.state != State::kReading; });
-  if (file.state != State::kRead) {
-    file.state = State::kOthers;
-    return std::nullopt;
-  }
-  file.state = State::kOthers;
-  if (file.error != nullptr) std::rethrow_exception(std::exchange(file.error, nullptr));
+  const bool read = std::exchange(file.state, State::kOthers) == State::kRead;
+  if (!read) return std::nullopt;
   std::swap(bytes, file.bytes);
   std::vector<uint8_t> spare = std::exchange(file.bytes, {});
+  const size_t held = std::exchange(file.held, 0);
+  const bool waited = file.waited;
   lock.unlock();
-  pool_.let_go(bytes.size(), std::move(spare));
-  return file.waited;
+  pool_.let_go(held, std::move(spare));
+  return waited;
 }
 
 void ReadBatch::Worker::run(ReadBatch& batch, size_t piece) noexcept {
   const size_t begin = piece * batch.together_;
   const size_t end = std::min(batch.files_.size(), begin + batch.together_);
-  std::vector<size_t> mine;
-  try {
-    mine.reserve(end - begin);
-  } catch (const std::bad_alloc&) {
-    return;  // untouched, they are read by those who want them
-  }
-  for (size_t i = begin; i < end; ++i) {
-    if (batch.begin(i)) mine.push_back(i);
-  }
-  if (mine.size() > 1) {
+  const auto stopped = [&] { return batch.stopped().load(std::memory_order_relaxed); };
+  if (batch.together_ > 1 && !stopped()) {
+    std::vector<size_t> mine;
     try {
+      mine.reserve(end - begin);
+      for (size_t i = begin; i < end; ++i) {
+        if (batch.begin(i)) mine.push_back(i);
+      }
       read_together(batch, mine);
     } catch (const std::bad_alloc&) {
     }
+    // What was not read is anybody's again: other threads may wait for it.
+    for (const size_t position : mine) batch.let_others(position);
   }
-  for (const size_t position : mine) {
-    if (batch.is_reading(position)) read_one(batch, position);
+  for (size_t i = begin; i < end && !stopped(); ++i) {
+    if (batch.begin(i)) read_one(batch, i);
   }
 }
 
@@ -98,39 +105,41 @@ void ReadBatch::Worker::read_together(ReadBatch& batch, const std::vector<size_t
     wanted[i].index = batch.indices_[positions[i]];
     wanted[i].bytes = batch.pool_.spare();
   }
-  const uint64_t before = own_waits();
-  batch.source_->read_together(wanted, ReadAhead::kLargest);
-  const bool waited = own_waits() != before;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (!wanted[i].read) continue;
-    batch.pool_.hold(wanted[i].bytes.size());
-    batch.finish(positions[i], File{State::kRead, waited, std::move(wanted[i].bytes), nullptr});
-  }
+  batch.source_->read_together(wanted, ReadAhead::kLargest, [&](Source::Wanted& read) {
+    const auto number = static_cast<size_t>(&read - wanted.data());
+    batch.finish(positions[number], std::move(read.bytes), read.waited);
+  });
 }
 
 void ReadBatch::Worker::read_one(ReadBatch& batch, size_t position) noexcept {
-  File file;
-  file.bytes = batch.pool_.spare();
+  std::vector<uint8_t> bytes = batch.pool_.spare();
   const uint64_t before = own_waits();
+  bool read = false;
   try {
-    const bool read = batch.source_->read_if(batch.indices_[position], file.bytes, batch.look_,
-                                             ReadAhead::kLargest);
-    file.state = read ? State::kRead : State::kOthers;
-  } catch (const std::bad_alloc&) {
-    file.state = State::kOthers;  // the decode thread says so, or has more luck
-  } catch (...) {
-    file.state = State::kRead;
-    file.error = std::current_exception();
+    read =
+        batch.source_->read_if(batch.indices_[position], bytes, batch.look_, ReadAhead::kLargest);
+  } catch (const std::exception&) {
+    // Whoever wants the file tries for himself, and says why not. It may have been for lack of
+    // descriptors or memory, which the decode threads alone would have had.
   }
-  file.waited = own_waits() != before;
-  if (file.state != State::kRead || file.error != nullptr) file.bytes.clear();
-  batch.pool_.hold(file.bytes.size());
-  batch.finish(position, std::move(file));
+  if (read) return batch.finish(position, std::move(bytes), own_waits() != before);
+  batch.pool_.let_go(0, std::move(bytes));
+  batch.give_up(position);
 }
 
 ReadAhead::ReadAhead() : PiecePool("fl-read") { spares_.reserve(kSpares); }
 
 ReadAhead& ReadAhead::shared() { return per_process<ReadAhead>(); }
+
+void ReadAhead::submit(const std::shared_ptr<ReadBatch>& batch) {
+  batch->together_ = batch->source_->together();
+  PiecePool::submit(batch);
+}
+
+size_t ReadAhead::threads() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return threads_.size();
+}
 
 size_t ReadAhead::threads_for(size_t decode_threads, size_t together) {
   constexpr size_t kLeast = 16;  // files that are read at a time

@@ -3,7 +3,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,8 +27,9 @@ class ReadBatch : public PieceBatch {
   size_t pieces() const { return (files_.size() + together_ - 1) / together_; }
 
   /// Puts the file at `position` into `bytes`, and says whether reading it had to wait. Waits for a
-  /// thread that is reading it. Returns nothing if none has begun: then none begins any more, and
-  /// the caller reads the file itself. Throws what reading threw. At most once for each position.
+  /// thread that is reading it. Returns nothing if none has begun, or it could not be read: then
+  /// none begins any more, and the caller reads the file itself, and learns what is wrong. At most
+  /// once for each position.
   std::optional<bool> take(size_t position, std::vector<uint8_t>& bytes);
 
   class Worker {
@@ -37,8 +37,8 @@ class ReadBatch : public PieceBatch {
     void run(ReadBatch& batch, size_t piece) noexcept;
 
    private:
-    void read_one(ReadBatch& batch, size_t position) noexcept;
-    void read_together(ReadBatch& batch, const std::vector<size_t>& positions);
+    static void read_one(ReadBatch& batch, size_t position) noexcept;
+    static void read_together(ReadBatch& batch, const std::vector<size_t>& positions);
   };
 
  private:
@@ -47,26 +47,30 @@ class ReadBatch : public PieceBatch {
   enum class State : uint8_t {
     kUntouched,
     kReading,
-    kRead,    ///< its bytes are there, or the error
+    kRead,    ///< its bytes are there
     kOthers,  ///< whoever takes it reads it
   };
   struct File {
     State state = State::kUntouched;
     bool waited = false;
+    size_t held = 0;  ///< bytes of memory that the pool counts for it
     std::vector<uint8_t> bytes;
-    std::exception_ptr error;
   };
 
   bool begin(size_t position);
-  bool is_reading(size_t position);
-  void finish(size_t position, File file) noexcept;
+  /// The file was read.
+  void finish(size_t position, std::vector<uint8_t> bytes, bool waited) noexcept;
+  /// It cannot be, here: whoever takes it reads it.
+  void give_up(size_t position) noexcept;
+  /// It was not: any thread may begin to read it.
+  void let_others(size_t position) noexcept;
 
   ReadAhead& pool_;
   const std::shared_ptr<const Source> source_;
   const std::vector<uint64_t> indices_;
   const Source::Look look_;
-  const size_t together_;
-  std::mutex mutex_;  // guards files_
+  size_t together_ = 1;  // set by ReadAhead::submit
+  std::mutex mutex_;     // guards files_
   std::condition_variable read_;
   std::vector<File> files_;
 };
@@ -82,15 +86,19 @@ class ReadAhead final : public PiecePool<ReadBatch> {
   /// The pool of this process; a forked child gets one of its own. Never destroyed.
   static ReadAhead& shared();
 
+  /// As PiecePool's.
+  void submit(const std::shared_ptr<ReadBatch>& batch);
+
+  size_t threads() const;
   /// So many threads are enough for that many decode threads, of which each reads that many files
   /// at a time.
   static size_t threads_for(size_t decode_threads, size_t together);
 
-  /// Bytes that were read and not taken yet.
+  /// Memory, in bytes, of files that were read and not taken yet.
   size_t held() const;
 
   /// Threads begin no file while that many bytes wait to be taken. What they have begun comes on
-  /// top: at most kLargest for each.
+  /// top: at most kLargest for each file.
   static constexpr int64_t kMostHeld = int64_t{64} << 20;
   /// A larger file is left to the decode thread that wants it.
   static constexpr size_t kLargest = size_t{8} << 20;
@@ -102,9 +110,9 @@ class ReadAhead final : public PiecePool<ReadBatch> {
   void ran_locked(ReadBatch& /*batch*/, size_t /*piece*/, Worker& /*worker*/) noexcept override {}
   /// Memory for a file to come; empty if there is none.
   std::vector<uint8_t> spare() noexcept;
-  /// A file of so many bytes was read.
+  /// A file was read into so many bytes of memory.
   void hold(size_t bytes) noexcept;
-  /// Bytes that were read are taken, or dropped. `spare` is memory for files to come.
+  /// Such memory was taken, or dropped. `spare` is memory for files to come.
   void let_go(size_t bytes, std::vector<uint8_t> spare) noexcept;
 
   // Guarded by the pool's mutex.

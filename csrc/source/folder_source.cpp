@@ -72,7 +72,7 @@ std::string FolderSource::name(uint64_t index) const {
 
 size_t FolderSource::together() const { return FileQueue::available() ? FileQueue::kDepth : 1; }
 
-void FolderSource::read_together(std::vector<Wanted>& wanted, size_t most) const {
+void FolderSource::read_together(std::vector<Wanted>& wanted, size_t most, const Told& told) const {
   if (!FileQueue::available()) return;
   static thread_local FileQueue queue;
   for (size_t begin = 0; begin < wanted.size(); begin += FileQueue::kDepth) {
@@ -80,10 +80,9 @@ void FolderSource::read_together(std::vector<Wanted>& wanted, size_t most) const
     std::vector<FileQueue::File> files;
     for (size_t i = begin; i < end; ++i) {
       std::string path = name(wanted[i].index);
-      if (path.find('\0') != std::string::npos) continue;
-      files.push_back({std::move(path), &wanted[i].bytes, &wanted[i].read});
+      if (path.find('\0') == std::string::npos) files.push_back({std::move(path), &wanted[i]});
     }
-    queue.read(files, most);
+    queue.read(files, most, told);
   }
 }
 

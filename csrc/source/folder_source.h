@@ -24,7 +24,7 @@ class FolderSource final : public Source {
   }
   bool read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look, size_t most) const override;
   bool may_wait() const override { return true; }
-  void read_together(std::vector<Wanted>& wanted, size_t most) const override;
+  void read_together(std::vector<Wanted>& wanted, size_t most, const Told& told) const override;
   size_t together() const override;
   std::string name(uint64_t index) const override;
 

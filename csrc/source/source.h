@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,10 +52,14 @@ class Source {
     uint64_t index = 0;
     std::vector<uint8_t> bytes;
     bool read = false;
+    bool waited = false;  ///< for a disk or a network
   };
+  /// Is told of each sample that was read, as soon as it is. Must not throw: others are under way.
+  using Told = std::function<void(Wanted&)>;
   /// Reads samples side by side, as far as the system can. Leaves those that are not read: those of
   /// more than `most` bytes, and those that cannot be read. read_if() says why.
-  virtual void read_together(std::vector<Wanted>& /*wanted*/, size_t /*most*/) const {}
+  virtual void read_together(std::vector<Wanted>& /*wanted*/, size_t /*most*/,
+                             const Told& /*told*/) const {}
   /// So many samples are best wanted together.
   virtual size_t together() const { return 1; }
   /// Returns the sample if it lies in memory already, for as long as the source lives. Otherwise

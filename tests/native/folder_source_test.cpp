@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -170,7 +171,7 @@ TEST(files_are_read_side_by_side_and_what_is_odd_is_left) {
   Files files(paths);
   if (files.source->together() == 1) {
     std::vector<Source::Wanted> wanted(1);
-    files.source->read_together(wanted, kAll);
+    files.source->read_together(wanted, kAll, [](Source::Wanted&) { EXPECT(false); });
     EXPECT(!wanted[0].read);
     throw Skip{"no io_uring here"};
   }
@@ -178,10 +179,16 @@ TEST(files_are_read_side_by_side_and_what_is_odd_is_left) {
   for (size_t i = 0; i < wanted.size(); ++i) wanted[i].index = paths.size() - 1 - i;
   for (int round = 0; round < 3; ++round) {
     for (Source::Wanted& each : wanted) each.read = false;
-    files.source->read_together(wanted, 200000);
+    std::set<uint64_t> told;
+    files.source->read_together(wanted, 200000, [&](Source::Wanted& each) {
+      EXPECT(each.read);
+      EXPECT(told.insert(each.index).second);
+    });
     for (const Source::Wanted& each : wanted) {
       const bool odd = each.index >= regular || contents[each.index].size() > 200000;
       EXPECT_EQ(each.read, !odd);
+      EXPECT_EQ(told.count(each.index) == 1, !odd);
+      if (round > 0) EXPECT(!each.waited);  // the page cache has it
       if (odd) continue;
       EXPECT(std::string(each.bytes.begin(), each.bytes.end()) == contents[each.index]);
     }

@@ -11,6 +11,7 @@ FileQueue::~FileQueue() = default;
 
 bool FileQueue::available() { return false; }
 bool FileQueue::compiled_in() { return false; }
-void FileQueue::read(const std::vector<File>& /*files*/, size_t /*most*/) {}
+void FileQueue::read(const std::vector<File>& /*files*/, size_t /*most*/,
+                     const Source::Told& /*told*/) {}
 
 }  // namespace fastloader

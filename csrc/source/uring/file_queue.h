@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "source/source.h"
 
 namespace fastloader {
 
@@ -18,15 +19,14 @@ class FileQueue {
  public:
   struct File {
     std::string path;
-    std::vector<uint8_t>* bytes = nullptr;
-    bool* read = nullptr;  ///< becomes true when all its bytes are there
+    Source::Wanted* wanted = nullptr;
   };
 
   /// As many files as are read side by side.
   static constexpr size_t kDepth = 8;
 
-  /// Whether this build has liburing, and the kernel lets this process use io_uring: containers
-  /// often do not. FASTLOADER_IO_URING=0 switches it off.
+  /// Whether this build has liburing, and the kernel lets this process use io_uring for files:
+  /// containers often do not, and kernels before 5.6 cannot. FASTLOADER_IO_URING=0 switches it off.
   static bool available();
   static bool compiled_in();
 
@@ -35,12 +35,15 @@ class FileQueue {
   FileQueue& operator=(const FileQueue&) = delete;
   ~FileQueue();
 
-  /// At most kDepth files, each of at most `most` bytes: larger ones are left out.
-  void read(const std::vector<File>& files, size_t most);
+  /// At most kDepth files, each of at most `most` bytes: larger ones are left out. A file that the
+  /// kernel has at hand has not waited. What the kernel hands to threads of its own counts as
+  /// waiting, though it may be at hand: on file systems that cannot be read otherwise, files are
+  /// read ahead for longer than there is need.
+  void read(const std::vector<File>& files, size_t most, const Source::Told& told);
 
  private:
   struct Ring;
-  std::unique_ptr<Ring> ring_;  // null: the system gave none; nothing is read
+  std::unique_ptr<Ring> ring_;  // null: the system gave none, or took it away; nothing is read
 };
 
 }  // namespace fastloader

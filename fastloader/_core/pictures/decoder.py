@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.native_images import NativeImages
-from fastloader._core.pictures.options import DecodeOptions
+from fastloader._core.pictures.options import DecodeOptions, read_ahead
 from fastloader.errors import Error
 from fastloader.transforms._normalization import make_spec
 from fastloader.transforms._pillow import pixel_limits
@@ -37,7 +36,7 @@ class Decoder:
         self.native = native
         self.images = images
         self.memory = native.BufferPool()
-        self.quota = native.DecodeQuota(options.threads, read_ahead=_read_ahead())
+        self.quota = native.DecodeQuota(options.threads, read_ahead=read_ahead())
         self.threads = options.threads  # the quota's number, which takes a lock to read there
         if options.tuner is not None:
             native.lower_decode_priority()
@@ -114,17 +113,6 @@ class Decoder:
             "scratch_bytes": self.native.decode_scratch_bytes(),
             "waited": int(self.times().get("waited", 0)),
         }
-
-
-def _read_ahead() -> bool | None:
-    """Whether files are read before the decode threads want them. None: while reading has to wait."""
-    value = os.environ.get("FASTLOADER_READ_AHEAD", "")
-    if value not in ("", "0", "1"):
-        raise ValueError(
-            f"FASTLOADER_READ_AHEAD={value!r}: use 0 (never) or 1 (always); without it, files are read "
-            "ahead while reading has to wait"
-        )
-    return bool(int(value)) if value else None
 
 
 def jpeg_counts(times: dict[str, float]) -> dict[str, Any]:

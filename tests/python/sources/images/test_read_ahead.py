@@ -10,7 +10,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
-from support import MEAN, STD, same
+from support import MEAN, STD, require_hooks, same
 
 CROPS = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()])
 
@@ -48,6 +48,39 @@ def test_a_slow_disk_is_read_ahead_by_itself(tmp_path, monkeypatch):
     loader = FastLoader(ImageFolder(tmp_path, CROPS), 8, shuffle=True)
     same(epoch(loader, 3), expected)
     assert waited(loader) == 96
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_threads_read_a_slow_disk_and_no_other(tmp_path, slow):
+    require_hooks()
+    plain_folder(tmp_path, count=96)
+    done = script(
+        """
+        import sys
+        from pathlib import Path
+        from fastloader import FastLoader, transforms as T
+        from fastloader._core.sources.images.stores.folder import FolderStore
+        from fastloader.datasets import ImageFolder
+
+        def slow(self, native):
+            store = opened(self, native)
+            store.source = native.DelayedSource(store.source, 0.001)
+            return store
+
+        opened = FolderStore.opened
+        if sys.argv[2] == "True":
+            FolderStore.opened = slow
+        for path, _ in ImageFolder(sys.argv[1]).samples:
+            Path(path).read_bytes()
+        loader = FastLoader(ImageFolder(sys.argv[1], T.CenterCrop(8)), 8, shuffle=True)
+        list(loader)
+        names = [(each / "comm").read_text().strip() for each in Path("/proc/self/task").iterdir()]
+        print(names.count("fl-read") > 0, loader.stats()["images"]["waited"])
+        """,
+        tmp_path,
+        slow,
+    )
+    assert done.stdout.split() == [str(slow), "96" if slow else "0"], done.stderr
 
 
 def test_epochs_that_end_early_leave_nothing_behind(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.pictures.bad_samples import ErrorPolicy
+from fastloader._core.pictures.options import read_ahead
 from fastloader._core.sources.encoded.batch import MadePart
 from fastloader._core.sources.encoded.decoding.parts import Part
 from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
@@ -44,7 +45,7 @@ class EncodedDecoder:
         self.quota: Any = None
         self.memory: Any = None
         if self.native is not None:
-            self.quota = self.native.DecodeQuota(self.threads)
+            self.quota = self.native.DecodeQuota(self.threads, read_ahead=read_ahead())
             self.memory = self.native.BufferPool()
         self._chains: dict[bytes, Chain] = {}
         self._jobs: dict[Any, Any] = {}
