@@ -30,7 +30,7 @@ class DelayedSource final : public Source {
     wait();
     return source_->read_if(index, bytes, look, most);
   }
-  bool may_wait() const override { return true; }
+  bool may_wait() const override { return source_->may_wait(); }
   std::optional<PixelSize> pixels(uint64_t index) const override { return source_->pixels(index); }
   std::string name(uint64_t index) const override { return source_->name(index); }
 

@@ -58,6 +58,7 @@ class ImageStats(TypedDict):
     read_bytes: int
     jpegs: JpegStats
     scratch_bytes: int
+    waited: int
     buffers: BufferStats
 
 

@@ -102,12 +102,9 @@ class PrefetchLoader:
             delivery.augment(Augmentation(self.random_erasing, mixing))
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        batches: Any = iter(self._inside)
-        try:
-            for batch in batches:
-                yield _pair(batch)
-        finally:
-            batches.close()
+        # No generator that closes the epoch: one that a module keeps may end when the process does, and
+        # then the names of other modules are None. An epoch that nobody keeps ends by itself.
+        return map(_pair, iter(self._inside))
 
     def __len__(self) -> int:
         return len(self.loader)
