@@ -40,6 +40,9 @@ def load_arrays(path: str) -> dict[str, Any] | None:
     """The arrays; None if there are none, or they are damaged."""
     try:
         with np.load(path, allow_pickle=False) as file:
+            # `save_arrays` compresses nothing, so a file that is larger inside is of another's making.
+            if sum(each.file_size for each in file.zip.infolist()) > os.path.getsize(path):
+                return None
             return {name: file[name] for name in file.files}
     except (
         Exception

@@ -30,15 +30,16 @@ def kept_places(
     status: os.stat_result,
     column: str,
     folder: str | None,
+    rows: int,
     walk: Callable[[], list[tuple[Any, Any]]],
 ) -> tuple[Any, Any]:
-    """(offsets, sizes) of a column's values, which ``walk`` finds, row group by row group. They are kept
-    beside the file, or in ``folder``, and found anew if the file has another size, time or footer since,
-    or other values. Where nothing can be kept, they are found each time."""
+    """(offsets, sizes) of a column's ``rows`` values, which ``walk`` finds, row group by row group. They
+    are kept beside the file, or in ``folder``, and found anew if the file has another size, time or
+    footer since, or other values. Where nothing can be kept, they are found each time."""
     kept = kept_path(path, folder, _ENDING)
     whose = _whose(data, status, column)
     found = load_arrays(kept)
-    if found is not None and _fits(found, whose, data):
+    if found is not None and _fits(found, whose, data, rows):
         return found["offsets"], found["sizes"]
     nothing = np.zeros(0, np.uint64)
     parts = [(nothing, nothing), *walk()]
@@ -64,12 +65,12 @@ def _fingerprint(data: Any, offsets: Any) -> bytes:
     return fingerprint_of(data, offsets[offsets > 0], _LENGTH, _BEGINNING)
 
 
-def _fits(found: dict[str, Any], whose: Any, data: Any) -> bool:
+def _fits(found: dict[str, Any], whose: Any, data: Any, rows: int) -> bool:
     """Whether it is of this file, and nothing lies outside of that: it may be of anybody's making."""
     if not set(found) >= _NAMES or not np.array_equal(found["whose"], whose):
         return False
     offsets, sizes = found["offsets"], found["sizes"]
-    if offsets.ndim != 1 or offsets.shape != sizes.shape:
+    if offsets.shape != (rows,) or sizes.shape != (rows,):
         return False
     if offsets.dtype != np.uint64 or sizes.dtype != np.uint64:
         return False

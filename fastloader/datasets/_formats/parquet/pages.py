@@ -61,6 +61,8 @@ def places_of(data: Any, chunk: Chunk) -> Places:
                 )
             dictionary = _plain(data, page.begin, page.end, page.values)
             continue
+        if page.repeats:
+            raise DamagedParquet(f"at byte {page.begin}: a page of values that repeat")
         if not 0 < page.values <= chunk.values - row:
             raise DamagedParquet(
                 f"at byte {page.begin}: a page of {page.values} values, where {chunk.values - row} "
@@ -72,6 +74,21 @@ def places_of(data: Any, chunk: Chunk) -> Places:
         offsets[rows][there], sizes[rows][there] = found
         row += page.values
     return offsets, sizes
+
+
+def largest_page(data: Any, chunk: Chunk) -> int:
+    """The bytes of the largest page of a chunk, uncompressed: no value is larger, however often it
+    stands in the chunk. Reads headers.
+
+    Raises:
+        DamagedParquet: which names the byte, if a header is not what Parquet writes.
+    """
+    largest, values, at = 0, 0, chunk.begin
+    while values < chunk.values:
+        page = read_header(data, at, chunk.end)
+        at, largest = page.end, max(largest, page.unpacked)
+        values += 0 if page.kind == DICTIONARY else page.values
+    return largest
 
 
 def _levels(data: Any, page: PageHeader, defined: int) -> tuple[Any, int]:
