@@ -55,7 +55,7 @@ class ParquetImages(Dataset[Any]):
     Attributes:
         files: the paths. targets: the labels, an int64 array. classes: the names that ``datasets`` noted
             for the label, or None. class_to_idx: name to label, or None. mapped: whether the native path
-            reads the pictures.
+            reads the pictures. why: a file that prevents this, and the reason; None if ``mapped``.
 
     A picture is turned as EXIF says, as ``datasets`` does it, and is RGB. A dataset may be pickled, and
     used after a fork or in a spawned process.
@@ -65,8 +65,9 @@ class ParquetImages(Dataset[Any]):
         FileNotFoundError: if a file, or any file for a pattern, is missing.
         KeyError: if there is no such column.
         TypeError: if a column is of another kind.
-        ValueError: if a file is no whole Parquet file, if a label is null, if there is no row, or if
-            row groups are too large to be read for one picture. The error names the file.
+        ValueError: if a file is no whole Parquet file, if a label is null, if there is no row, if files
+            differ in their columns, if row groups are too large to be read for one picture, or if
+            columns are too large to be held in memory. The error names the file.
     """
 
     upright = True
@@ -135,31 +136,47 @@ class ParquetImages(Dataset[Any]):
         """Sets the labels and the further columns."""
         import pyarrow
 
-        wanted = list(dict.fromkeys([*([self.label] if self.label else []), *self.columns]))
-        self._further: Any = None
+        further = list(dict.fromkeys(self.columns))
+        wanted = list(dict.fromkeys([*([] if self.label is None else [self.label]), *further]))
+        tables: list[Any] = [file.read(wanted) if wanted else None for file in self._files]
         self.targets = np.full(len(self), -1, np.int64)
-        if not wanted:
-            return
-        tables = [file.read(wanted) for file in self._files]
-        try:
-            table = pyarrow.concat_tables([each.replace_schema_metadata() for each in tables])
-        except pyarrow.ArrowInvalid as error:
-            raise ValueError(f"the files differ in their columns: {error}") from None
         if self.label is not None:
-            column = table.column(self.label)
-            if not pyarrow.types.is_integer(column.type):
-                raise TypeError(
-                    f"column {self.label!r} is {column.type}, and labels are whole numbers: label=None "
-                    f"leaves them out, and columns=[{self.label!r}] reads what it is"
+            self.targets = np.concatenate(list(map(self._labels, self._files, tables)))
+        self._further: Any = None
+        if not further:
+            return
+        tables = [table.select(further).replace_schema_metadata() for table in tables]
+        first = tables[0].schema
+        for file, table in zip(self._files, tables, strict=True):
+            if table.schema != first:
+                here, there = (", ".join(map(str, each)) for each in (table.schema, first))
+                raise ValueError(
+                    f"{file.path} has the columns ({here}), and {self.files[0]} has ({there}): files "
+                    "that are read together have the same"
                 )
-            self.targets = labels_of(column, self.label)
-        if self.columns:
-            self._further = table.select(list(dict.fromkeys(self.columns)))
+        self._further = pyarrow.concat_tables(tables)
+
+    def _labels(self, file: ParquetFile, table: Any) -> Any:
+        """Those of a file, an int64 array."""
+        import pyarrow
+
+        assert self.label is not None
+        column = table.column(self.label)
+        if not pyarrow.types.is_integer(column.type):
+            raise TypeError(
+                f"{file.path}: column {self.label!r} is {column.type}, and labels are whole numbers: "
+                f"label=None leaves them out, and columns=[{self.label!r}] reads what it is"
+            )
+        try:
+            return labels_of(column, self.label)
+        except ValueError as error:
+            raise ValueError(f"{file.path}: {error}") from None
 
     def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
         """The further columns of these samples."""
-        found = self._further.take(indices).to_pydict()
-        return list(zip(*(found[column] for column in self.columns), strict=True))
+        columns = [self._further.column(name) for name in self.columns]
+        # Value by value, for pyarrow's `take` copies all text and lists of the table first.
+        return [tuple(column[index].as_py() for column in columns) for index in indices]
 
     def locate(self, index: int) -> tuple[ParquetFile, int]:
         """The file in which sample ``index`` lies, and its row there."""
@@ -236,8 +253,12 @@ class ParquetImages(Dataset[Any]):
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """The samples of a batch, which are read in the order of the files."""
         wanted = [checked_index(index, len(self)) for index in indices]
-        samples = {index: self[index] for index in sorted(set(wanted))}
-        return [samples[index] for index in wanted]
+        samples: list[Any] = [None] * len(wanted)
+        # Each place has a sample of its own, also of an index that comes twice: its crop is drawn anew,
+        # and what a program does to a sample stays there.
+        for place in sorted(range(len(wanted)), key=wanted.__getitem__):
+            samples[place] = self[wanted[place]]
+        return samples
 
     def _source(self, index: int) -> PictureSource:
         """The bytes of a picture, or what is wrong with it. A picture that EXIF turns is turned here

@@ -293,16 +293,102 @@ def test_files_and_columns_that_are_none(data, tmp_path):
     assert both.targets.tolist() == data["label"][19:]
     nulls = pyarrow.table({"image": [b"x", b"y"], "label": pyarrow.array([1, None])})
     parquet.write_table(nulls, tmp_path / "nulls.parquet")
-    with pytest.raises(ValueError, match="'label' is null in 1 rows, the first of which is row 1"):
+    with pytest.raises(
+        ValueError,
+        match=r"nulls\.parquet: column 'label' is null in 1 rows, the first of which is row 1",
+    ):
         ParquetImages(tmp_path / "nulls.parquet")
 
 
-def test_files_that_differ(data, tmp_path):
-    parquet.write_table(pyarrow.table({"image": [b"x"], "label": [1]}), tmp_path / "a.parquet")
-    parquet.write_table(pyarrow.table({"image": [b"x"], "label": ["1"]}), tmp_path / "b.parquet")
-    with pytest.raises(ValueError, match="the files differ in their columns"):
-        ParquetImages(tmp_path / "?.parquet")
-    assert len(ParquetImages(tmp_path / "?.parquet", label=None)) == 2
+def test_errors_of_columns_name_the_file(tmp_path):
+    """And the row in it, also behind another file."""
+
+    def write(name, **columns):
+        columns = {"image": [b"x"] * len(columns["label"]), **columns}
+        parquet.write_table(pyarrow.table(columns), tmp_path / f"{name}.parquet")
+
+    def opened(**options):
+        return ParquetImages(tmp_path / "?.parquet", **options)
+
+    write("a", label=[5, 6], text=["x", "y"])
+    write("b", label=pyarrow.array([1, 2, None], pyarrow.int32()), text=[1, 2, 3])
+    with pytest.raises(ValueError, match=r"b\.parquet: column 'label' is null in 1 rows.* row 2$"):
+        opened()
+    with pytest.raises(
+        ValueError, match=r"b\.parquet has .*text: int64.*a\.parquet has .*text: str"
+    ):
+        opened(label=None, columns=["text"])
+    assert len(opened(label=None)) == 5
+    write("b", label=pyarrow.array([1, 2], pyarrow.int32()), text=["z", None])
+    assert opened().targets.tolist() == [5, 6, 1, 2]
+    assert opened(columns=["text"]).form.reader([3, 0, 2]) == [(None,), ("x",), ("z",)]
+    write("b", label=["1"], text=["z"])
+    with pytest.raises(
+        TypeError, match=r"b\.parquet: column 'label' is string, and labels are whole"
+    ):
+        opened()
+    write("b", label=[1])
+    with pytest.raises(KeyError, match=r"b\.parquet has no column 'text'"):
+        opened(columns=["text"])
+
+
+def test_columns_are_not_copied_for_a_batch(data, tmp_path):
+    by_datasets(data, tmp_path)
+    dataset = ParquetImages(tmp_path / "p-0.parquet", columns=["text", "boxes"])
+    pool = pyarrow.default_memory_pool()
+    texts = pyarrow.array(["x" * 1000 + str(number) for number in range(10_000)])
+    boxes = pyarrow.array([[[float(number)] * 100] for number in range(10_000)])
+    many = {
+        name: pyarrow.chunked_array([each] * 20)
+        for name, each in (("text", texts), ("boxes", boxes))
+    }
+    dataset._further = pyarrow.table(many)  # 300 MB, of which memory has a twentieth
+    before = pool.max_memory()
+    found = dataset.form.reader([10_007, 3])
+    assert found == [("x" * 1000 + "7", [[7.0] * 100]), ("x" * 1000 + "3", [[3.0] * 100])]
+    assert pool.max_memory() < before + (1 << 20)
+
+
+def test_a_sample_that_comes_twice_is_two(data, tmp_path):
+    by_datasets(data, tmp_path)
+    pattern = tmp_path / "p-*.parquet"
+    wanted = [20, 3, 20, -1, 20]
+    dataset = ParquetImages(pattern, columns=["boxes"], as_dict=True)
+    samples = dataset.__getitems__(wanted)
+    for index, sample in zip(wanted, samples, strict=True):
+        assert sample.pop("labels") == data[index]["label"]  # as a collate_fn may do
+        assert sample["boxes"] == data[index]["boxes"]
+        sample["boxes"].clear()
+    # A crop is drawn for each of them.
+    crops = ParquetImages(pattern, T.Compose([T.RandomResizedCrop(24), T.ToTensor()]))
+    ((pixels, _labels),) = DataLoader(Subset(crops, [3] * 8), 8)
+    assert len({each.numpy().tobytes() for each in pixels}) > 1
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_a_file_that_is_replaced_goes_on_being_read(data, tmp_path, compression):
+    """By whoever has mapped it: also by a worker process, which asks pyarrow for the first time then."""
+    rewritten({"compression": compression})(data, tmp_path)
+    path = tmp_path / "p-0.parquet"
+    dataset = ParquetImages(path)
+    files = [dataset.image_bytes(index) for index in range(len(dataset))]
+    copy = pickle.loads(pickle.dumps(dataset))
+    os.replace(tmp_path / "p-1.parquet", path)
+    assert [copy.image_bytes(index) for index in range(len(dataset))] == files
+    with pytest.raises(ValueError, match=r"p-0\.parquet has changed since its dataset was made"):
+        pickle.loads(pickle.dumps(dataset))
+
+
+def test_a_file_takes_one_descriptor(data, tmp_path):
+    """Python keeps one for what is mapped."""
+    by_datasets(data, tmp_path)
+
+    def descriptors():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = descriptors()
+    dataset = ParquetImages([tmp_path / "p-0.parquet"] * 7, columns=["text"])
+    assert len(dataset) == 7 * 19 and descriptors() <= before + 7
 
 
 def test_a_file_that_is_written_over(data, tmp_path):

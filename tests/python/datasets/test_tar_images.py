@@ -351,8 +351,8 @@ def test_indices_of_dali_that_do_not_fit(shards, tmp_path):
 @pytest.mark.parametrize(
     ("shards", "error", "message"),
     [
-        ("https://host/a.tar", ValueError, "shards are local files"),
-        ("pipe:cat a.tar", ValueError, "shards are local files"),
+        ("https://host/a.tar", ValueError, "is no local file"),
+        ("pipe:cat a.tar", ValueError, "is no local file"),
         ([], ValueError, "no shard is named"),
         ("none-*.tar", FileNotFoundError, "no file matches"),
         (".", IsADirectoryError, r"name the files in it, such as .*/\*\.tar"),

@@ -18,7 +18,7 @@ def paths_of(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
     for each in [shards] if isinstance(shards, str | os.PathLike) else shards:
         text = os.path.expanduser(os.fspath(each))
         if _ELSEWHERE.match(text):
-            raise ValueError(f"{text}: shards are local files, which are mapped into memory")
+            raise ValueError(f"{text} is no local file, and only these are mapped into memory")
         for path in [text] if os.path.exists(text) else _expanded(text):
             if os.path.exists(path):
                 yield path
