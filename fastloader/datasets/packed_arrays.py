@@ -55,13 +55,17 @@ class PackedArrays(Dataset[Any]):
                 stacklevel=2,
             )
         self.single = folder.single
-        self.tensors = tuple(self._mapped(array, folder.count) for array in folder.arrays)
+        self._folder = folder
+        self.tensors = self._mapped()
 
-    def _mapped(self, array: PackedArray, count: int) -> torch.Tensor:
-        path = os.path.join(self.path, array.file)
+    def _mapped(self) -> tuple[torch.Tensor, ...]:
+        return tuple(map(self._mapped_array, self._folder.arrays))
+
+    def _mapped_array(self, array: PackedArray) -> torch.Tensor:
+        path, count = os.path.join(self.path, array.file), self._folder.count
         with open(path, "rb") as file:
             try:
-                begin = begin_of(file)
+                begin = begin_of(file, array, self._folder.total)
             except ValueError as error:
                 raise ValueError(f"{path} is no array of `fastloader pack`: {error}") from None
             wanted, there = begin + count * array.row_bytes, os.fstat(file.fileno()).st_size
@@ -82,5 +86,9 @@ class PackedArrays(Dataset[Any]):
         sample = tuple(tensor[index] for tensor in self.tensors)
         return sample[0] if self.single else sample
 
-    def __reduce__(self) -> Any:
-        return PackedArrays, (self.path,)
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "tensors": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.tensors = self._mapped()

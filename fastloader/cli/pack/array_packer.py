@@ -107,7 +107,7 @@ def check_arrays(path: str) -> int:
 def _problem(path: str, array: PackedArray, folder: ArrayFolder) -> str | None:
     try:
         with open(path, "rb") as file:
-            begin = begin_of(file)
+            begin = begin_of(file, array, folder.total)
             left = folder.count * array.row_bytes
             there = os.fstat(file.fileno()).st_size - begin
             if there < left or (folder.complete and there > left):

@@ -23,6 +23,7 @@ from fastloader.datasets._formats.arrays.folder import (
 # After so much it is written down that the samples are there.
 _TOGETHER = 2000
 _BYTES_TOGETHER = 64 << 20
+_UNFINISHED = META + ".part"
 
 
 class ArrayWriter:
@@ -57,7 +58,8 @@ class ArrayWriter:
     def _begin(self, wanted: ArrayFolder) -> None:
         there = read_folder(self.path)
         if there is None:
-            if os.listdir(self.path):
+            # Of a first packing that was killed, nothing else is there.
+            if set(os.listdir(self.path)) - {_UNFINISHED}:
                 raise SourceError(f"{self.path} is a folder of other files: name another one")
             there = wanted
         elif _bare(there) != _bare(wanted):
@@ -105,7 +107,7 @@ class ArrayWriter:
         self.committed, self._waiting_bytes = self._folder.count, 0
 
     def _write_meta(self) -> None:
-        unfinished = os.path.join(self.path, META + ".part")
+        unfinished = os.path.join(self.path, _UNFINISHED)
         with open(unfinished, "w", encoding="utf-8") as file:
             file.write(self._folder.as_json())
             file.flush()
@@ -136,7 +138,7 @@ def _cut_to(file: Any, array: PackedArray, folder: ArrayFolder) -> None:
         return
     file.seek(0)
     try:
-        end = begin_of(file) + folder.count * array.row_bytes
+        end = begin_of(file, array, folder.total) + folder.count * array.row_bytes
     except ValueError as error:
         raise SourceError(f"{file.name} cannot be continued: {error}") from None
     if os.fstat(file.fileno()).st_size < end:

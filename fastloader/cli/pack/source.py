@@ -114,11 +114,15 @@ def _dataset(text: str, module: str, expression: str) -> PackSource | ArraySourc
 
 
 def _first(dataset: Any, count: int) -> Any:
-    """The first sample; None if there is none, or it cannot be read, which is told in its turn."""
+    """The first sample; None if there is none.
+
+    Raises:
+        SourceError: if it cannot be read. What kind of samples these are is not known then.
+    """
     try:
         return dataset[0] if count else None
-    except Exception:
-        return None
+    except Exception as error:
+        raise SourceError(f"sample 0: {type(error).__name__}: {error}") from error
 
 
 def _is_picture(sample: Any) -> bool:

@@ -4,9 +4,6 @@ import io
 import json
 import multiprocessing
 import pickle
-import resource
-import signal
-import subprocess
 import sys
 
 import numpy as np
@@ -20,7 +17,7 @@ from fastloader.cli.__main__ import main
 from fastloader.cli.pack import array_writer
 from fastloader.datasets import LMDBDataset, PackedArrays
 from fastloader.transforms import RandomHorizontalFlip
-from support import HANG, same
+from support import same
 
 COUNT = 23
 # What a test packs: `samples` is set by it, and read by the expression "packed_here:SAMPLES".
@@ -203,6 +200,27 @@ def test_a_dataset_that_fails(tmp_path, pack, capsys):
     assert main(["pack", "--check", str(tmp_path / "set")]) == 2
 
 
+def test_a_first_sample_that_fails_once(tmp_path, pack, capsys):
+    """The first sample tells what is packed, so another kind must not be taken in its place."""
+
+    class FailsOnce(Listed):
+        failed = False
+
+        def __getitem__(self, index):
+            if index == 0 and not self.failed:
+                self.failed = True
+                raise OSError("the server is busy")
+            return super().__getitem__(index)
+
+    samples = random_samples("a pair")
+    dataset = FailsOnce(samples)
+    assert pack(dataset, tmp_path / "set") == 1
+    assert "fastloader pack: sample 0: OSError: the server is busy" in capsys.readouterr().err
+    assert not (tmp_path / "set").exists()
+    assert pack(dataset, tmp_path / "set") == 0
+    same(list(DataLoader(PackedArrays(tmp_path / "set"), 4)), list(DataLoader(Listed(samples), 4)))
+
+
 def test_pictures_stay_pictures(tmp_path, pack):
     """What was packed as a picture before there were arrays, is packed as one."""
     pytest.importorskip("lmdb")
@@ -252,6 +270,11 @@ def test_folders_of_others(tmp_path, pack, capsys):
     assert "is a file: samples of arrays are packed to a folder" in capsys.readouterr().err
     assert pack(random_samples("a pair"), tmp_path / "none" / "set") == 1
     assert "there is no folder" in capsys.readouterr().err
+    (tmp_path / "other" / "arrays.json.part").write_text("{")
+    assert pack(random_samples("a pair"), tmp_path / "other") == 1
+    assert sorted(each.name for each in (tmp_path / "other").iterdir()) == [
+        *("arrays.json.part", "mine.txt"),
+    ]
     with pytest.raises(FileNotFoundError, match="there is no such folder"):
         PackedArrays(tmp_path / "none")
     with pytest.raises(ValueError, match=r"other is no folder of `fastloader pack`"):
@@ -289,6 +312,59 @@ def test_damage(tmp_path, pack, capsys):
 @pytest.mark.parametrize(
     "change",
     [
+        lambda array: array.astype(np.float64)[:, :, :2, :2],
+        lambda array: array.view(np.int32),
+        lambda array: array.astype(">f4"),
+        lambda array: array.reshape(COUNT, 5, 4, 3),
+        lambda array: np.asfortranarray(array),
+        lambda array: np.concatenate([array, array]),
+        lambda array: array.reshape(-1),
+    ],
+)
+def test_files_of_other_numbers(tmp_path, pack, capsys, change):
+    """Another program may have written a file anew, which has bytes enough."""
+    path = tmp_path / "set"
+    assert pack(random_samples("an array"), path) == 0
+    array = np.load(path / "0.npy")
+    np.save(path / "0.npy", array)
+    assert np.array_equal(torch.stack(list(PackedArrays(path))).numpy(), array)
+    np.save(path / "0.npy", change(array))
+    with pytest.raises(
+        ValueError, match=r"0\.npy is no array of .*, and <f4 \(23, 3, 5, 4\) was pack"
+    ):
+        PackedArrays(path)
+    assert main(["pack", "--check", str(path)]) == 1
+    assert "0.npy cannot be read: it has " in capsys.readouterr().err
+
+
+class Doubled(PackedArrays):
+    """Of the user's own."""
+
+    def __init__(self, path, times):
+        super().__init__(path)
+        self.times = times
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) * self.times
+
+
+def test_a_subclass_in_another_process(tmp_path, pack, monkeypatch):
+    """It stays one, and has as many samples as it had, also if packing has gone on since."""
+    monkeypatch.setattr(array_writer, "_TOGETHER", 3)
+    samples = random_samples("an array")
+    assert pack([*samples[:9], "text", *samples[10:]], tmp_path / "set") == 1
+    with pytest.warns(RuntimeWarning, match="interrupted after"):
+        doubled = Doubled(tmp_path / "set", 2)
+    sent = pickle.dumps(doubled)
+    assert pack(samples, tmp_path / "set") == 0
+    found = pickle.loads(sent)
+    assert type(found) is Doubled and len(found) == len(doubled) == 9
+    assert np.array_equal(found[4].numpy(), 2 * samples[4])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         {"format": "x"},
         {"version": 2},
         {"count": 24},
@@ -310,7 +386,9 @@ def test_what_a_folder_says_of_itself(tmp_path, pack, change):
     assert pack(random_samples("an array"), path) == 0
     said = json.loads((path / "arrays.json").read_text())
     (path / "arrays.json").write_text(json.dumps({**said, **change}))
-    with pytest.raises(ValueError, match=r"set.*(is not of `fastloader pack`|is cut off)"):
+    with pytest.raises(
+        ValueError, match=r"set.*(is not of `fastloader pack`|is no array of `fastloader pack`)"
+    ):
         PackedArrays(path)
     for text in ("", "[]", "{", "[" * 100_000):
         (path / "arrays.json").write_text(text)
@@ -318,91 +396,13 @@ def test_what_a_folder_says_of_itself(tmp_path, pack, change):
             PackedArrays(path)
 
 
-# --- interruptions --------------------------------------------------------------------------------
-
-# Every sample waits for a line on standard input.
-GATED = """
-import sys
-import numpy as np
-from fastloader.cli.pack import array_writer
-
-array_writer._TOGETHER = 2
-
-class Gated:
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        if GATE and self.begun:
-            print(index, flush=True)
-            sys.stdin.readline()
-        self.begun = True
-        return np.full((4, 300), index, np.float32), index
-
-    begun = False
-"""
-
-
-COMMAND = [
-    *(sys.executable, "-m", "fastloader.cli", "pack"),
-    *("gated:Gated()", "set", "--workers", "1"),
-]
-
-
-def packed_at_once(folder, **options):
-    (folder / "gated.py").write_text("GATE = False\n" + GATED)
-    return subprocess.run(
-        COMMAND, cwd=folder, capture_output=True, text=True, timeout=HANG, **options
-    )
-
-
-def begun(folder, reads):
-    """A packing that has been let through ``reads`` reads, and waits in the next one."""
-    (folder / "gated.py").write_text("GATE = True\n" + GATED)
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    child = subprocess.Popen(COMMAND, cwd=folder, text=True, **pipes)
-    for _ in range(reads):
-        child.stdout.readline()
-        child.stdin.write("\n")
-        child.stdin.flush()
-    child.stdout.readline()
-    return child
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_interruptions(tmp_path, how):
-    child = begun(tmp_path, 9)
-    other = packed_at_once(tmp_path)
-    assert other.returncode == 1 and "set is being packed by another process" in other.stderr
-    child.send_signal(how)
-    # A thread that reads is not interrupted, and ends with the lines that it waits for.
-    lines = "\n" * 20 if how == signal.SIGINT else None
-    _out, err = child.communicate(lines, timeout=HANG)
-    if how == signal.SIGINT:
-        assert child.returncode == 130 and "Traceback" not in err, err
-    with pytest.warns(RuntimeWarning, match="interrupted after"):
-        packed = PackedArrays(tmp_path / "set")
-    assert 2 <= len(packed) <= 9
-    assert [int(number) for _array, number in packed] == list(range(len(packed)))
-    done = packed_at_once(tmp_path)
-    assert done.returncode == 0 and f"goes on after {len(packed)} of 12" in done.stdout, done.stderr
-    whole = PackedArrays(tmp_path / "set")
-    assert [(array.unique().tolist(), int(n)) for array, n in whole] == [
-        ([n], n) for n in range(12)
-    ]
-
-
-def test_a_full_disk(tmp_path):
-    most = 30_000  # bytes of a file
-    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # noqa: E731
-    done = packed_at_once(tmp_path, preexec_fn=limit)
-    assert done.returncode == 1 and "File too large" in done.stderr, done.stderr
-    assert "can be read" in done.stderr and "Traceback" not in done.stderr
-    with pytest.warns(RuntimeWarning, match="interrupted after"):
-        before = len(PackedArrays(tmp_path / "set"))
-    assert 0 < before < 12
-    assert packed_at_once(tmp_path).returncode == 0
-    assert [int(number) for _array, number in PackedArrays(tmp_path / "set")] == list(range(12))
+def test_a_kill_before_the_folder_says_what_it_is(tmp_path, pack):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "arrays.json.part").write_text('{"format"')
+    samples = random_samples("a pair")
+    assert pack(samples, tmp_path / "set") == 0
+    same(list(DataLoader(PackedArrays(tmp_path / "set"), 4)), list(DataLoader(Listed(samples), 4)))
+    assert not (tmp_path / "set" / "arrays.json.part").exists()
 
 
 def test_the_older_lmdb_layout(tmp_path, pack, capsys):

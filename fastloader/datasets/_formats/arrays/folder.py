@@ -103,8 +103,9 @@ def _whole(value: Any) -> int:
     return value
 
 
-def begin_of(file: Any) -> int:
-    """Where the numbers of an open ``.npy`` begin. Raises ValueError for another file."""
+def begin_of(file: Any, array: PackedArray, total: int) -> int:
+    """Where the numbers of an open ``.npy`` begin. Raises ValueError for another file, or one of other
+    numbers: another program may have written it anew."""
     version = np.lib.format.read_magic(file)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -112,5 +113,11 @@ def begin_of(file: Any) -> int:
     }
     if version not in read:
         raise ValueError(f"version {version} of numpy's format")
-    read[version](file)
+    shape, fortran_order, dtype = read[version](file)
+    wanted = (total, *array.shape)
+    if shape != wanted or fortran_order or dtype.str != array.dtype:
+        order = " in Fortran's order" if fortran_order else ""
+        raise ValueError(
+            f"it has {dtype.str} {shape}{order}, and {array.dtype} {wanted} was packed"
+        )
     return int(file.tell())
