@@ -6,6 +6,7 @@ import dataclasses
 import time
 from typing import Any
 
+from fastloader._core.batch.tree import flatten
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.native_images import NativeImages
 
@@ -27,7 +28,8 @@ class Wanted:
     def of(cls, images: NativeImages, keys: list[int]) -> Wanted:
         files = keys if images.indices is None else images.indices[keys].tolist()
         # A batch has its full size until the policy is asked, so the slot is reserved for that.
-        spares = range(min(_SPARES, len(images.store)))
+        # The spares come from everywhere, since a bad shard may hold the columns of the first thousand.
+        spares = range(0, len(images.store), -(-len(images.store) // _SPARES))
         return cls(keys, files, *images.form.read(files, spares))
 
 
@@ -61,6 +63,22 @@ class PendingBatch:
             seeds=seeds,
             memory=decoder.memory if reservation is None else reservation,
         )
+
+    def has_room(self, others: list[Any]) -> bool:
+        """Whether a sample with these columns, collated alone, may take a place in the batch. A slot is
+        reserved for the columns that were wanted."""
+        if self.reservation is None:
+            return True
+        own, reserved = bytes_of(others), bytes_of(self.wanted.others)
+        return len(own) <= len(reserved) and all(
+            len(self.keys) * each <= room for each, room in zip(own, reserved)
+        )
+
+
+def bytes_of(others: list[Any]) -> list[int]:
+    """Of each tensor in the columns of samples."""
+    leaves = flatten(others).leaves if others else []
+    return [leaf.numel() * leaf.element_size() for leaf in leaves]
 
 
 @dataclasses.dataclass

@@ -245,13 +245,17 @@ class Repair:
         images = self._decoder.images
         seeds, key = self._wanted().seeds, self._wanted().keys[position]
         seed = seeds[0] if len(seeds) == 1 else seeds[position]
-        draws = Draws(seed, key, REPLACEMENT)
+        draws, larger = Draws(seed, key, REPLACEMENT), ""
         for _ in range(10):
             other = draws.below(len(images))
             file = other if images.indices is None else int(images.indices[other])
             self._decoder.store.prepare([file])
             try:
-                images.form.others([file])
+                if not self._wanted().has_room(images.form.others([file])):
+                    larger = (
+                        ", or have larger columns than those that the batch's slot has room for"
+                    )
+                    continue
                 self._put(position, file, seed)
             except StoppedError:
                 raise
@@ -261,6 +265,7 @@ class Repair:
             return
         raise Error(
             f"no replacement for sample {key}: ten others, drawn at random, could not be decoded either"
+            f"{larger}"
         ) from error
 
     def _put(self, position: int, file: int, seed: int) -> None:

@@ -1,9 +1,11 @@
 """Further columns and dict samples: batches equal default_collate of the dataset's own samples."""
 
+import dataclasses
 import io
 import json
 import pickle
 import random
+import re
 import tarfile
 
 import pytest
@@ -12,7 +14,7 @@ from pictures import picture
 from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
 
 import fastloader.transforms as T
-from fastloader import FastLoader
+from fastloader import Error, FastLoader
 from fastloader.datasets import HFImages, ListImages, TarImages
 from support import MEAN, STD, same
 
@@ -263,6 +265,70 @@ def test_a_column_that_cannot_be_read_meets_the_policy(tmp_path, rows, no_pictur
     assert count == COUNT
     with pytest.raises(Exception, match=f"more than max_errors={len(bad) - 1} allows"):
         list(FastLoader(dataset, on_error="replace", max_errors=len(bad) - 1, **options))
+
+
+def test_a_shard_of_bad_columns_at_the_beginning(tmp_path, rows, way):
+    """Whole batches have none that can be read, and so have the samples behind them."""
+    if way.name == "pure":
+        pytest.skip("there is no on_error on the Python path of pictures")
+    dataset = with_bad_columns(tmp_path, rows, range(13))
+    loader = FastLoader(dataset, batch_size=4, on_error="replace", num_workers=2, **way.options)
+    by_number = {row[4]: at for at, row in enumerate(rows)}
+    found = []
+    for batch in loader:
+        own = [by_number[each] for each in batch[3]["number"].tolist()]
+        same(batch, default_collate([dataset[index] for index in own]))
+        found += own
+    assert found[13:] == list(range(13, COUNT)) and min(found) >= 13
+
+
+@pytest.mark.parametrize("long", [1, 1000])
+def test_columns_that_are_larger_than_those_that_they_replace(tmp_path, rows, way, long):
+    """A slot of the ring has room for the columns of a sample that can be read, and the sample that is
+    drawn for a bad one may have others."""
+    if way.name == "pure":
+        pytest.skip("there is no on_error on the Python path of pictures")
+    dataset = make_list(tmp_path, rows, transform=DRAWS_NOTHING)
+
+    def columns(indices):
+        if 5 in indices:
+            raise ValueError("sample 5 is bad")
+        return [(torch.full((long if index > 2 else 1,), index),) for index in indices]
+
+    dataset.form = dataclasses.replace(dataset.form, reader=columns)
+    options = dict(batch_size=1, on_error="replace", num_workers=2, **way.options)
+    for seed in range(4):
+        loader = FastLoader(dataset, generator=torch.Generator().manual_seed(seed), **options)
+        batches = iter(loader)
+        for number in range(COUNT):
+            if number == 5 and long > 1 and way.name == "twin":
+                # Among ten may be one of the three samples that fit.
+                try:
+                    _pixels, _labels, found = next(batches)
+                except Error as error:
+                    assert re.search("no replacement for sample 5: .*larger columns", str(error))
+                else:
+                    assert int(found[0, 0]) <= 2 and found.shape == (1, 1)
+                continue
+            _pixels, _labels, found = next(batches)
+            assert (int(found[0, 0]) == number) == (number != 5)
+
+
+def test_a_sample_that_replaces_itself(tmp_path, rows):
+    """Its columns could not be read for a moment, and those of another sample stood in their place."""
+    dataset = make_list(tmp_path, rows, transform=DRAWS_NOTHING)
+    reader, failing = dataset.form.reader, [7, 7]
+
+    def columns(indices):
+        if failing and 7 in indices:
+            failing.pop()
+            raise OSError("the server is busy")
+        return reader(indices)
+
+    dataset.form = dataclasses.replace(dataset.form, reader=columns)
+    ((_pixels, labels, *others),) = FastLoader(Subset(dataset, [7]), 1, on_error="replace")
+    assert not failing
+    same([labels, *others], default_collate([dataset[7][1:]]))
 
 
 def test_columns_of_which_none_can_be_read(tmp_path, rows):

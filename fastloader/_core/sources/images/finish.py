@@ -13,11 +13,10 @@ from fastloader._core.batch.augmentation.augmentation import make_augment_spec
 from fastloader._core.batch.augmentation.in_torch import apply, augment_bytes
 from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.batch.images import Image
-from fastloader._core.batch.tree import flatten
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.pictures.native_images import NativeImages
-from fastloader._core.pictures.pending_batch import PendingBatch
+from fastloader._core.pictures.pending_batch import PendingBatch, bytes_of
 from fastloader.transforms._erasing import Erasing
 
 
@@ -76,7 +75,8 @@ class Finish:
         if kept is not None:
             images, files = images[kept], [files[each] for each in kept]
         others = pending.wanted.others
-        if files != pending.wanted.files:  # some are left out, or have other files in their place
+        # Some are left out or have other files in their place, or the same file, which can be read now.
+        if pending.bad or files != pending.wanted.files:
             others = self._pictures.form.others(files)
         return self.finished(images, files, *self._drawn_by(pending, kept), others)
 
@@ -153,5 +153,4 @@ class Finish:
         mixing = self._pictures.mixing
         if mixing is not None and self._mixes:
             return [leaves[0], samples * (mixing.num_classes or 0) * 4]
-        more = flatten(others).leaves if others else []
-        return [*leaves, *(leaf.numel() * leaf.element_size() for leaf in more)]
+        return [*leaves, *bytes_of(others)]
