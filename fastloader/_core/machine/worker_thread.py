@@ -7,34 +7,45 @@ import threading
 from collections.abc import Callable, Iterator
 
 
-class Stop(threading.Event):
-    """Is set when worker threads are to end, and wakes what they wait for."""
+class Stop:
+    """Is set when worker threads are to end, and wakes what they wait for. torch sets it as it sets an
+    event of multiprocessing. So may the handler of a signal that has interrupted `set`."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._guard = threading.Lock()  # guards what is to be woken
+        # Guards what is to be woken. Reentrant, unlike that of a threading.Event, for such a handler.
+        self._changed = threading.Condition(threading.RLock())
+        self._is_set = False
         self._wakes: dict[object, Callable[[], None]] = {}
 
+    def is_set(self) -> bool:
+        return self._is_set
+
     def set(self) -> None:
-        super().set()
-        with self._guard:
+        with self._changed:
+            self._is_set = True
+            self._changed.notify_all()
             wakes = list(self._wakes.values())
         for wake in wakes:
             wake()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until this is set, or for so long. Returns whether it is set."""
+        with self._changed:
+            return self._changed.wait_for(self.is_set, seconds)
 
     @contextlib.contextmanager
     def waking(self, wake: Callable[[], None]) -> Iterator[None]:
         """Calls ``wake`` if this is set before the context ends, on any thread, perhaps more than
         once."""
         key = object()
-        with self._guard:
+        with self._changed:
             self._wakes[key] = wake
         try:
             if self.is_set():
                 wake()
             yield
         finally:
-            with self._guard:
+            with self._changed:
                 del self._wakes[key]
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote_plus
 
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.machine.worker_thread import stop_of_thread
+from fastloader._core.machine.worker_thread import Stop, stop_of_thread
 from fastloader.datasets._formats.mongo.counters import Counters
 from fastloader.errors import Error
 
@@ -63,7 +63,8 @@ class Connection:
         """Returns ``work(database)``, which only reads.
 
         The driver cannot be told to give a query up. So a worker thread has another thread ask, and
-        leaves that behind when it is to end itself: a loop that ends does not wait for the server.
+        leaves that behind when it is to end itself: a loop that ends does not wait for the server. What
+        is left behind is not tried again.
 
         Raises:
             Error: which names the server, for whatever the driver raises, and once the time is over.
@@ -75,12 +76,11 @@ class Connection:
 
         def ask() -> None:
             try:
-                answer.put((self._asked(work), None))
+                answer.put((self._asked(work, stop), None))
             except BaseException as error:
                 answer.put((None, error))
 
-        left = Error(f"MongoDB at {servers_of(self.uri)}: the loader ended before the answer came")
-        with stop.waking(lambda: answer.put((None, left))):
+        with stop.waking(lambda: answer.put((None, self._left()))):
             threading.Thread(target=ask, name="mongodb-query", daemon=True).start()
             found, error = answer.get()
         if error is not None:
@@ -91,7 +91,7 @@ class Connection:
         result: Result = found
         return result
 
-    def _asked(self, work: Callable[[Any], Result]) -> Result:
+    def _asked(self, work: Callable[[Any], Result], stop: Stop | None = None) -> Result:
         from pymongo.errors import AutoReconnect, CursorNotFound
 
         begun = time.monotonic()
@@ -106,9 +106,16 @@ class Connection:
                     raise self._error(error, f"gave up after {self.timeout:g} s: ") from None
             except Exception as error:  # pymongo raises more than its own errors
                 raise self._error(error) from None
+            seconds = pause * _jitter.uniform(0.5, 1)  # not all workers at the same moment
+            if stop is None:
+                time.sleep(seconds)
+            elif stop.wait(seconds):
+                raise self._left()
             self.counters.add("retries")
-            time.sleep(pause * _jitter.uniform(0.5, 1))  # not all workers at the same moment
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _left(self) -> Error:
+        return Error(f"MongoDB at {servers_of(self.uri)}: the loader ended before the answer came")
 
     def _error(self, error: BaseException, what: str = "") -> Error:
         """The driver's exception without the password, which it may have in its text or its chain."""
