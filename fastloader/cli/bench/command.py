@@ -13,7 +13,7 @@ from typing import Any
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.bench.recipes import EVERY, RECIPES
 from fastloader.cli.bench.scenarios import ON_DEVICE, PEERS, SCENARIOS
-from fastloader.cli.bench.sources import SOURCES
+from fastloader.cli.bench.sources import ROUNDS, SOURCES, THREADS
 
 
 def add_command(commands: Any) -> None:
@@ -78,7 +78,8 @@ def add_command(commands: Any) -> None:
         choices=[*SOURCES, EVERY],
         metavar="NAME",
         help=f"compare the readers of these places, or of {EVERY} of them, with a folder and with "
-        "others' readers; needs lmdb, datasets, webdataset, pymongo and nx-27017 for theirs",
+        "others' readers; needs lmdb, datasets, webdataset, pyarrow, pymongo and nx-27017 for theirs. "
+        f"What is promised is for --threads {THREADS} --repeats {ROUNDS}",
     )
     parser.add_argument(
         "--sets",

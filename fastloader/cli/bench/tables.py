@@ -156,7 +156,9 @@ def times(value: Json) -> str:
 
 
 def promise(bound: str, limit: float | None, met: bool | None) -> str:
-    return "" if limit is None else f"{bound} {limit} x: {'met' if met else 'NOT MET'}"
+    """``met``: None if this is not to be said."""
+    verdict = {True: ": met", False: ": NOT MET", None: ""}[met]
+    return "" if limit is None else f"{bound} {limit} x{verdict}"
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:

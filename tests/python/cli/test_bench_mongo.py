@@ -162,10 +162,17 @@ def test_replies_from_memory_are_decoded_each_time(collection, confined, monkeyp
     assert confined == [(0, frozenset(sorted(os.sched_getaffinity(0))[:2]))]
     decoded, really = [], bson.decode_all
     monkeypatch.setattr(bson, "decode_all", lambda raw: decoded.append(len(raw)) or really(raw))
-    monkeypatch.setattr(Connection, "call", None)  # nobody is asked
+    calls, call = [], Connection.call
+    monkeypatch.setattr(Connection, "_asked", None)  # nobody is asked
+    monkeypatch.setattr(Connection, "call", lambda self, work: calls.append(1) or call(self, work))
+    asking, start = [], threading.Thread.start
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda self: asking.append(self.name) or start(self)
+    )
     for epoch in (1, 2):
         assert sum(epochs()) == COUNT
-        assert len(decoded) == epoch * (COUNT // BATCH)
+        assert len(decoded) == len(calls) == epoch * (COUNT // BATCH)
+        assert asking.count("mongodb-query") == len(calls)  # as MongoImages does it
     files = sum(os.path.getsize(path) for path, _label in collection.samples())
     assert sum(decoded) > 2 * files
 

@@ -2,6 +2,7 @@
 Nothing here is timed."""
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -46,6 +47,17 @@ def test_every_contender_makes_each_picture_once(photographs, tmp_path, name):
         assert loaders.way_of(epochs._made_by) == NATIVE
     else:
         assert type(epochs.loader) is torch.utils.data.DataLoader and not epochs.plan
+
+
+@pytest.mark.parametrize("name", ["folder", "list", "lmdb", "tar", "hf", "parquet"])
+def test_readers_have_as_many_processors_as_threads(photographs, tmp_path, monkeypatch, name):
+    """As the one has that takes MongoDB's replies from memory."""
+    asked = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {3, 8, 5}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *of: asked.append(of), raising=False)
+    settings = dataclasses.replace(settings_of(photographs, tmp_path), threads=2)
+    contender(name, settings)
+    assert asked == [(0, [3, 5])]
 
 
 def test_copies_are_made_once_and_whole(photographs, tmp_path):
@@ -113,6 +125,23 @@ def test_without_a_server_the_others_are_measured(photographs, tmp_path, monkeyp
     assert "- mongo-recipe: out of luck" in (out / "sources.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("threads", "repeats", "judged"),
+    [([2], 5, True), ([2], 6, True), ([1, 2], 5, True), ([2], 4, False), ([4], 5, False)],
+)
+def test_a_verdict_is_for_what_was_promised(
+    photographs, tmp_path, monkeypatch, threads, repeats, judged
+):
+    monkeypatch.setattr(suite, "measured", lambda wanted, *_: suite.Group(measured(wanted)))
+    given = ["bench", "--source", "list", "--data", str(photographs[0]), "--out", str(tmp_path)]
+    given += ["--threads", *map(str, threads), "--repeats", str(repeats)]
+    assert main(given) == 0
+    results = json.loads((tmp_path / "sources.json").read_text())
+    assert results["judged"] == judged
+    assert results["ratios"]["list.folder"]["met"] == (True if judged else None)
+    assert ("No verdict" in (tmp_path / "sources.md").read_text()) == (not judged)
+
+
 RUN = """
     import sys
     from fastloader.cli.__main__ import main
@@ -139,7 +168,7 @@ def run_bench(photographs, out, *names, env=None):
 
 @pytest.mark.slow
 def test_the_command_compares_and_writes_everything(photographs, tmp_path):
-    for package in ("lmdb", "webdataset", "datasets", "pymongo", "nx_27017"):
+    for package in ("lmdb", "webdataset", "datasets", "pyarrow", "pymongo", "nx_27017"):
         pytest.importorskip(package)
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two processors")
@@ -237,7 +266,7 @@ def measured(wanted, **seconds):
     return made
 
 
-def results_of(contenders, chosen=SOURCES):
+def results_of(contenders, chosen=SOURCES, judged=True):
     """As the command would write them."""
     what = {"date": "2026-01-02", "cpu": "Z80", "cores": 2, "isa": "scalar"}
     settings = {"data": "d", "distinct_pictures": 1, "pictures": 4, "batch_size": 2, "repeats": 2}
@@ -247,7 +276,8 @@ def results_of(contenders, chosen=SOURCES):
         "settings": {**settings, "threads": 2, "load_before": 3.0, "mongodb": server},
         "busy": True,
         "sources": {name: each.label for name, each in chosen.items()},
-        "ratios": comparison.compared(chosen, contenders),
+        "judged": judged,
+        "ratios": comparison.compared(chosen, contenders, judged),
         "contenders": {
             name: {**suite.described(each), "plan": each.plan} for name, each in contenders.items()
         },
@@ -273,7 +303,7 @@ def test_ratios_are_paired_by_round_and_held_against_the_promises():
         mongo_drained=[0.94, 0.9, 0.98],
         mongo_recipe=[2.0, 3.0, 4.0],
     )
-    rows = comparison.compared(SOURCES, contenders)
+    rows = comparison.compared(SOURCES, contenders, True)
     assert list(rows) == [
         *("list.folder", "lmdb.folder", "tar.webdataset", "tar.folder"),
         *("mongo.drained", "mongo.recipe"),
@@ -288,8 +318,12 @@ def test_ratios_are_paired_by_round_and_held_against_the_promises():
     assert (rows["mongo.drained"]["at_least"], rows["mongo.drained"]["met"]) == (0.95, False)
     assert (rows["mongo.recipe"]["at_least"], rows["mongo.recipe"]["met"]) == (None, None)
     assert rows["mongo.recipe"]["ratio"]["median"] == 3.0
+    # Without a verdict the numbers stay.
+    others = comparison.compared(SOURCES, contenders, False)
+    assert others == {name: {**row, "met": None} for name, row in rows.items()}
     promised = {row.name: row.at_least for each in SOURCES.values() for row in each.rows}
     assert promised["hf.datasets"] == 3.0 and promised["hf.folder"] == 0.95
+    assert promised["parquet.folder"] == 0.95
     assert promised["mongo.replayed"] == 0.9 and promised["mongo.server"] is None
 
 
@@ -311,6 +345,12 @@ def test_tables_and_plot_show_what_there_is(tmp_path):
         "- hf: ModuleNotFoundError: No module named 'datasets'",
     ):
         assert said in table, table
+    assert "No verdict" not in table
+    table = tables.markdown(results_of(measured(some, list=[2.0, 8.0]), judged=False))
+    assert "are for 2 threads and 5 rounds or more (`--threads 2 --repeats 5`)" in table
+    assert (
+        "| 0.38 x | at least 0.95 x |" in table and "met" not in table.lower().split("| what |")[1]
+    )
     (drawn,) = plot.draw(results, tmp_path)
     assert drawn == tmp_path / "sources.png"
     assert_is_a_plot(drawn)

@@ -16,6 +16,10 @@ FOLDER = "folder"  # what the readers are held against
 
 OF_THE_FOLDER = 0.95  # with a warm cache
 OF_THE_PEER = 3.0
+THREADS, ROUNDS = (
+    2,
+    5,
+)  # for which this is promised: against so many workers, and at least so many rounds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +83,10 @@ SOURCES = {
             ),
             _of_the_folder("hf", "HFImages"),
         ),
+    ),
+    "parquet": Source(
+        "a Parquet file, with the pictures plain in it",
+        (_of_the_folder("parquet", "ParquetImages"),),
     ),
     "mongo": Source(
         "a MongoDB collection",

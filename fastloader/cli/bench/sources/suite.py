@@ -1,6 +1,6 @@
 """``fastloader bench --source``: the same photographs as a folder, a list, an LMDB file, tar shards, a
-Hugging Face data set and a MongoDB collection, through FastLoader and through the loaders that people
-read them with.
+Hugging Face data set, a Parquet file and a MongoDB collection, through FastLoader and through the
+loaders that people read them with.
 
 Each contender has a process of its own, which makes the copy that it reads if no other has. They take
 turns, and ratios are taken round by round. A MongoDB server runs on one processor, and what asks it on
@@ -19,7 +19,7 @@ from typing import Any
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.bench import measure, suite
 from fastloader.cli.bench.scenarios import Settings
-from fastloader.cli.bench.sources import comparison, named, tables
+from fastloader.cli.bench.sources import ROUNDS, THREADS, comparison, named, tables
 from fastloader.cli.bench.sources.collection import Collection, NoServer, filled
 
 
@@ -53,6 +53,7 @@ def run(options: suite.Options, names: list[str]) -> int:
                     failed = dict.fromkeys(asking, str(reason))
             left = {name: each for name, each in wanted.items() if name not in skipped | failed}
             group = suite.measured(left, options, settings)
+    judged = settings.threads == THREADS and options.repeats >= ROUNDS
     results = {
         "machine": measure.machine(),
         "settings": {
@@ -66,8 +67,9 @@ def run(options: suite.Options, names: list[str]) -> int:
             "mongodb": None if collection is None else collection.described,
         },
         "busy": load > available_threads() / 2,
+        "judged": judged,
         "sources": {name: each.label for name, each in sources.items()},
-        "ratios": comparison.compared(sources, group.contenders),
+        "ratios": comparison.compared(sources, group.contenders, judged),
         "contenders": {
             name: {**suite.described(each), "plan": each.plan}
             for name, each in group.contenders.items()

@@ -28,7 +28,7 @@ from fastloader.cli.bench.recipes import ENCODED
 from fastloader.cli.bench.scenarios import Settings
 from fastloader.cli.bench.scenarios.pillow import cropped
 from fastloader.cli.bench.scenarios.recipes.loaders import Epochs, dataloader
-from fastloader.cli.bench.scenarios.sources import folder
+from fastloader.cli.bench.scenarios.sources import folder, readers
 from fastloader.cli.bench.scenarios.sources.readers import CHAIN
 from fastloader.cli.bench.sources.collection import ORDER
 from fastloader.datasets import MongoImages
@@ -49,10 +49,11 @@ def fastloader(settings: Settings) -> Epochs:
 def replayed(settings: Settings) -> Epochs:
     """Replies come from memory, as the server sent them, and their BSON is decoded each time."""
     images = _images(settings)
-    # In the place of the connection that asks for each batch. What is made of the documents stays.
-    images._connection = _replies(settings)  # type: ignore[assignment]
-    # As many decode threads as those have that this is compared with.
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
+    replies = _replies(settings)
+    # In the place of the driver. What leads to it for each batch stays, and what is made of the
+    # documents.
+    images._connection._asked = lambda work, stop=None: work(replies)  # type: ignore
+    readers.confine_to_threads(settings)
     return _epochs(images, settings)
 
 
@@ -97,14 +98,11 @@ class Recipe(Dataset[Any]):
 
 
 class Replies:
-    """What the server has replied, by the first key of the query. Stands in the place of a connection,
-    of its database, and of its collection."""
+    """What the server has replied, by the first key of the query. Stands in the place of a database, and
+    of its collection."""
 
     def __init__(self, replies: dict[str, list[bytes]]) -> None:
         self.replies = replies
-
-    def call(self, work: Callable[[Any], Any]) -> Any:
-        return work(self)
 
     def __getitem__(self, name: str) -> Replies:
         return self

@@ -19,8 +19,16 @@ CHAIN = T.Compose([T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()])
 
 def natively(dataset: Any, settings: Settings) -> Epochs:
     """FastLoader over a dataset that its decode threads read by themselves."""
+    confine_to_threads(settings)
     loader: FastLoader[Any] = FastLoader(dataset, **options(settings))
     return Epochs(loader, loader, NATIVE)
+
+
+def confine_to_threads(settings: Settings) -> None:
+    """Has this process run on as many processors as there are threads, as all readers that are compared
+    do. Where workers fetch what is decoded, FastLoader has a decode thread for each processor."""
+    if settings.threads and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads])
 
 
 def copied(settings: Settings, name: str, write: Callable[[Path], None]) -> Path:
