@@ -35,7 +35,8 @@ class PackedArrays(Dataset[Any]):
 
     Raises:
         FileNotFoundError: if there is no such folder, or a file in it is missing.
-        ValueError: if it is not of ``fastloader pack``, has no sample, or a file was cut off.
+        ValueError: if it is not of ``fastloader pack`` or has no sample, or if a file was cut off or has
+            another dtype, shape or order by now.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
