@@ -3,73 +3,20 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/clock.h"
-#include "image/image_transform.h"
-#include "image/normalize/normalize.h"
 #include "image/ops/canvas.h"
 #include "image/orientation.h"
 #include "image/picture_decoder.h"
-#include "image/recipe/recipe.h"
 #include "image/resize/resizer.h"
+#include "pipeline/image_job.h"
 #include "pipeline/read_ahead.h"
 #include "pipeline/stage_times.h"
 #include "source/source.h"
 
 namespace fastloader {
-
-/// What one loader does with its pictures. Immutable, shared by its batches.
-struct ImageJob {
-  enum class Output : uint8_t {
-    kNhwcBytes,   ///< uint8, as the ring wants it
-    kNchwBytes,   ///< uint8, as PILToTensor gives
-    kNormalized,  ///< `normalize`
-    kAnySize,     ///< RGB bytes as large as they come out: only SampleDecoder::picture() makes them
-  };
-
-  std::shared_ptr<const Source> source;
-  ImageTransform transform;
-  /// What is done to the pixels that come out of `transform`; null: nothing.
-  std::shared_ptr<const Recipe> recipe;
-  /// The size of every finished picture, where `transform` alone does not say it.
-  ImageSize output_size;
-  JpegOptions jpeg;
-  /// Where seek indices of the source's JPEGs are found; null: beside them, or nowhere.
-  std::shared_ptr<const SeekIndices> seek_indices;
-  /// A picture of more pixels is decoded, and worth a warning: Image.MAX_IMAGE_PIXELS.
-  uint64_t large_pixels = kPillowPixelLimit / 2;
-  /// A picture that shrinks to 1/2, 1/4 or 1/8 or less is decoded at that part of its size.
-  /// Boxes and flips stay those of the full size. (Measured and left out: colour that is not
-  /// interpolated gains nothing, the fast IDCT 2 %.)
-  bool approximate = false;
-  /// Turns pictures as EXIF says, before anything else: `transform` sees them as they are shown.
-  /// Where only Pillow can tell how, the picture is left to it (UnsupportedImage).
-  bool upright = false;
-  Output output = Output::kNhwcBytes;
-  /// 1: all pictures are grey. They are made as RGB pictures of three equal channels, of which the
-  /// finished picture has one, unless `output` is kAnySize.
-  size_t channels = 3;
-  NormalizeSpec normalize;  ///< kNormalized: of one picture (batch 1, in_layout NHWC)
-
-  ImageSize made_size() const;  ///< of each finished picture
-  size_t sample_bytes() const;
-};
-
-/// Throws InvalidArgument unless there is a source, the transform is valid, all pictures come out
-/// in one size, if `output` is not kAnySize, and for kNormalized that is the spec's.
-void validate(const ImageJob& job);
-
-/// What is drawn for one picture of known size.
-struct SampleDraw {
-  SampleGeometry geometry;
-  std::vector<Operation> operations;  ///< of the recipe
-};
-
-SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index, uint64_t seed,
-                       uint32_t number = 0);
 
 /// What the random numbers of a sample are drawn from.
 struct SampleKey {

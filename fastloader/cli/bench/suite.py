@@ -86,16 +86,7 @@ def run(options: Options) -> int:
         failed |= {f"{name}, {loader}": why for loader, why in each["failed"].items()}
     results = {
         "machine": measure.machine(),
-        "settings": {
-            "data": options.data.name if options.data else "generated pictures",
-            "distinct_pictures": distinct,
-            "pictures": options.pictures,
-            "batch_size": options.batch_size,
-            "threads": threads,
-            "device": options.device,
-            "repeats": options.repeats,
-            "load_before": load,
-        },
+        "settings": {**settings_of(options, distinct, threads, load), "device": options.device},
         "busy": load > available_threads() / 2,
         "scenarios": {name: described(each) for name, each in main.contenders.items()},
         **comparison.compared(main.contenders, threads),
@@ -241,6 +232,19 @@ def measured_set(
 def progress(text: str) -> None:
     begin, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
     print(f"{begin}{text}", end=end, file=sys.stderr, flush=True)
+
+
+def settings_of(options: Options, distinct: int, threads: int, load: float) -> dict[str, Any]:
+    """What results say of how they were measured. ``load``: of the machine, before that began."""
+    return {
+        "data": options.data.name if options.data else "generated pictures",
+        "distinct_pictures": distinct,
+        "pictures": options.pictures,
+        "batch_size": options.batch_size,
+        "threads": threads,
+        "repeats": options.repeats,
+        "load_before": load,
+    }
 
 
 def described(contender: Contender) -> dict[str, Any]:

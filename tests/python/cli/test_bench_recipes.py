@@ -13,6 +13,7 @@ import pytest
 import torch
 from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
+from plot_files import assert_is_a_plot
 
 from fastloader import EncodedImage
 from fastloader._core.machine import extension
@@ -199,13 +200,6 @@ def test_the_command_compares_and_writes_everything(tmp_path):
     table = (out / "recipes.md").read_text()
     assert table in done.stdout and crop["contenders"]["fastloader"]["plan"] in table
     assert_is_a_plot(out / "recipes.png")
-
-
-def assert_is_a_plot(path):
-    with Image.open(path) as file:
-        file.load()
-        assert file.format == "PNG" and file.width >= 800 and file.height >= 250
-        assert np.asarray(file.convert("L")).std() > 5, "an empty figure"
 
 
 def test_it_refuses_what_it_does_not_know(tmp_path, capsys):

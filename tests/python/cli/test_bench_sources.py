@@ -10,11 +10,10 @@ import re
 import shutil
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 from one_colour import BATCH, COUNT, assert_an_epoch, contender, photographs_in, settings_of
-from PIL import Image
+from plot_files import assert_is_a_plot
 
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
@@ -208,13 +207,6 @@ def test_who_is_not_installed_is_named(photographs, tmp_path):
     why = "ModuleNotFoundError: No module named 'webdataset'"
     assert results["skipped"] == {"tar-webdataset": why} and f"- tar-webdataset: {why}" in table
     assert results["settings"]["mongodb"] is None
-
-
-def assert_is_a_plot(path):
-    with Image.open(path) as file:
-        file.load()
-        assert file.format == "PNG" and file.width >= 800 and file.height >= 250
-        assert np.asarray(file.convert("L")).std() > 5, "an empty figure"
 
 
 def test_it_refuses_what_it_does_not_know(tmp_path, capsys):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pictures import pixels, save_jpeg
 from PIL import Image
+from plot_files import assert_is_a_plot
 
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
@@ -41,13 +42,6 @@ RUN = """
     if __name__ == "__main__":
         sys.exit(main(sys.argv[1:]))
 """
-
-
-def assert_is_a_plot(path):
-    with Image.open(path) as file:
-        file.load()
-        assert file.format == "PNG" and file.width >= 800 and file.height >= 250
-        assert np.asarray(file.convert("L")).std() > 5, "an empty figure"
 
 
 def interpreter(path, command):

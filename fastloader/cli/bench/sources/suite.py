@@ -57,13 +57,7 @@ def run(options: suite.Options, names: list[str]) -> int:
     results = {
         "machine": measure.machine(),
         "settings": {
-            "data": options.data.name if options.data else "generated pictures",
-            "distinct_pictures": distinct,
-            "pictures": options.pictures,
-            "batch_size": options.batch_size,
-            "threads": settings.threads,
-            "repeats": options.repeats,
-            "load_before": load,
+            **suite.settings_of(options, distinct, settings.threads, load),
             "mongodb": None if collection is None else collection.described,
         },
         "busy": load > available_threads() / 2,

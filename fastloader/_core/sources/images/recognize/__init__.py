@@ -25,10 +25,8 @@ from fastloader._core.sources.images.recognize.mixing import checked_mixing
 from fastloader._core.sources.images.recognize.ours import (
     is_mapped,
     recognize_files,
-    recognize_hf,
     recognize_lmdb,
-    recognize_parquet,
-    recognize_tar,
+    recognize_mapped,
 )
 from fastloader._core.sources.images.recognize.reading import (
     KnownBeginning,
@@ -49,10 +47,10 @@ RECOGNIZERS: dict[tuple[str, str], Known] = {
     ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_files),
     ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files, ("form",)),
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
-    ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_tar, _MAPPED),
-    ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_hf, _MAPPED),
+    ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_mapped, _MAPPED),
+    ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_mapped, _MAPPED),
     ("fastloader.datasets.parquet_images", "ParquetImages"): Known(
-        recognize_parquet, _MAPPED, only=is_mapped
+        recognize_mapped, _MAPPED, only=is_mapped
     ),
     ("datasets.arrow_dataset", "Dataset"): Known(recognize_hugging_face, only=has_our_transform),
     ("timm.data.dataset", "ImageDataset"): Known(recognize_timm),

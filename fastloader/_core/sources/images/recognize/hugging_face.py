@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 from fastloader._core.pictures.native_images import NativeImages
-from fastloader._core.sources.images.recognize.ours import recognize_hf
+from fastloader._core.sources.images.recognize.ours import recognize_mapped
 from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader.datasets._formats.sample_form import SampleForm
 from fastloader.datasets.hf_images import HFImages
@@ -34,7 +34,7 @@ def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
     images = _found.get(dataset)
     if images is None or images.transform is not transform:
         images = _found[dataset] = _images(dataset, transform)
-    return recognize_hf(images, reading)
+    return recognize_mapped(images, reading)
 
 
 def _images(dataset: Any, transform: Any) -> HFImages:

@@ -38,27 +38,21 @@ def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
     )
 
 
-def recognize_tar(dataset: TarImages, reading: Reading) -> NativeImages:
+_MAPPED = {
+    "TarImages": "tar shards",
+    "HFImages": "Hugging Face data sets",
+    "ParquetImages": "Parquet files",
+}
+
+
+def recognize_mapped(
+    dataset: TarImages | HFImages | ParquetImages, reading: Reading
+) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    store = MappedStore([dataset], "tar shards")
-    name = "fastloader TarImages"
-    return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
-
-
-def recognize_hf(dataset: HFImages, reading: Reading) -> NativeImages:
-    reading.target_transform(dataset.target_transform)
-    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    store = MappedStore([dataset], "Hugging Face data sets")
-    name = "fastloader HFImages"
-    return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
-
-
-def recognize_parquet(dataset: ParquetImages, reading: Reading) -> NativeImages:
-    reading.target_transform(dataset.target_transform)
-    chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    store = MappedStore([dataset], "Parquet files")
-    name = "fastloader ParquetImages"
+    kind = type(dataset).__name__
+    store = MappedStore([dataset], _MAPPED[kind])
+    name = f"fastloader {kind}"
     return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
 
 

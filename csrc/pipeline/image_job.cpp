@@ -1,0 +1,61 @@
+#include "pipeline/image_job.h"
+
+#include <string>
+
+#include "base/error.h"
+
+namespace fastloader {
+namespace {
+
+constexpr size_t kRgb = 3;
+
+}  // namespace
+
+size_t ImageJob::sample_bytes() const {
+  if (output == Output::kNormalized) return normalize.out_bytes();
+  return made_size().height * made_size().width * channels;
+}
+
+ImageSize ImageJob::made_size() const {
+  return recipe != nullptr ? output_size : transform.output().value_or(output_size);
+}
+
+void validate(const ImageJob& job) {
+  if (job.source == nullptr) throw InvalidArgument("a job needs a source");
+  validate(job.transform);
+  if (job.output == ImageJob::Output::kAnySize) return;
+  const ImageSize size = job.made_size();
+  if (size.height == 0 || size.width == 0) {
+    throw InvalidArgument("the pictures would come out in different sizes");
+  }
+  if (size.height > kMaxImageEdge || size.width > kMaxImageEdge) {
+    throw InvalidArgument("the pictures would come out in " + std::to_string(size.width) + "x" +
+                          std::to_string(size.height) + " pixels; an edge has at most " +
+                          std::to_string(kMaxImageEdge));
+  }
+  if (job.channels != 1 && job.channels != kRgb) {
+    throw InvalidArgument("pictures of " + std::to_string(job.channels) +
+                          " channels; they have one or three");
+  }
+  if (job.output != ImageJob::Output::kNormalized) return;
+  validate(job.normalize);
+  const NormalizeSpec& spec = job.normalize;
+  if (spec.batch != 1 || spec.channels != static_cast<int>(job.channels) ||
+      spec.in_layout != Layout::kNhwc || !(ImageSize{spec.height, spec.width} == size)) {
+    throw InvalidArgument(
+        "the normalisation is not of one picture of the transform's size and channels");
+  }
+}
+
+SampleDraw draw_sample(const ImageJob& job, const ImageSize& picture, uint64_t index, uint64_t seed,
+                       uint32_t number) {
+  SampleDraw drawn;
+  drawn.geometry = draw_geometry(job.transform, picture, seed, index, number);
+  if (job.recipe != nullptr) {
+    const ImageSize begun = job.transform.output().value_or(drawn.geometry.scaled);
+    drawn.operations = job.recipe->draw(seed, index, number, begun);
+  }
+  return drawn;
+}
+
+}  // namespace fastloader
