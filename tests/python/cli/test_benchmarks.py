@@ -56,8 +56,8 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
         "fastloader-uint8",
         "dataloader-pillow",
         "fastloader-uint8@1",
-        "own-roi@1",
         "read@1",
+        "own-roi@1",
         "resample@1",
     ]
     bare = interpreter(tmp_path / "python", f'exec {sys.executable} -S "$@"')

@@ -14,6 +14,8 @@ from fastloader._core.delivery.engine import engine as ring_engine
 from fastloader._core.delivery.engine.epoch import RingEpoch
 from fastloader._core.delivery.engine.iterator import EngineIterator
 from fastloader._core.delivery.streams import delivery as streams
+from fastloader._core.handoff import NotYet
+from fastloader._core.sources.python.lookahead import Lookahead
 from support import MEAN, STD, Pictures
 
 pytestmark = pytest.mark.covering
@@ -34,10 +36,11 @@ def check(data, batches, wanted=IN_ORDER):
 
 
 class OutOfMemory:
-    """Raises what torch raises without memory while `full()` says so, and counts the calls."""
+    """Raises what torch raises without memory while `full()` says so, and counts the calls, and those
+    that were refused."""
 
     def __init__(self, monkeypatch, way):
-        self.calls = 0
+        self.calls = self.refused = 0
         self.full = lambda: False
         kind, name = {
             "twin": (ring_engine.Engine, "make_credit"),
@@ -48,6 +51,7 @@ class OutOfMemory:
         def call(*args):
             self.calls += 1
             if self.full():
+                self.refused += 1
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
             return real(*args)
 
@@ -288,8 +292,20 @@ def test_out_of_memory_ahead_lowers_the_depth(twin, monkeypatch, caplog, workers
     assert caplog.text.count("out of memory") == 1
 
 
-def test_without_memory_for_a_second_batch_nothing_is_tried_ahead(device_way, monkeypatch, caplog):
+@pytest.mark.parametrize("late", [0, 7])
+def test_without_memory_for_a_second_batch_nothing_is_tried_ahead(
+    device_way, monkeypatch, caplog, late
+):
+    """Also if the worker has no batch ready until the loop has taken ``late``."""
     data = Pictures(24, seed=76)
+    if_there = Lookahead.next_if_there
+
+    def when_it_is_time(self):
+        if len(seen) < late:
+            raise NotYet
+        return if_there(self)
+
+    monkeypatch.setattr(Lookahead, "next_if_there", when_it_is_time)
     loader = make(device_way, data, 1)
     memory = OutOfMemory(monkeypatch, device_way)
     held = []  # the batch that the loop has, from the moment that it is the loop's
@@ -305,18 +321,19 @@ def test_without_memory_for_a_second_batch_nothing_is_tried_ahead(device_way, mo
 
     monkeypatch.setattr(kind, name, hold)
     memory.full = lambda: bool(held)
-    seen, calls = [], []
+    seen, refused = [], []
     for _ in range(2):
         iterator = iter(loader)
         held.clear()
         for batch in iterator:
             seen.append(batch)
-            calls.append(memory.calls)
+            refused.append(memory.refused)
             held.clear()
     check(data, seen, [[2 * i, 2 * i + 1] for i in range(12)] * 2)
     assert "only when it is asked for" in caplog.text
-    # Where memory had been offered ahead in the first epoch it came to three, at most.
-    assert calls[-1] - calls[5] == len(calls) - 6
+    # Each refusal lowers the depth, three at first, or ends the looking ahead: none comes twice.
+    assert refused[-1] == caplog.text.count("out of memory") <= 3
+    assert memory.calls == len(seen) + refused[-1]
 
 
 @pytest.mark.parametrize("name", ["twin", "streams", "arrays"])
