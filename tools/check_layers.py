@@ -25,6 +25,8 @@ LAYERS: list[list[str]] = [
     ["errors.py"],
     ["_core/machine/**"],
     ["transforms/**"],
+    ["datasets/_encoded/**", "datasets/_formats/**"],
+    ["datasets/_remote/**"],
     ["encoded_image.py", "datasets/**"],
     ["_core/batch/**"],
     ["_core/order/**"],

@@ -12,6 +12,9 @@ import numpy as np
 from fastloader._core.machine import extension
 from fastloader.datasets._formats.files.file_list import FileList
 from fastloader.datasets._formats.files.seek_file import SeekFile, found_beside
+from fastloader.datasets._formats.urls import is_url
+from fastloader.datasets._remote.cache.shard_cache import ShardCache
+from fastloader.datasets._remote.class_files import class_files
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -23,8 +26,12 @@ class ImageFolder(FileList):
     names sorted. What a loader needs lies in three flat arrays, which take twelve bytes a picture
     besides its path. There is no Python object per sample.
 
+    A folder in an object store (``s3://``, ``gs://``, ``az://``) is listed here, and workers read a
+    batch's pictures at the same time, each by a request of its own. The decode threads decode them.
+    Tar shards (`TarImages`) take far fewer requests.
+
     Args:
-        root: The folder of class folders.
+        root: The folder of class folders, or its URL.
         transform: What becomes of a picture: `fastloader.transforms` (which FastLoader does natively),
             torchvision's, or any function of a Pillow image. With None (default), samples are (Pillow
             image, class).
@@ -35,7 +42,10 @@ class ImageFolder(FileList):
         index: The file of seek indices that ``fastloader index`` made, with which decoding a crop of a
             JPEG takes less time. "auto" (default) uses ``<root>.fastloader-index`` if it exists, and
             warns if that is damaged. None uses none. A path uses that file. Pixels are the same in each
-            case. Without the native module, the argument is ignored. docs/seek-index.md has the rest.
+            case. Without the native module, the argument is ignored, and for a URL there is none.
+            docs/seek-index.md has the rest.
+        cache: How to reach the store of a URL; nothing is kept in it. Default None: a `ShardCache` with
+            its defaults. Not used for a path.
 
     Attributes:
         classes: names, sorted. class_to_idx: name to number. samples (imgs): sequence of
@@ -48,7 +58,10 @@ class ImageFolder(FileList):
     Raises:
         FileNotFoundError: if there is no class folder or, unless ``allow_empty``, a class without
             picture. Also if ``index`` is the path of no file.
-        ValueError: if ``index`` is the path of a file that is damaged or of another version.
+        ValueError: if ``index`` is the path of a file that is damaged or of another version, or is given
+            for a URL. Also for the URL of a web server, which has no lists of files.
+        ImportError: for a URL, if obstore is missing.
+        fastloader.errors.Error: for a URL, if the store cannot be read.
     """
 
     seek_file: SeekFile | None = None
@@ -64,12 +77,23 @@ class ImageFolder(FileList):
         is_valid_file: Callable[[str], bool] | None = None,
         allow_empty: bool = False,
         index: str | os.PathLike[str] | None = "auto",
+        cache: ShardCache | None = None,
     ) -> None:
         self.root = os.path.expanduser(os.fspath(root))
         self.transform = transform
         self.target_transform = target_transform
         self.extensions = None if is_valid_file else IMG_EXTENSIONS
-        self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
+        if is_url(self.root):
+            if index not in ("auto", None):
+                raise ValueError(
+                    f"index={index!r}: pictures that come from a URL have no seek indices"
+                )
+            kept, index = cache or ShardCache(), None
+            found = class_files(self.root, kept)
+            self.cache = kept
+            self.classes = sorted(found)
+        else:
+            self.classes = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir())
         if not self.classes:
             raise FileNotFoundError(f"Couldn't find any class folder in {self.root}.")
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
@@ -80,7 +104,9 @@ class ImageFolder(FileList):
         empty = []
         for name, number in self.class_to_idx.items():
             before = len(ends)
-            for path in _files(os.path.join(self.root, name)):
+            for path in (
+                _files(os.path.join(self.root, name)) if self.cache is None else found[name]
+            ):
                 if is_valid_file(path) if is_valid_file else _has_extension(path):
                     paths += os.fsencode(path)
                     ends.append(len(paths))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from fastloader.datasets._formats.lmdb.file import (
     open_environment,
     read_meta,
 )
+from fastloader.datasets._formats.urls import is_url
+from fastloader.datasets._remote.cache.shard_cache import ShardCache
 from fastloader.transforms._pillow import decoded_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 
@@ -34,8 +37,11 @@ class LMDBDataset(Dataset[Any]):
     ``fastloader pack`` put beside them (docs/seek-index.md). Opening the file reads the labels and no
     picture.
 
+    A file in an object store (``s3://``, ``gs://``, ``az://``, ``https://``) is fetched into a
+    `ShardCache` first, as a whole.
+
     Args:
-        path: The file, or the folder of an environment in folder form.
+        path: The file, or the folder of an environment in folder form, or the URL of a file.
         transform: What becomes of a picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
         legacy: Whether to read a file of the well-known recipe; default False. Such a file has pickled
@@ -45,20 +51,23 @@ class LMDBDataset(Dataset[Any]):
         samples: What a sample of a legacy file is. "pictures" (default): (picture, label). "as stored":
             what was pickled, whatever it is, with an `EncodedImage` for each encoded picture, which has
             the ``transform``.
+        cache: Where a file that comes from a URL is kept, and how to reach it. Default None: a
+            `ShardCache` with its defaults. Not used for a path.
 
     Attributes:
-        classes: names, or None if the file has none. class_to_idx: name to label. targets: labels, an
-            int64 array (-1: none; None for a legacy file, whose labels are known sample by sample).
-            indexed: how many pictures have a seek index.
+        path: the path or URL. classes: names, or None if the file has none. class_to_idx: name to
+            label. targets: labels, an int64 array (-1: none; None for a legacy file, whose labels are
+            known sample by sample). indexed: how many pictures have a seek index.
 
     Samples are (picture, label), as with `ImageFolder`. A dataset may be pickled, and used after a fork
     or in a spawned process. A packing that was interrupted can be read as far as it got, with a
     warning.
 
     Raises:
-        ImportError: if the lmdb package is missing.
+        ImportError: if the lmdb package is missing, or obstore for a URL.
         FileNotFoundError, PermissionError, BlockingIOError: if the file is missing, may not be read,
             or is being packed.
+        fastloader.errors.Error: for a URL, if the store cannot be read, or the cache has no room.
         ValueError: if the file is no LMDB file, is cut off or of another version, or is a legacy file
             without ``legacy=True``. Also for ``samples`` where they mean nothing. From indexing, if a
             record is damaged; the error names its key.
@@ -72,8 +81,12 @@ class LMDBDataset(Dataset[Any]):
         *,
         legacy: bool = False,
         samples: str = "pictures",
+        cache: ShardCache | None = None,
     ) -> None:
-        self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        given = os.fspath(path)
+        self.cache = (cache or ShardCache()) if is_url(given) else None
+        self._object = None if self.cache is None else self.cache.connection.head(given)
+        self.path = given if self.cache else os.path.abspath(os.path.expanduser(given))
         self.transform = transform
         self.target_transform = target_transform
         if samples not in ("pictures", "as stored"):
@@ -91,14 +104,15 @@ class LMDBDataset(Dataset[Any]):
         self.targets: Any = None
         self.indexed = 0
         self._keys: Any = None  # the keys of a legacy file
-        self._environment: Environment | None = open_environment(self.path)
-        if legacy:
-            from fastloader.datasets._formats.lmdb import legacy as legacy_file
+        self._environment: Environment | None = None
+        with self._damage_noticed():
+            if legacy:
+                from fastloader.datasets._formats.lmdb import legacy as legacy_file
 
-            self._keys = legacy_file.read_keys(self._environment)
-            self._count = len(self._keys)
-        else:
-            self._read_meta(self._environment)
+                self._keys = legacy_file.read_keys(self.environment)
+                self._count = len(self._keys)
+            else:
+                self._read_meta(self.environment)
 
     def _read_meta(self, environment: Environment) -> None:
         meta = read_meta(environment)
@@ -135,8 +149,33 @@ class LMDBDataset(Dataset[Any]):
     def environment(self) -> Environment:
         """The open file. A process that got this object by pickle opens it anew."""
         if self._environment is None:
-            self._environment = open_environment(self.path)
+            with self._damage_noticed():
+                self._environment = self._opened()
         return self._environment
+
+    def _opened(self) -> Environment:
+        if self.cache is None or self._object is None:
+            return open_environment(self.path)
+        held = self.cache.fetch(self._object)
+        try:
+            return open_environment(held.path)  # which holds it from here on
+        finally:
+            held.close()
+
+    @contextlib.contextmanager
+    def _damage_noticed(self) -> Iterator[None]:
+        """Has an error name the URL, and the cache forget a file that is damaged: that may have happened
+        on the way."""
+        try:
+            yield
+        except ValueError as error:
+            if self.cache is None or self._object is None:
+                raise
+            said = str(error).replace(self.cache.path(self._object), self.path)
+            if not isinstance(error, DamagedError):
+                raise ValueError(said) from None
+            self.cache.forget(self._object)
+            raise DamagedError(said) from None
 
     def record(self, index: int) -> Record:
         """The label, picture, name and seek index of a sample. Picture and index are views of the
@@ -184,10 +223,11 @@ class LMDBDataset(Dataset[Any]):
         if self.legacy:
             from fastloader.datasets._formats.lmdb import legacy as legacy_file
 
-            if self.as_stored:
-                key = self._keys[index]
-                return legacy_file.read_stored(self.environment, key, self.transform)
-            image, target = legacy_file.read_sample(self.environment, self._keys[index])
+            key = self._keys[index]
+            with self._damage_noticed():
+                if self.as_stored:
+                    return legacy_file.read_stored(self.environment, key, self.transform)
+                image, target = legacy_file.read_sample(self.environment, key)
         else:
             image, target = self.open_rgb(index), self.record(index).label
         if self.transform is not None:

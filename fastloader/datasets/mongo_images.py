@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
+from fastloader.datasets._formats.counters import Counters
 from fastloader.datasets._formats.files.file_list import checked_index
 from fastloader.datasets._formats.mongo.connection import (
     BadDocument,
@@ -19,7 +20,6 @@ from fastloader.datasets._formats.mongo.connection import (
     mongo_module,
     servers_of,
 )
-from fastloader.datasets._formats.mongo.counters import Counters
 from fastloader.datasets._formats.mongo.documents import TWICE, Documents, GridFiles
 from fastloader.datasets._formats.mongo.order import Keys, is_label, read_list, whole_numbers
 from fastloader.transforms._pillow import opened

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import concurrent.futures
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -12,14 +11,15 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from fastloader._core.machine.limits import available_threads
+from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 from fastloader.datasets._formats.tar.content import content_of
 from fastloader.datasets._formats.tar.index import LABEL, NO_LABEL
 from fastloader.datasets._formats.tar.paths import paths_of
-from fastloader.datasets._formats.tar.shard import TarShard
+from fastloader.datasets._remote.cache.shard_cache import ShardCache
+from fastloader.datasets._remote.tar.shards import Shard, open_shards, read_files
 from fastloader.transforms._python_chain import as_tensor_chain
 
 IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "pbm", "pnm", "bmp", "tif", "tiff", "img")
@@ -35,8 +35,13 @@ class TarImages(Dataset[Any]):
     sample can be read by its number: shuffling is a true one over all shards, an epoch has each sample
     once on whatever number of ranks, and a resumed epoch skips nothing.
 
+    Shards in an object store (``s3://``, ``gs://``, ``az://``, ``https://``) go through a `ShardCache`.
+    If the cache has room for all of them, they are fetched here, and are then as local ones. If not,
+    workers read them, from the cache or by ranges, and `ShardwiseSampler` gives an order in which that
+    is fast (docs/remote.md).
+
     Args:
-        shards: The shards: a path, a pattern (``train-*.tar``), or WebDataset's braces
+        shards: The shards: a path, a URL, a pattern (``train-*.tar``), or WebDataset's braces
             (``train-{000000..000146}.tar``), or a list of such. Shards of a pattern are sorted by name.
         transform: What becomes of a picture, as in `ImageFolder`; default None.
         target_transform: A function of the label; None (default) leaves the label.
@@ -48,17 +53,23 @@ class TarImages(Dataset[Any]):
         as_dict: Whether a sample is a dict with the keys "pixel_values", "labels" and the extensions in
             ``columns``. Default False: (picture, label), and then the columns.
         index_dir: A folder for the indices of shards that lie where nothing may be written; default
-            None, beside the shards. If nothing can be written, they are made anew each time.
+            None, beside the shards, or in the cache. If nothing can be written, they are made anew each
+            time.
+        cache: Where shards that come from a URL are kept, and how to reach them. Default None: a
+            `ShardCache` with its defaults. Not used for paths.
 
     Attributes:
-        shards: the paths. targets: the numbers in the samples' ``.cls`` files, an int64 array; -1: it
-            has none, or holds something else. classes: None.
+        shards: the paths or URLs. mapped: whether all shards are files on this machine, so that the
+            native path reads them. targets: the numbers in the samples' ``.cls`` files, an int64 array;
+            -1: it has none, or holds something else. classes: None.
 
     A dataset may be pickled, and used after a fork
     or in a spawned process.
 
     Raises:
         FileNotFoundError: if a shard, or any shard for a pattern, is missing.
+        ImportError: for a URL, if obstore is missing.
+        fastloader.errors.Error: for a URL, if the store cannot be read, or the cache has no room.
         RuntimeWarning: if a ``.cls`` is no whole number.
         ValueError: if a shard is no tar, is damaged, was cut off, or is still written. The error names
             the shard and the byte. Also if there is no sample with a picture. From indexing, if a
@@ -77,20 +88,20 @@ class TarImages(Dataset[Any]):
         columns: Sequence[str] = (),
         as_dict: bool = False,
         index_dir: str | os.PathLike[str] | None = None,
+        cache: ShardCache | None = None,
     ) -> None:
         self.transform = transform
         self.target_transform = target_transform
         self.classes: list[str] | None = None
-        self.shards = list(paths_of(shards))
+        named = list(paths_of(shards))
         kept = None if index_dir is None else os.path.abspath(os.fspath(index_dir))
         if kept is not None:
             os.makedirs(kept, exist_ok=True)
-        if not self.shards:
+        if not named:
             raise ValueError("no shard is named")
-        with concurrent.futures.ThreadPoolExecutor(available_threads()) as pool:
-            self._shards: list[TarShard] = list(
-                pool.map(lambda path: TarShard(path, kept), self.shards)
-            )
+        self._shards, self.cache = open_shards(named, kept, cache)
+        self.shards = [shard.path for shard in self._shards]
+        self.mapped = all(shard.local_file for shard in self._shards)
         wanted = [image] if isinstance(image, str) else list(image)
         self._wanted = [each.lower().lstrip(".") for each in wanted]
         self.columns = [each.lower().lstrip(".") for each in checked_columns(columns)]
@@ -150,10 +161,23 @@ class TarImages(Dataset[Any]):
                 )
                 return
 
-    def locate(self, index: int) -> tuple[TarShard, int]:
+    def locate(self, index: int) -> tuple[Shard, int]:
         """The shard in which sample ``index`` lies, and its number there."""
         shard = bisect.bisect_right(self._starts, index) - 1
         return self._shards[shard], int(self._numbers[index])
+
+    def shard_numbers(self) -> tuple[Any, list[Shard]]:
+        """Of each sample the number of its shard, an int64 array, and the shards."""
+        return np.repeat(np.arange(len(self._shards)), np.diff(self._starts)), list(self._shards)
+
+    def _encoded(self, indices: list[int]) -> list[bytes]:
+        """The encoded pictures, read at the same time."""
+        return read_files(
+            [
+                (self.locate(index)[0], int(self.offsets[index]), int(self.sizes[index]))
+                for index in indices
+            ]
+        )
 
     def places(self) -> tuple[Any, Any, Any]:
         """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
@@ -170,11 +194,7 @@ class TarImages(Dataset[Any]):
 
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture, as it lies in the shard."""
-        index = checked_index(index, len(self))
-        shard, _ = self.locate(index)
-        shard.check()
-        begin = int(self.offsets[index])
-        return bytes(shard.mapping[begin : begin + int(self.sizes[index])])
+        return self._encoded([checked_index(index, len(self))])[0]
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, in RGB."""
@@ -196,28 +216,50 @@ class TarImages(Dataset[Any]):
 
     def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
         """The contents of the further files of these samples."""
-        return [
-            tuple(self._content(index, extension) for extension in self.columns)
-            for index in indices
-        ]
+        asked = [(index, extension) for index in indices for extension in self.columns]
+        contents = read_files([self._file(index, extension) for index, extension in asked])
+        values = []
+        for (index, extension), content in zip(asked, contents, strict=True):
+            try:
+                values.append(content_of(content, extension))
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{self.name(index)}: .{extension}: {error}") from None
+        count = len(self.columns)
+        return [tuple(values[begin : begin + count]) for begin in range(0, len(values), count)]
 
-    def _content(self, index: int, extension: str) -> Any:
+    def _file(self, index: int, extension: str) -> tuple[Shard, int, int]:
         shard, number = self.locate(index)
         found = shard.index.place(number, extension)
         if found is None:
             raise ValueError(f"{self.name(index)}: the sample has no .{extension}")
-        offset, size = found
-        try:
-            return content_of(bytes(shard.mapping[offset : offset + size]), extension)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{self.name(index)}: .{extension}: {error}") from None
+        return shard, *found
+
+    def _target(self, index: int) -> Any:
+        target = int(self.targets[index])
+        return target if self.target_transform is None else self.target_transform(target)
 
     def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))
         image = self.open_rgb(index)
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
-        target: Any = int(self.targets[index])
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return self.form.sample(image, target, index)
+        return self.form.sample(image, self._target(index), index)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """The samples of a batch. Of shards that are not `mapped`, what they consist of is read at the
+        same time, and pictures with a transform are `EncodedImage`s, which ``default_collate`` makes to
+        tensors."""
+        if self.mapped or type(self).__getitem__ is not TarImages.__getitem__:
+            return [self[index] for index in indices]
+        indices = [checked_index(index, len(self)) for index in indices]
+        rest = self._rest(indices) if self.columns else [()] * len(indices)
+        samples = []
+        for index, content, others in zip(indices, self._encoded(indices), rest, strict=True):
+            source = PictureSource(content, self.name(index))
+            picture = (
+                source.open_rgb()
+                if self.transform is None
+                else EncodedImage(source, self.transform)
+            )
+            samples.append(self.form.sample(picture, self._target(index), index, others))
+        return samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401  (see `exiting`)
 import contextlib
 import multiprocessing.util  # noqa: F401  (see below)
 import os
@@ -75,6 +76,28 @@ def _call_the_rest() -> None:
 # Registered at import, and thereby behind all that the program registers later. multiprocessing, which
 # was imported before, ends the workers after that: a source that waits for a worker is ended first.
 atexit.register(_call_the_rest)
+
+
+_exiting = False
+
+
+def exiting() -> bool:
+    """Whether the interpreter ends, and is about to wait for its threads. It waits for those of pools
+    before it calls what `at_exit` was given. So they should ask this before they begin anything more."""
+    return _exiting
+
+
+def _note_exit() -> None:
+    global _exiting
+    _exiting = True
+
+
+# The last one that is registered is called first. The pools' module, which was imported before, has
+# registered the function that waits for their threads.
+try:
+    threading._register_atexit(_note_exit)  # type: ignore[attr-defined]
+except RuntimeError:  # this module is imported while the interpreter ends
+    _note_exit()
 
 
 class HomeProcess:

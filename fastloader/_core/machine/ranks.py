@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 _ranks_here: int | None = None  # the number that the last agreement counted
 
@@ -21,3 +22,18 @@ def ranks_here() -> int:
         return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))  # set by torchrun
     except ValueError:
         return 1
+
+
+def most_ranks_here(world: int) -> int:
+    """How many of ``world`` ranks share this machine, this one included, or all of them if neither an
+    agreement nor the launcher says how many."""
+    if _ranks_here is not None or "LOCAL_WORLD_SIZE" in os.environ:
+        return ranks_here()
+    # srun's tasks are the ranks, unless each of them starts ranks of its own.
+    if os.environ.get("SLURM_NTASKS") == str(world):
+        tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(
+            "SLURM_TASKS_PER_NODE"
+        )
+        counts = re.findall(r"(?:^|,)(\d+)", tasks or "")  # such as 4(x2),3
+        return max([min(int(each), world) for each in counts], default=world)
+    return world

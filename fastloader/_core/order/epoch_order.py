@@ -18,6 +18,7 @@ from fastloader._core.machine import default_device
 from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import Position
+from fastloader._core.order.samplers import is_elastic
 from fastloader._core.order.states.generators import splitmix64
 
 # The samplers that visit no index twice. The distributed ones repeat a few at the end, which get the
@@ -98,7 +99,7 @@ class EpochOrder:
         if type(sampler) is RandomSampler:
             # Its own data, because the loader's dataset need not have a length.
             return sampler.replacement or sampler.num_samples > len(sampler.data_source)
-        return type(sampler) not in _ONCE
+        return type(sampler) not in _ONCE and not is_elastic(sampler)
 
     @property
     def first_sample(self) -> int:

@@ -34,6 +34,13 @@ ENDED_BY_ERRORS = (
 )
 
 
+def is_elastic(sampler: Any) -> bool:
+    """Whether a sampler deals an epoch out to the ranks by itself, visits no index twice, and has a
+    state that serves any number of ranks: a ShardwiseSampler. Its class says so. A subclass, which may
+    give another order, has to say so itself."""
+    return vars(type(sampler)).get("elastic") is True
+
+
 class Samplers:
     """The sampler that gives a loader's index batches, and the sampler beneath it."""
 
@@ -54,6 +61,8 @@ class Samplers:
         # The kinds whose shares we can compute for any world size, and the kind whose epochs we count.
         self.shared = type(self.inner) in (ShardSampler, DistributedSampler)
         self.shard = self.inner if type(self.inner) is ShardSampler else None
+        # Its state serves any world size, and so its length is no mark of it.
+        self.elastic = is_elastic(self.inner)
         self.stateful: Any = next((s for s in (self.sampler, self.inner) if is_stateful(s)), None)
 
     def generators(self, loader: Loader) -> list[torch.Generator]:

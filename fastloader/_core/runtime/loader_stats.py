@@ -95,6 +95,15 @@ class DocumentStats(TypedDict):
     repaired: int
 
 
+class RemoteStats(TypedDict):
+    requests: int
+    retries: int
+    bytes: int
+    fetched: int
+    evicted: int
+    mismatches: int
+
+
 class AutoStats(TypedDict):
     chosen: int | None
     why: str
@@ -120,5 +129,6 @@ class LoaderStats(_Always, total=False):
     arrays: ArrayStats
     pictures: PictureStats
     documents: DocumentStats
+    remote: RemoteStats
     workers: WorkerStats
     auto: dict[str, AutoStats]

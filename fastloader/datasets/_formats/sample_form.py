@@ -39,9 +39,12 @@ class SampleForm:
         """Whether samples are (picture, label)."""
         return self.keys is None and self.reader is None
 
-    def sample(self, picture: Any, label: Any, index: int) -> Any:
-        """The dataset's sample of this number."""
-        others = () if self.reader is None else self.reader([index])[0]
+    def sample(
+        self, picture: Any, label: Any, index: int, others: tuple[Any, ...] | None = None
+    ) -> Any:
+        """The dataset's sample of this number. ``others``: its columns, if they were read already."""
+        if others is None:
+            others = () if self.reader is None else self.reader([index])[0]
         return self._put_together((picture, label, *others), tuple)
 
     def others(self, indices: list[int]) -> list[Any]:

@@ -351,8 +351,8 @@ def test_indices_of_dali_that_do_not_fit(shards, tmp_path):
 @pytest.mark.parametrize(
     ("shards", "error", "message"),
     [
-        ("https://host/a.tar", ValueError, "is no local file"),
-        ("pipe:cat a.tar", ValueError, "is no local file"),
+        ("pipe:cat a.tar", ValueError, "shards are files or URLs"),
+        (["https://host/a.tar", "a.tar"], ValueError, "the shards of a dataset are files or URLs"),
         ([], ValueError, "no shard is named"),
         ("none-*.tar", FileNotFoundError, "no file matches"),
         (".", IsADirectoryError, r"name the files in it, such as .*/\*\.tar"),
@@ -360,6 +360,7 @@ def test_indices_of_dali_that_do_not_fit(shards, tmp_path):
 )
 def test_what_is_no_shard(tmp_path, monkeypatch, shards, error, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tar").write_bytes(b"x")
     with pytest.raises(error, match=message):
         TarImages(shards)
 

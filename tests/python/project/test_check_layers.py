@@ -55,6 +55,8 @@ UP_AND_DOWN = [
     ("_core/machine/extension.py", "datasets/image_folder.py"),
     ("transforms/__init__.py", "datasets/image_folder.py"),
     ("transforms/_normalization.py", "_core/batch/tree.py"),
+    ("datasets/_formats/urls.py", "datasets/_remote/class_files.py"),
+    ("datasets/_remote/class_files.py", "datasets/image_folder.py"),
     ("datasets/image_folder.py", "_core/batch/tree.py"),
     ("_core/batch/tree.py", "_core/order/position.py"),
     ("_core/order/progress.py", "_core/observation/statistics.py"),

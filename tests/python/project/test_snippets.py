@@ -65,6 +65,16 @@ Path("my_features.py").write_text(
 )
 """
 
+SHARDS = """
+import tarfile
+from pathlib import Path
+paths = sorted(Path("train").rglob("*.jpg"))
+for shard in range(4):
+    with tarfile.open(f"train-{shard}.tar", "w") as tar:
+        for number, path in enumerate(paths[shard::4]):
+            tar.add(path, f"{number}.jpg")
+"""
+
 # What a page's reader has already: a dataset, a model, a loop.
 BEFORE = {
     "README": DATASET + MODEL,
@@ -76,6 +86,7 @@ os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0
     + DATASET,
     "lmdb": LEGACY,
     "prefetch_generator": DATASET + LOADER + "train = list\n",
+    "remote": SHARDS,
     "resume": DATASET + MODEL + LOADER + "path = 'checkpoint.pt'\n",
     "storage": STORED,
     "tuning": DATASET + LOADER + "train_step = lambda images, labels: images.sum()\n",

@@ -83,7 +83,7 @@ def _identity(position: Position) -> dict[str, Any]:
     if samplers.shared:
         identity["sampler_seed"] = samplers.inner.seed
         identity["shuffle"] = samplers.inner.shuffle
-    else:
+    elif not samplers.elastic:
         try:
             identity["sampler_length"] = len(samplers.inner)
         except TypeError:
@@ -126,7 +126,9 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
             "this loader's iterator is not one of FastLoader's (its class overrides _get_iterator), "
             "so that nobody counts the batches received: state_dict() only before the first iter()"
         )
-    if not progress.in_order and (progress.outstanding is None or samplers.shared):
+    # What this rank has not received is not what another one has not received, and a state serves all.
+    dealt = samplers.shared or samplers.elastic
+    if not progress.in_order and (progress.outstanding is None or dealt):
         raise ValueError(
             "with in_order=False the batches received are not the first of the epoch, and which "
             "they are is known for map datasets in worker processes, without a distributed "

@@ -27,7 +27,10 @@ from fastloader._core.sources.python.torch_iterators import (
     MultiProcessIterator,
     SingleProcessIterator,
 )
+from fastloader.datasets._formats.files.file_list import FileList
+from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.datasets.mongo_images import MongoImages
+from fastloader.datasets.tar_images import TarImages
 from fastloader.transforms._normalization import Normalization
 
 
@@ -131,6 +134,15 @@ class PythonSource:
         if asked:
             totals = [each.counts() for each in asked]
             counted["documents"] = {key: sum(each[key] for each in totals) for key in totals[0]}
+        parts = [
+            each
+            for each in parts_of(loader.dataset)
+            if isinstance(each, FileList | LMDBDataset | TarImages)
+        ]
+        caches = {id(each.cache): each.cache for each in parts if each.cache is not None}
+        if caches:
+            totals = [each.counts() for each in caches.values()]
+            counted["remote"] = {key: sum(each[key] for each in totals) for key in totals[0]}
         return {**counted, **self.encoded.stats()}
 
     def end_iterators(self) -> None:

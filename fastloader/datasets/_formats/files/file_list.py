@@ -9,7 +9,10 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from fastloader.datasets._encoded.encoded_image import EncodedImage
+from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.seek_file import SeekFile
+from fastloader.datasets._formats.files.whole_objects import WholeObjects
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.transforms._pillow import open_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
@@ -18,8 +21,9 @@ from fastloader.transforms._python_chain import as_tensor_chain
 class FileList(Dataset[Any]):
     """The path of file i is the bytes from ``ends[i - 1]`` (0 for the first) to ``ends[i]`` of
     ``paths``, uint64 and uint8 arrays, and its label is ``targets[i]``. ``form``: what else is in a
-    sample. ``seek_file``: where seek indices of its JPEGs are, or None. ``called``: what a plan calls
-    the dataset."""
+    sample. ``seek_file``: where seek indices of its JPEGs are, or None. ``cache``: how to reach the
+    store, if the paths are URLs; None: they are files of this machine. ``called``: what a plan calls the
+    dataset."""
 
     called: str
     paths: Any
@@ -29,6 +33,7 @@ class FileList(Dataset[Any]):
     transform: Callable[[Any], Any] | None
     target_transform: Callable[[int], Any] | None
     seek_file: SeekFile | None = None
+    cache: WholeObjects | None = None
 
     @property
     def samples(self) -> Samples:
@@ -48,13 +53,36 @@ class FileList(Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))
-        image = open_rgb(self.path(index))
+        path = self.path(index)
+        if self.cache is None:
+            image = open_rgb(path)
+        else:
+            image = PictureSource(self.cache.whole([path])[0], path).open_rgb()
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
-        target: Any = int(self.targets[index])
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return self.form.sample(image, target, index)
+        return self.form.sample(image, self._target(index), index)
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """The samples of a batch. Pictures of a store are read at the same time, and those with a
+        transform are `EncodedImage`s, which ``default_collate`` makes to tensors."""
+        if self.cache is None or type(self).__getitem__ is not FileList.__getitem__:
+            return [self[index] for index in indices]
+        indices = [checked_index(index, len(self)) for index in indices]
+        urls = [self.path(index) for index in indices]
+        samples = []
+        for index, url, content in zip(indices, urls, self.cache.whole(urls), strict=True):
+            source = PictureSource(content, url)
+            picture = (
+                source.open_rgb()
+                if self.transform is None
+                else EncodedImage(source, self.transform)
+            )
+            samples.append(self.form.sample(picture, self._target(index), index))
+        return samples
+
+    def _target(self, index: int) -> Any:
+        target = int(self.targets[index])
+        return target if self.target_transform is None else self.target_transform(target)
 
 
 class Samples(Sequence[tuple[str, int]]):

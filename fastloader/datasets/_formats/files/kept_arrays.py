@@ -7,7 +7,7 @@ import hashlib
 import io
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,12 @@ def save_arrays(path: str, arrays: Mapping[str, Any]) -> None:
         raise
 
 
-def load_arrays(path: str) -> dict[str, Any] | None:
+def load_arrays(file_or_path: Any) -> dict[str, Any] | None:
     """The arrays; None if there are none, or they are damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(file_or_path, allow_pickle=False) as file:
             # `save_arrays` compresses nothing, so a file that is larger inside is of another's making.
-            if sum(each.file_size for each in file.zip.infolist()) > os.path.getsize(path):
+            if sum(each.file_size for each in file.zip.infolist()) > file.zip.fp.seek(0, os.SEEK_END):
                 return None
             return {name: file[name] for name in file.files}
     except (
@@ -50,12 +50,19 @@ def load_arrays(path: str) -> dict[str, Any] | None:
         return None
 
 
-def fingerprint_of(data: Any, offsets: Any, before: int, behind: int, some: int = 32) -> bytes:
-    """A hash of so many bytes before and behind some of the offsets in a file: files of one size and one
-    time are not rare, as sizes are rounded up and copying keeps times."""
+def fingerprint_places(
+    offsets: Any, before: int, behind: int, size: int, some: int = 32
+) -> list[tuple[int, int]]:
+    """The (begin, end) of so many bytes before and behind some of the offsets in a file of that size:
+    files of one size and one time are not rare, as sizes are rounded up and copying keeps times."""
     offsets = np.sort(offsets)
     picked = offsets[np.linspace(0, len(offsets) - 1, some).astype(int)] if len(offsets) else []
+    return [(max(0, each - before), min(each + behind, size)) for each in map(int, picked)]
+
+
+def fingerprint_of(pieces: Iterable[Any]) -> bytes:
+    """A hash of what stands in these places."""
     found = hashlib.sha256()
-    for offset in map(int, picked):
-        found.update(data[max(0, offset - before) : offset + behind])
+    for piece in pieces:
+        found.update(piece)
     return found.digest()

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.machine.worker_thread import Stop, stop_of_thread
-from fastloader.datasets._formats.mongo.counters import Counters
+from fastloader.datasets._formats.counters import Counters
 from fastloader.errors import Error
 
 Result = TypeVar("Result")

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastloader.datasets._formats.files.kept_arrays import (
     fingerprint_of,
+    fingerprint_places,
     kept_path,
     load_arrays,
     save_arrays,
@@ -62,7 +63,8 @@ def _whose(data: Any, status: os.stat_result, column: str) -> Any:
 
 
 def _fingerprint(data: Any, offsets: Any) -> bytes:
-    return fingerprint_of(data, offsets[offsets > 0], _LENGTH, _BEGINNING)
+    places = fingerprint_places(offsets[offsets > 0], _LENGTH, _BEGINNING, len(data))
+    return fingerprint_of(data[begin:end] for begin, end in places)
 
 
 def _fits(found: dict[str, Any], whose: Any, data: Any, rows: int) -> bool:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fastloader.datasets._formats.files.kept_arrays import (
     fingerprint_of,
+    fingerprint_places,
     kept_path,
     load_arrays,
     save_arrays,
 )
 from fastloader.datasets._formats.tar.dali import read_idx
-from fastloader.datasets._formats.tar.members import members_of, samples_of
+from fastloader.datasets._formats.tar.members import DamagedTar, members_of, samples_of
 
 VERSION = 1
-_ENDING = ".fastloader-tar"
+ENDING = ".fastloader-tar"
 LABEL = "cls"  # the extension of the file that holds a class number
 _MOST_LABEL = 32  # bytes of such a file
 NO_LABEL = -1
@@ -94,7 +97,7 @@ def _label(data: Any, offset: int, size: int) -> int:
 def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -> TarIndex:
     """The index of a shard. It is kept beside the shard, or in ``folder``, and made anew if the shard
     has another size or time since, or other samples. Where nothing can be kept, it is made each time."""
-    kept = kept_path(path, folder, _ENDING)
+    kept = kept_path(path, folder, ENDING)
     whose = [VERSION, status.st_size, status.st_mtime_ns]
     found = _load(kept, whose)
     if found is None or found[1] != _fingerprint(data, found[0]):
@@ -106,9 +109,52 @@ def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -
     return found[0]
 
 
+def kept_index(path: str, size: int, modified: int, folder: str | None) -> TarIndex | None:
+    """The index that was kept for a shard of this path, size and time in nanoseconds, which need not be
+    there itself; None if there is none."""
+    found = _load(kept_path(path, folder, ENDING), [VERSION, size, modified])
+    return None if found is None else found[0]
+
+
+def forget_index(path: str, folder: str | None) -> None:
+    """Removes the index that was kept for a shard of this path, if there is one."""
+    with contextlib.suppress(OSError):  # which is as good as none where nothing may be written
+        os.unlink(kept_path(path, folder, ENDING))
+
+
+def keep_index(
+    content: bytes,
+    path: str,
+    status: tuple[int, int],
+    folder: str | None,
+    read: Callable[[list[tuple[int, int]]], list[bytes]],
+) -> TarIndex:
+    """Takes the index that was kept beside a shard elsewhere, and keeps it for this path. ``status``:
+    the shard's size and time in nanoseconds. ``read`` reads (offset, size) of the shard.
+
+    Raises:
+        DamagedTar: which names ``path``, if it is damaged, or of another shard.
+    """
+    size, modified = status
+    found = _load(io.BytesIO(content), [VERSION, size, None])
+    if found is None:
+        raise DamagedTar(f"{path} is damaged, or the index of another shard: make it anew")
+    index, fingerprint = found
+    places = _fingerprint_places(index, size)
+    if fingerprint_of(read([(begin, end - begin) for begin, end in places])) != fingerprint:
+        raise DamagedTar(f"{path} is the index of another shard: make it anew")
+    with contextlib.suppress(OSError):
+        _save(index, kept_path(path, folder, ENDING), [VERSION, size, modified], fingerprint)
+    return index
+
+
+def _fingerprint_places(index: TarIndex, size: int) -> list[tuple[int, int]]:
+    """Where some headers and beginnings of files are."""
+    return fingerprint_places(index.offsets[index.offsets > 0], _HEADER, _BEGINNING, size)
+
+
 def _fingerprint(data: Any, index: TarIndex) -> bytes:
-    """A hash of some headers and beginnings of files."""
-    return fingerprint_of(data, index.offsets[index.offsets > 0], _HEADER, _BEGINNING)
+    return fingerprint_of(data[begin:end] for begin, end in _fingerprint_places(index, len(data)))
 
 
 def _save(index: TarIndex, path: str, whose: list[int], fingerprint: bytes) -> None:
@@ -125,10 +171,15 @@ def _save(index: TarIndex, path: str, whose: list[int], fingerprint: bytes) -> N
     save_arrays(path, arrays)
 
 
-def _load(path: str, whose: list[int]) -> tuple[TarIndex, bytes] | None:
-    """None: there is none, it is of another shard, or damaged."""
-    kept = load_arrays(path)
-    if kept is None or not set(kept) >= _NAMES or kept["whose"].tolist() != whose:
+def _load(file_or_path: Any, whose: list[Any]) -> tuple[TarIndex, bytes] | None:
+    """None: there is none, it is of another shard, or damaged. None in ``whose`` is any number."""
+    kept = load_arrays(file_or_path)
+    if kept is None or not set(kept) >= _NAMES:
+        return None
+    if kept["whose"].dtype != np.int64 or kept["whose"].shape != (len(whose),):
+        return None
+    said = kept["whose"].tolist()
+    if any(its is not None and its != one for its, one in zip(whose, said, strict=True)):
         return None
     names = os.fsdecode(kept["extensions"].tobytes())
     index = TarIndex(
@@ -136,7 +187,7 @@ def _load(path: str, whose: list[int]) -> tuple[TarIndex, bytes] | None:
         kept["keys"].tobytes(),
         *(kept[name] for name in ("ends", "offsets", "sizes", "labels")),
     )
-    return (index, kept["fingerprint"].tobytes()) if _is_sound(index, whose[1]) else None
+    return (index, kept["fingerprint"].tobytes()) if _is_sound(index, said[1]) else None
 
 
 def _is_sound(index: TarIndex, size: int) -> bool:

@@ -7,18 +7,24 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-_ELSEWHERE = re.compile(r"^(\w+://|pipe:)")
+from fastloader.datasets._formats.urls import is_url
+
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"^(\d+)\.\.(\d+)$")
 
 
 def paths_of(shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> Iterator[str]:
-    """The paths that are named. Raises FileNotFoundError for a pattern that no file matches, and
-    ValueError for a URL."""
+    """The paths that are named, and URLs as they are but for braces. Raises FileNotFoundError for a
+    pattern that no file matches, and ValueError for a program's output."""
     for each in [shards] if isinstance(shards, str | os.PathLike) else shards:
         text = os.path.expanduser(os.fspath(each))
-        if _ELSEWHERE.match(text):
-            raise ValueError(f"{text} is no local file, and only these are mapped into memory")
+        if text.startswith("pipe:"):
+            raise ValueError(
+                f"{text}: shards are files or URLs, since a program's output cannot be read in any order"
+            )
+        if is_url(text):
+            yield from _expanded(text)
+            continue
         for path in [text] if os.path.exists(text) else _expanded(text):
             if os.path.exists(path):
                 yield path

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 from fastloader.datasets._formats.files.mapped_file import MappedFile
 from fastloader.datasets._formats.tar.index import TarIndex, index_of
 from fastloader.datasets._formats.tar.members import DamagedTar
@@ -18,6 +21,7 @@ class TarShard(MappedFile):
     """
 
     damaged = DamagedTar
+    local_file = True  # a shard of a store need not be one
     ending = ".tar"
 
     def __init__(self, path: str, index_dir: str | None) -> None:
@@ -29,3 +33,11 @@ class TarShard(MappedFile):
                     "any order"
                 )
         self.index: TarIndex = index_of(self.mapping, path, self.status, index_dir)
+
+    def begin_read(
+        self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
+    ) -> Callable[[], list[bytes]]:
+        """What gives the bytes of these (offset, size), for which no other thread is needed. Raises
+        DamagedTar if the shard has changed."""
+        self.check()
+        return lambda: [bytes(self.mapping[offset : offset + size]) for offset, size in places]

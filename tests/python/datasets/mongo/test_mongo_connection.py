@@ -7,7 +7,7 @@ import pytest
 from fastloader._core.machine import worker_thread
 from fastloader.datasets._formats.mongo import connection
 from fastloader.datasets._formats.mongo.connection import Connection
-from fastloader.datasets._formats.mongo.counters import Counters
+from fastloader.datasets._formats.counters import Counters
 from fastloader.errors import Error
 from support import HANG
 

@@ -23,6 +23,7 @@ from fastloader._core.sources.images.recognize.hugging_face import (
 from fastloader._core.sources.images.recognize.known import Known
 from fastloader._core.sources.images.recognize.mixing import checked_mixing
 from fastloader._core.sources.images.recognize.ours import (
+    is_here,
     is_mapped,
     recognize_files,
     recognize_lmdb,
@@ -36,6 +37,8 @@ from fastloader._core.sources.images.recognize.reading import (
 from fastloader._core.sources.images.recognize.timm import recognize_timm
 from fastloader._core.sources.images.recognize.torchvision.datasets import DATASETS
 from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
+from fastloader.datasets._formats.files.file_list import FileList
+from fastloader.datasets.tar_images import TarImages
 from fastloader.errors import NotNative
 
 # What a dataset says of pictures that lie in memory.
@@ -44,10 +47,10 @@ _MAPPED = ("form", "image_bytes", "open_rgb", "places", "upright")
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
 # dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
 RECOGNIZERS: dict[tuple[str, str], Known] = {
-    ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_files),
+    ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_files, only=is_here),
     ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files, ("form",)),
     ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
-    ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_mapped, _MAPPED),
+    ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_mapped, _MAPPED, only=is_here),
     ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_mapped, _MAPPED),
     ("fastloader.datasets.parquet_images", "ParquetImages"): Known(
         recognize_mapped, _MAPPED, only=is_mapped
@@ -148,4 +151,8 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
 
 def unknown(dataset: Any) -> str:
     """Why a dataset that is no selection is not native, if its class is not in the table."""
+    if isinstance(dataset, FileList) and dataset.cache is not None:
+        return "the pictures are objects in a store"
+    if isinstance(dataset, TarImages):
+        return "the shards are in an object store, and more than their cache has room for"
     return f"the dataset is a {type(dataset).__module__}.{type(dataset).__qualname__}"

@@ -33,9 +33,13 @@ def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
         raise NotNative("the dataset is a legacy LMDB file: its samples are pickled")
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    return NativeImages(
-        LmdbStore([dataset]), dataset.targets, None, chain, "fastloader LMDBDataset"
-    )
+    name = "fastloader LMDBDataset" + ("" if dataset.cache is None else " (in the cache)")
+    return NativeImages(LmdbStore([dataset]), dataset.targets, None, chain, name)
+
+
+def is_here(dataset: TarImages | FileList) -> bool:
+    """Whether all of it lies in files of this machine."""
+    return dataset.mapped if isinstance(dataset, TarImages) else dataset.cache is None
 
 
 _MAPPED = {
@@ -52,7 +56,8 @@ def recognize_mapped(
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     kind = type(dataset).__name__
     store = MappedStore([dataset], _MAPPED[kind])
-    name = f"fastloader {kind}"
+    cached = isinstance(dataset, TarImages) and dataset.cache is not None
+    name = f"fastloader {kind}" + (" (all shards in the cache)" if cached else "")
     return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
 
 

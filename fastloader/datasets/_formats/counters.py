@@ -28,11 +28,11 @@ class Counters:
         self.__dict__.update(state)
         self._adding = ProcessLock()
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, amount: int = 1) -> None:
         worker = get_worker_info()
         row = 0 if worker is None else 1 + worker.id % (_PROCESSES - 1)
         with self._adding.lock:
-            self._rows[row, self._names.index(name)] += 1
+            self._rows[row, self._names.index(name)] += amount
 
     def totals(self) -> dict[str, int]:
         return dict(zip(self._names, self._rows.sum(0).tolist(), strict=True))

@@ -1,0 +1,1 @@
+"""Shards of an object store that are kept on this machine."""

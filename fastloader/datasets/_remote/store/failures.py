@@ -1,0 +1,51 @@
+"""Requests that fail: which may succeed later, and what is said of the others."""
+
+from __future__ import annotations
+
+import re
+
+from fastloader.errors import Error
+
+# What a server says of a request that it would refuse again, and what our side finds wrong with it.
+# A certificate that is damaged (Bad...) was harmed on the way. Without a length it is no file.
+_HOPELESS = re.compile(
+    r"status code: 4(?!08|25|29)\d\d|builder error|InvalidCertificate\((?!\s*Bad)|not.?supported"
+    r"|Content-Length Header missing",
+    re.I,
+)
+
+
+class Refused(Error):
+    """The store does not let these credentials read an object, or does not tell that there is none."""
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether a request that failed so may succeed later."""
+    kind = type(error)
+    if kind.__module__.startswith("obstore"):
+        return kind.__name__ in ("GenericError", "JoinError") and not _HOPELESS.search(str(error))
+    if isinstance(error, PermissionError | IsADirectoryError):
+        return False
+    return isinstance(error, OSError | EOFError) or kind.__module__.startswith("aiohttp")
+
+
+def explained(url: str, error: Exception, what: str = "") -> Error:
+    """The library's exception without what it may have of signatures and keys in its text or its
+    chain."""
+    said, _, details = str(error).partition("Debug source")
+    said = " ".join(re.sub(r"\?\S+", "?...", said).split())[:500]
+    messages = re.findall(r'message: "([^"]*)"', details)
+    if "InvalidCertificate" in details:
+        messages = ["the server's certificate is not trusted"]
+    elif "TimedOut" in details:
+        messages = ["no answer in time"]
+    why = f" ({messages[0]})" if messages else ""
+    refused = type(error).__name__ in (
+        "PermissionDeniedError",
+        "UnauthenticatedError",
+        "PermissionError",
+    )
+    # Some web servers answer with a page that says that there is no such file.
+    refused |= "MissingContentLength" in details
+    kind = Refused if refused else Error
+    return kind(f"{url}: {what}{type(error).__name__}: {said}{why}")

@@ -1,0 +1,235 @@
+"""One shard in an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fastloader._core.machine.process import ProcessLock
+from fastloader.datasets._formats.tar.index import (
+    ENDING,
+    TarIndex,
+    forget_index,
+    keep_index,
+    kept_index,
+)
+from fastloader.datasets._formats.tar.members import DamagedTar
+from fastloader.datasets._formats.tar.shard import TarShard
+from fastloader.datasets._formats.urls import is_http
+from fastloader.datasets._remote.cache.held_file import HeldFile
+from fastloader.datasets._remote.cache.shard_cache import ShardCache
+from fastloader.datasets._remote.store.connection import TOGETHER
+from fastloader.datasets._remote.store.failures import Refused
+from fastloader.datasets._remote.store.remote_object import RemoteObject
+from fastloader.datasets._remote.store.spans import PART
+
+_HEADER = 512  # bytes, in front of a file in a tar
+_MOST_INDEX = 1 << 30  # bytes
+_ZIP = b"PK\x03\x04"  # with which an index begins
+
+
+class RemoteTarShard:
+    """A tar in an object store, and where its samples are.
+
+    The index is the one that was kept from last time, or lies beside the shard in the store
+    (``<shard>.fastloader-tar``), or is made of the shard, which is fetched for that.
+
+    Args:
+        whole: whether the shard is kept in the cache as long as this object lives. Otherwise it is read
+            from the cache if it is there, and by ranges from the store if not.
+
+    Raises:
+        DamagedTar: a ValueError, if it is no whole tar, or the index beside it is of another one.
+    """
+
+    _held: HeldFile | None
+    _local: TarShard | None
+
+    def __init__(
+        self,
+        cache: ShardCache,
+        wanted: RemoteObject,
+        index_dir: str | None,
+        whole: bool,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self.cache = cache
+        self.object = wanted
+        self.path = wanted.url
+        self.whole = whole
+        self._index_dir = index_dir
+        self.__setstate__({})
+        index = None if whole else self._kept_index()
+        kept = index is not None
+        if index is None and not whole:
+            index = self._index_beside()
+        if index is None:
+            held = cache.fetch(wanted, stop)
+            local = self._mapped(held)
+            index = local.index
+            if whole:
+                self._held, self._local = held, local
+            else:
+                held.close()
+        self.index: TarIndex = index
+        if not kept:
+            self.cache.trim()
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = {"_held", "_local", "_mapping"}
+        return {name: each for name, each in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._mapping = ProcessLock()  # guards the two below
+        self._held = None
+        self._local = None
+
+    def let_go(self) -> None:
+        """Lets the cache have the room of the shard when it needs that."""
+        held, self._held, self._local = self._held, None, None
+        if held is not None:
+            held.close()
+
+    @property
+    def local_file(self) -> bool:
+        """Whether the shard stays on this machine, as a file of it."""
+        return self.whole
+
+    # --- as `TarShard`, of a shard that is kept ----------------------------------------------------
+
+    @property
+    def mapping(self) -> Any:
+        return self.local.mapping
+
+    @property
+    def local(self) -> TarShard:
+        """The shard in the cache, which is fetched anew in a process that got this object by pickle and
+        no longer finds it there."""
+        with self._mapping.lock:
+            if self._local is None:
+                self._held = self.cache.fetch(self.object)
+                self._local = self._mapped(self._held)
+            return self._local
+
+    def check(self) -> None:
+        if self.whole:
+            self.local.check()
+
+    def will_need(self, offset: int, size: int) -> None:
+        self.local.will_need(offset, size)
+
+    def begin_read(
+        self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
+    ) -> Callable[[], list[bytes]]:
+        """Has ``pool`` read the files at these (offset, size), and returns what waits for them."""
+        if self.whole:
+            return self.local.begin_read(places, pool)
+        # With its header in front of each, which tells whether the index is right.
+        wanted = [(offset - _HEADER, size + _HEADER) for offset, size in places]
+        if any(begin < 0 for begin, _size in wanted):
+            raise self._other_index(min(places)[0])
+        reading = self._begin_read(wanted, pool)
+
+        def finished() -> list[bytes]:
+            files = reading()
+            for content, (offset, size) in zip(files, places, strict=True):
+                if not _is_header(content[:_HEADER], size):
+                    raise self._other_index(offset)
+            return [content[_HEADER:] for content in files]
+
+        return finished
+
+    def _begin_read(
+        self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
+    ) -> Callable[[], list[bytes]]:
+        """The same of any places, from the cache or the store."""
+        held = self.cache.find(self.object)
+        if held is None:
+            return self.cache.connection.begin_read(self.object, places, pool)
+        there = [held.read(begin, size) for begin, size in places]
+        held.close()
+        return lambda: there
+
+    # --- the index ---------------------------------------------------------------------------------
+
+    def _kept_index(self) -> TarIndex | None:
+        return kept_index(
+            self.cache.path(self.object), self.object.size, self.object.modified, self._index_dir
+        )
+
+    def _index_beside(self) -> TarIndex | None:
+        """The one in the store; None if there is none, or it is older than the shard."""
+        connection = self.cache.connection
+        try:
+            found = connection.head(self.path + ENDING)
+        except (
+            FileNotFoundError,
+            Refused,
+        ):  # S3 says this of a missing object to those who may not list
+            return None
+        if found.modified < self.object.modified:
+            return None
+        if found.size > _MOST_INDEX:
+            raise DamagedTar(f"{found.url} has {found.size} bytes: that is no index of a shard")
+        parts = [
+            bytes(connection.read(found, begin, min(begin + PART, found.size)))
+            for begin in range(0, found.size, PART)
+        ]
+        content = b"".join(parts)
+        if is_http(found.url) and not content.startswith(_ZIP):
+            return None  # some web servers answer with a page that says that there is no such file
+        with contextlib.suppress(OSError):  # the index is not kept then
+            os.makedirs(self.cache.folder, exist_ok=True)
+        status = self.object.size, self.object.modified
+        try:
+            return keep_index(
+                content, self.cache.path(self.object), status, self._index_dir, self._read
+            )
+        except DamagedTar:
+            raise DamagedTar(
+                f"{found.url} is damaged, or the index of another shard: remove it, or make it anew"
+            ) from None
+
+    def _read(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        with ThreadPoolExecutor(TOGETHER, "fastloader-index") as pool:
+            return self._begin_read(places, pool)()
+
+    def _mapped(self, held: HeldFile) -> TarShard:
+        try:
+            return TarShard(held.path, self._index_dir)
+        except DamagedTar as error:
+            self.cache.forget(self.object)
+            raise DamagedTar(str(error).replace(held.path, self.path)) from None
+
+    def _other_index(self, offset: int) -> DamagedTar:
+        """The error of a shard and an index that do not fit. What the cache has of both goes, because
+        either may have been harmed there."""
+        forget_index(self.cache.path(self.object), self._index_dir)
+        self.cache.forget(self.object)
+        return DamagedTar(
+            f"{self.path}: at byte {offset} is no file of the size that its index says. What the cache "
+            f"had of both is removed: make the dataset anew. If that fails as well, {self.path}{ENDING} "
+            "is the index of another shard: remove it, or make it anew"
+        )
+
+
+def _is_header(block: bytes, size: int) -> bool:
+    """Whether this is the header of a file of that size in a tar."""
+    if len(block) < _HEADER:
+        return False
+    total = sum(block) - sum(block[148:156]) + 8 * 32  # the sum's own field counts as spaces
+    return _number(block[148:156]) == total and _number(block[124:136]) == size
+
+
+def _number(field: bytes) -> int | None:
+    if field[0] & 0x80:  # GNU's, of files of 8 GB and more
+        return int.from_bytes(field, "big") & ((1 << (8 * len(field) - 8)) - 1)
+    try:
+        return int(field.strip(b" \0") or b"0", 8)
+    except ValueError:
+        return None
