@@ -41,7 +41,8 @@ def load_arrays(file_or_path: Any) -> dict[str, Any] | None:
     try:
         with np.load(file_or_path, allow_pickle=False) as file:
             # `save_arrays` compresses nothing, so a file that is larger inside is of another's making.
-            if sum(each.file_size for each in file.zip.infolist()) > file.zip.fp.seek(0, os.SEEK_END):
+            size = file.zip.fp.seek(0, os.SEEK_END)
+            if sum(each.file_size for each in file.zip.infolist()) > size:
                 return None
             return {name: file[name] for name in file.files}
     except (

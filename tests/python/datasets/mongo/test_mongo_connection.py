@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from fastloader._core.machine import worker_thread
+from fastloader.datasets._formats.counters import Counters
 from fastloader.datasets._formats.mongo import connection
 from fastloader.datasets._formats.mongo.connection import Connection
-from fastloader.datasets._formats.counters import Counters
 from fastloader.errors import Error
 from support import HANG
 
