@@ -40,9 +40,10 @@ def load_arrays(file_or_path: Any) -> dict[str, Any] | None:
     """The arrays; None if there are none, or they are damaged."""
     try:
         with np.load(file_or_path, allow_pickle=False) as file:
-            # `save_arrays` compresses nothing, so a file that is larger inside is of another's making.
-            size = file.zip.fp.seek(0, os.SEEK_END)
-            if sum(each.file_size for each in file.zip.infolist()) > size:
+            # `save_arrays` compresses nothing. What is compressed, or larger inside, is of another's
+            # making, and a few bytes of it may stand for gigabytes.
+            size, parts = file.zip.fp.seek(0, os.SEEK_END), file.zip.infolist()
+            if any(part.compress_type for part in parts) or sum(p.file_size for p in parts) > size:
                 return None
             return {name: file[name] for name in file.files}
     except (
