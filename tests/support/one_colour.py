@@ -12,7 +12,7 @@ from fastloader.cli.bench.scenarios import Settings
 from fastloader.cli.bench.sources import comparison
 
 PACKAGES = {"lmdb": ["lmdb"], "tar-webdataset": ["webdataset"], "hf": ["datasets"]}
-PACKAGES["parquet"] = ["pyarrow"]
+PACKAGES |= {"parquet": ["pyarrow"], "s3": ["obstore", "moto"]}
 PACKAGES["hf-datasets"] = PACKAGES["hf"]
 COUNT, BATCH = 12, 4
 

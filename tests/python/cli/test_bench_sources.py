@@ -48,7 +48,7 @@ def test_every_contender_makes_each_picture_once(photographs, tmp_path, name):
         assert type(epochs.loader) is torch.utils.data.DataLoader and not epochs.plan
 
 
-@pytest.mark.parametrize("name", ["folder", "list", "lmdb", "tar", "hf", "parquet"])
+@pytest.mark.parametrize("name", ["folder", "list", "lmdb", "tar", "s3", "hf", "parquet"])
 def test_readers_have_as_many_processors_as_threads(photographs, tmp_path, monkeypatch, name):
     """As the one has that takes MongoDB's replies from memory."""
     asked = []
@@ -167,7 +167,7 @@ def run_bench(photographs, out, *names, env=None):
 
 @pytest.mark.slow
 def test_the_command_compares_and_writes_everything(photographs, tmp_path):
-    for package in ("lmdb", "webdataset", "datasets", "pyarrow", "pymongo", "nx_27017"):
+    for package in ("lmdb", "webdataset", "datasets", "pyarrow", "pymongo", "nx_27017", "moto"):
         pytest.importorskip(package)
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two processors")

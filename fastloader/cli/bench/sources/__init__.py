@@ -16,10 +16,8 @@ FOLDER = "folder"  # what the readers are held against
 
 OF_THE_FOLDER = 0.95  # with a warm cache
 OF_THE_PEER = 3.0
-THREADS, ROUNDS = (
-    2,
-    5,
-)  # for which this is promised: against so many workers, and at least so many rounds
+# For which this is promised: against so many workers, and at least so many rounds.
+THREADS, ROUNDS = 2, 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +68,10 @@ SOURCES = {
             ),
             _of_the_folder("tar", "TarImages"),
         ),
+    ),
+    "s3": Source(
+        "tar shards in a bucket, all of them in the cache",
+        (Row("s3.tar", "TarImages by URL, of TarImages of local shards", "s3", "tar", 0.9),),
     ),
     "hf": Source(
         "a Hugging Face data set, with the pictures' bytes in it",

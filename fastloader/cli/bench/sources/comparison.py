@@ -10,6 +10,7 @@ resampling take 1.05 ms:
 | lmdb | 0.005 ms: the record's address is looked up once, the system is asked to read ahead | 1.02 |
 | tar | 0.005 ms: the system is asked to read ahead, a stat a shard and batch | 1.02 |
 | hf | 0.01 ms: the header is asked for its orientation | 1.02 |
+| s3 | the same: all shards are in the cache, and then they are local files | 1.00 of tar |
 | tar-webdataset | 0.1 ms for the tar's members; Pillow's decode and resize take 3.2 ms | 3.9 |
 | hf-datasets | 0.2 ms for the row and the feature, and the same | 4.0 |
 | parquet | the same as hf | 1.02 |
@@ -60,6 +61,7 @@ CONTENDERS = {
         "webdataset",
         "each worker reads its own shards and shuffles a buffer of 1000 samples",
     ),
+    "s3": _scenario("FastLoader, TarImages by URL", "s3", "fastloader", "moto"),
     "hf": _scenario("FastLoader, HFImages", "hugging_face", "fastloader", "datasets"),
     "hf-datasets": _scenario(f"datasets + {_LOADER}", "hugging_face", "dataloader", "datasets"),
     "parquet": _scenario("FastLoader, ParquetImages", "parquet", "fastloader", "pyarrow"),
