@@ -1,16 +1,18 @@
 """Folders that are not in the page cache: with threads that read ahead, and without.
 
-    python benchmarks/cold_start.py --data DIR [--threads 2] [--repeats 5] [--copies 6]
+    python benchmarks/cold_start.py --data DIR [--threads 2] [--repeats 5] [--copies 12]
 
 The same pictures on the native path, RandomResizedCrop-224 + flip, shuffled; each a few times under
 other names, so that an epoch lasts long enough. Cold: the first epoch of a new loader, after the kernel
 was asked to drop its caches (/proc/sys/vm/drop_caches), which needs root. Slow: each read of a file
 takes 5 ms longer, as with a network file system; a hook for tests, so it needs pip install -e .
 
-"Without" is FASTLOADER_READ_AHEAD=0. Predicted: cold 0.95 of warm or more with reading ahead, since the
-kernel's work for a picture (60 of 900 microseconds of processor time) stays; slow 6 times the rate,
-since 5 ms of waiting on two threads become none, and decoding remains; LMDB the same, which asks for
-its records ahead by itself.
+"Without" is FASTLOADER_READ_AHEAD=0. "The limit" is the rate if no thread ever waited: what the kernel
+does for a cold file and not for a warm one (the disk's requests, pages for the cache) takes processor
+time, which the decode threads then lack. It is measured beside: a plain loop reads all files, cold and
+warm. Predicted: the limit 0.96 (40 of 900 microseconds a picture), cold 0.95 of warm with reading
+ahead; slow 6 times the rate, since 5 ms of waiting on two threads become none, and decoding remains;
+LMDB the same, which asks for its records ahead by itself.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import contextlib
 import gc
 import io
 import os
+import random
 import shutil
 import tempfile
 import time
@@ -28,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import interleaved, ratio, write
+from measure import interleaved, ratio, spread, write
 
 import fastloader
 from fastloader import FastLoader
@@ -47,7 +50,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="a folder of class folders")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--copies", type=int, default=6)
+    parser.add_argument("--copies", type=int, default=12)
     arguments = parser.parse_args()
     if not os.access(DROP_CACHES, os.W_OK):
         raise SystemExit(f"only root may write to {DROP_CACHES}")
@@ -65,6 +68,11 @@ def main() -> None:
             if command_line(["pack", str(folder), str(packed)]):
                 raise SystemExit(f"packing {folder} failed")
         measure(arguments, folder, packed)
+
+
+def drop_caches() -> None:
+    os.sync()
+    Path(DROP_CACHES).write_text("3")
 
 
 def measure(arguments: argparse.Namespace, folder: Path, packed: Path) -> None:
@@ -101,8 +109,7 @@ def measure(arguments: argparse.Namespace, folder: Path, packed: Path) -> None:
             del loader
             gc.collect()
             loader = opened(make)
-            os.sync()
-            Path(DROP_CACHES).write_text("3")
+            drop_caches()
             return epoch(loader)
 
         return run
@@ -122,6 +129,23 @@ def measure(arguments: argparse.Namespace, folder: Path, packed: Path) -> None:
         finally:
             FolderStore.opened = plain  # type: ignore[method-assign]
 
+    def reading(is_cold: bool) -> Callable[[], float]:
+        """The processor time of a loop that only reads the files."""
+        paths = [path for path, _label in ImageFolder(folder).samples]
+        room = bytearray(max(map(os.path.getsize, paths)))
+
+        def run() -> float:
+            random.shuffle(paths)
+            if is_cold:
+                drop_caches()
+            begun = time.process_time()
+            for path in paths:
+                with open(path, "rb", buffering=0) as file:
+                    file.readinto(room)
+            return time.process_time() - begun
+
+        return run
+
     timings = interleaved(
         {
             "warm": ahead("", warm),
@@ -132,14 +156,21 @@ def measure(arguments: argparse.Namespace, folder: Path, packed: Path) -> None:
             "slow, without": ahead("0", slow),
             "LMDB, cold": ahead("", cold(records)),
             "LMDB, cold, without": ahead("0", cold(records)),
+            "reading alone, cold": reading(True),
+            "reading alone, warm": reading(False),
         },
         arguments.repeats,
         warm_up=1,
     )
     count = len(ImageFolder(folder).samples)
+    warm_s, cold_cpu, warm_cpu = (
+        timings[name].seconds for name in ("warm", "reading alone, cold", "reading alone, warm")
+    )
+    more_s = [(a - b) / arguments.threads for a, b in zip(cold_cpu, warm_cpu, strict=True)]
     # A ratio above 1: the second one of the two is faster.
     ratios = {
         "cold of warm": ratio(timings["warm"], timings["cold"]),
+        "limit": spread([warm / (warm + each) for warm, each in zip(warm_s, more_s, strict=True)]),
         "cold without of warm": ratio(timings["warm"], timings["cold, without"]),
         "warm of without": ratio(timings["warm, without"], timings["warm"]),
         "slow of without": ratio(timings["slow, without"], timings["slow"]),

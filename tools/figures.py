@@ -108,6 +108,11 @@ FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
     "observation.tiny": ("observation", cost("tiny pictures"), "+.1f"),
     "observation.python": ("observation", cost("Python"), "+.1f"),
     "observation.noise": ("observation", noise, ".1f"),
+    "cold.of-warm": ("cold_start", at("ratios", "cold of warm", "median"), ".2f"),
+    "cold.limit": ("cold_start", at("ratios", "limit", "median"), ".2f"),
+    "cold.without": ("cold_start", at("ratios", "cold without of warm", "median"), ".2f"),
+    "cold.slow": ("cold_start", at("ratios", "slow of without", "median"), ".1f"),
+    "cold.lmdb": ("cold_start", at("ratios", "LMDB of without", "median"), ".2f"),
     "arrays.ratio": (
         "arrays",
         at("ratios", "200000x64 float32, FastLoader", "times_dataloader", "median"),

@@ -76,7 +76,5 @@ def _obstore_module() -> Any:
     try:
         import obstore.store
     except ImportError:
-        raise ImportError(
-            "object stores need obstore: pip install obstore, or pip install 'fastloader[remote]'"
-        ) from None
+        raise ImportError("object stores need obstore: pip install obstore") from None
     return obstore

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import urllib.request
 from importlib.metadata import version
@@ -26,7 +27,7 @@ def versions() -> dict[str, str]:
 
 def fastloader(settings: Settings) -> Epochs:
     paths = tar.shards(settings)
-    options = _served(paths)
+    options = _served(tuple(paths))
     size = sum(map(os.path.getsize, paths))
     # Room for the shards and their indices: what does not fit is read by ranges, which is not warm.
     cache = ShardCache(Path(settings.work, "cache"), 2 * size, storage_options=options)
@@ -34,7 +35,8 @@ def fastloader(settings: Settings) -> Epochs:
     return natively(TarImages(urls, CHAIN, cache=cache), settings)
 
 
-def _served(paths: list[str]) -> dict[str, Any]:
+@functools.cache  # new loaders find it there
+def _served(paths: tuple[str, ...]) -> dict[str, Any]:
     """Puts the files into a bucket of a server that runs as long as this process. Returns the options of
     its clients. An epoch on a warm cache asks it for nothing."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
