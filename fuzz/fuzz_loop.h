@@ -71,7 +71,8 @@ int run(int argc, char** argv, const Make& make, const Check& check) {
     testing::Random random(beginning + i);
     const std::vector<uint8_t> bytes = make(random);
     if (std::FILE* const file = keep == nullptr ? nullptr : std::fopen(keep, "wb")) {
-      std::fwrite(bytes.data(), 1, bytes.size(), file);
+      // An empty vector's data() may be null, which fwrite() does not take.
+      if (!bytes.empty()) std::fwrite(bytes.data(), 1, bytes.size(), file);
       std::fclose(file);
     }
     const double begun = thread_seconds();
