@@ -70,15 +70,12 @@ class EpochOrder:
             seed = drawn
         else:
             seed = default_device.drawn_seed(loader.generator)
-        shard = position.samplers.shard
-        if current.saved is not None and shard is None:
-            seed = cast("int", current.saved["epoch_seed"])  # None only with shards
+        run_seed = position.run_seed
+        if current.saved is not None and run_seed is None:
+            seed = cast("int", current.saved["epoch_seed"])  # None only with a run's seed
         current.epoch_seed = position.last_seed = seed
         current.take_seed(seed)  # of torch's iterator, if that has not done so
-        if shard is None:
-            return seed
-        assert position.run_seed is not None
-        return splitmix64(position.run_seed, position.epoch)
+        return seed if run_seed is None else splitmix64(run_seed, position.epoch)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
         """What is erased and mixed in the epoch. To be asked for before the source begins: the source
@@ -106,6 +103,6 @@ class EpochOrder:
         """The number of this pass's first sample, for the crops of samplers that may repeat. Each rank
         counts in a range of its own, because RepeatAugSampler gives a picture to several ranks at the
         same place."""
-        rank = getattr(self._loader.sampler, "rank", 0)
+        rank = getattr(self._position.samplers.inner, "rank", 0)
         start = rank << 40 if isinstance(rank, int) else 0
         return start + self._position.samples_before()

@@ -45,7 +45,8 @@ class Position:
         self.epoch = 0  # of the next iter()
         self.announces = self.samplers.shard is not None  # whether it calls the dataset's set_epoch
         self.current: Progress | None = None
-        self.run_seed: int | None = None  # with a ShardSampler: all ranks' crops come from it
+        # With a ShardSampler, or if Accelerate has sharded the loader: all ranks' crops come from it.
+        self.run_seed: int | None = None
         self.last_seed: int | None = None  # `epoch_seed` of the epoch begun last
         self._agreed = False
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()

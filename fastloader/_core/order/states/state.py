@@ -97,9 +97,9 @@ def _draws_state(
     """The state of erasing and mixing. ``progress``: of the epoch that goes on; None between epochs."""
     draws = None if progress is None else progress.draws
     if progress is not None and draws is not None:
-        shard = position.samplers.shard
-        # With a ShardSampler the state serves every rank.
-        return draws.state(progress.next_draw) if shard is None else draws.state_of_any()
+        # With a seed that all ranks share, the state serves every rank.
+        own = position.run_seed is None
+        return draws.state(progress.next_draw) if own else draws.state_of_any()
     augmentation = loader._runtime.delivery.augmentation
     return None if augmentation is None else augmentation.state()
 
@@ -172,7 +172,7 @@ def _save_pass(position: Position, progress: Progress, state: dict[str, Any]) ->
                 samplers.inner.epoch if samplers.shard is None else progress.epoch
             )
         state["first"] = state["last"] = None  # which would be this rank's only
-    if samplers.shard is not None:
+    if position.run_seed is not None:
         # Which would be those of this rank only.
         state["base_seed"] = state["epoch_seed"] = None
     if progress.fetcher is not None:
