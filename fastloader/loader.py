@@ -14,6 +14,7 @@ from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.report import Report, make_report
 from fastloader._core.observation.trace import Trace
 from fastloader._core.order.loader import AutoWorkers
+from fastloader._core.runtime.accelerate_notice import AccelerateNotice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
 from fastloader._core.runtime.runtime import Runtime
@@ -177,6 +178,8 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         runtime.begin_sharding(dataset, shuffle, sampler, batch_sampler)
 
     # --- what torch, subclasses and frameworks expect ----------------------------------------------
+
+    _is_accelerate_prepared = AccelerateNotice()
 
     @property
     def sampler(self) -> Any:

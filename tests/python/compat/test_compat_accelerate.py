@@ -1,0 +1,596 @@
+"""``compat.accelerate`` beside Accelerate's own prepared loaders: the same order, the same account of
+the epoch, and a FastLoader inside. Two processes: test_compat_accelerate_ranks.py."""
+
+import copy
+import importlib
+import itertools
+import pickle
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from pictures import plain_folder
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    WeightedRandomSampler,
+)
+
+from fastloader import Error, FastLoader
+from fastloader._core.machine import devices
+from support import HANG, MEAN, STD, Pictures, Stream, expected, generator, labels, same
+
+accelerate = pytest.importorskip("accelerate")
+DataLoaderDispatcher = accelerate.data_loader.DataLoaderDispatcher
+DataLoaderShard = accelerate.data_loader.DataLoaderShard
+
+ours = importlib.import_module("fastloader.compat.accelerate")
+prepare, skip_first_batches = ours.prepare, ours.skip_first_batches
+
+pytestmark = pytest.mark.covering
+
+COUNT = 11
+
+
+@pytest.fixture(autouse=True)
+def _forget_accelerate(forget_accelerate):
+    FastLoader._is_accelerate_prepared.warned = False
+
+
+def make_accelerator(accumulation=None, **settings):
+    plugin = accumulation and accelerate.utils.GradientAccumulationPlugin(num_steps=accumulation)
+    return accelerate.Accelerator(
+        cpu=True,
+        dataloader_config=accelerate.utils.DataLoaderConfiguration(**settings),
+        gradient_accumulation_plugin=plugin,
+    )
+
+
+class Numbers(Dataset):
+    """Gives its indices, and notes which were asked for."""
+
+    def __init__(self, count=COUNT):
+        self.count = count
+        self.read = []
+        self.epochs = []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return torch.zeros(1), index
+
+    def set_epoch(self, epoch):
+        self.epochs.append(epoch)
+
+
+class Grouped(BatchSampler):
+    """Batches of a size each, which a user made."""
+
+    def __init__(self, count, batch_size):
+        super().__init__(RandomSampler(range(count), generator=generator(8)), batch_size, False)
+
+
+SAMPLING = {
+    "in order": lambda data: {"batch_size": 3},
+    "shuffled": lambda data: {"batch_size": 3, "shuffle": True},
+    "own generator": lambda data: {"batch_size": 3, "shuffle": True, "generator": generator(5)},
+    "dropped": lambda data: {"batch_size": 3, "shuffle": True, "drop_last": True},
+    "weighted": lambda data: {
+        "batch_size": 2,
+        "sampler": WeightedRandomSampler([1.0, 2.0, 3.0] * 4, 9, generator=generator(6)),
+    },
+    "batch sampler": lambda data: {"batch_sampler": Grouped(len(data), 4)},
+}
+
+
+def observed(prepared, epochs=3):
+    """What a loop sees: labels, and Accelerate's account at each step."""
+    seen = []
+    for _ in range(epochs):
+        state = prepared.gradient_state
+        for batch in prepared:
+            active = state.active_dataloader is prepared
+            seen.append((batch[1].tolist(), state.end_of_dataloader, state.remainder, active))
+        seen.append((prepared.iteration, state.in_dataloader))
+    return seen
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("seedable", [False, True])
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_order_and_account_are_accelerates(sampling, seedable, workers):
+    accelerator = make_accelerator(use_seedable_sampler=seedable)
+    passes = []
+    for kind in (DataLoader, FastLoader):
+        data = Numbers()
+        torch.manual_seed(17)
+        loader = kind(data, num_workers=workers, **SAMPLING[sampling](data))
+        made = (
+            accelerator.prepare if kind is DataLoader else lambda each: prepare(each, accelerator)
+        )
+        prepared = made(loader)
+        passes.append((observed(prepared), len(prepared), torch.get_rng_state().tolist()))
+    assert passes[0] == passes[1]
+
+
+@pytest.mark.parametrize("dispatch", [False, True])
+def test_an_iterable_dataset(dispatch):
+    accelerator = make_accelerator(dispatch_batches=dispatch)
+    theirs = accelerator.prepare(DataLoader(Stream(10), 4))
+    made = prepare(FastLoader(Stream(10), 4), accelerator)
+    assert observed(made) == observed(theirs)
+    assert type(made) is (ours.FastDataLoaderDispatcher if dispatch else ours.FastDataLoaderShard)
+
+
+def test_a_fastloader_is_inside(fast):
+    accelerator = make_accelerator()
+    data = Pictures(COUNT)
+    loader = fast(data, 4)
+    prepared = prepare(loader, accelerator)
+    assert isinstance(prepared, FastLoader) and isinstance(prepared, DataLoaderShard)
+    assert type(prepared) is ours.FastDataLoaderShard
+    assert prepared.base_dataloader is not loader and type(prepared.base_dataloader) is FastLoader
+    for name in ("mean", "std", "dtype", "depth", "native", "num_workers"):
+        assert getattr(prepared, name) == getattr(loader, name)
+    assert prepared.base_dataloader.device == loader.device
+    images = torch.cat([images for images, _ in prepared])
+    if fast.way == "none":
+        assert torch.equal(images, data.images)
+    else:
+        torch.testing.assert_close(images.double(), expected(data.images), atol=1e-5, rtol=1e-5)
+    assert prepared.stats()["batches"] == 3 and prepared.plan() == loader.plan()
+    assert "batches" in str(prepared.report())
+    prepared.close()
+
+
+def test_a_subclass_and_auto_stay():
+    class Own(FastLoader):
+        extra = None
+
+    accelerator = make_accelerator()
+    loader = Own(Pictures(5), 2, num_workers="auto", mean=MEAN)
+    loader.extra = "kept"
+    prepared = prepare(loader, accelerator)
+    assert type(prepared.base_dataloader) is Own and prepared.extra == "kept"
+    assert "num_workers" in prepared.stats()["auto"]
+    assert labels(prepared) == labels(loader) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize("device", [None, "auto", "cpu"])
+@pytest.mark.parametrize("placed", [True, False])
+def test_the_device_is_the_accelerators_where_none_is_named(monkeypatch, device, placed):
+    accelerator = make_accelerator()
+    elsewhere = torch.device("meta")
+    monkeypatch.setattr(type(accelerator), "device", elsewhere)
+    loader = FastLoader(Pictures(4), 2, device=device)
+    made = []  # as on a machine that has this device
+    monkeypatch.setattr(devices, "check_device", made.append)
+    prepared = prepare(loader, accelerator, device_placement=placed)
+    assert made == [elsewhere if placed and device != "cpu" else device]
+    assert prepared.base_dataloader.device == made[0]
+    assert prepared.device == (elsewhere if placed else None)
+
+
+@pytest.mark.parametrize("accumulation", [2, 3])
+def test_gradients_are_synchronised_at_the_same_steps(accumulation):
+    accelerator = make_accelerator(accumulation)
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+    steps = []
+    for loader in (
+        accelerator.prepare(DataLoader(Numbers(), 2)),
+        prepare(FastLoader(Numbers(), 2), accelerator),
+    ):
+        steps.append([])
+        for _ in range(2):
+            for _ in loader:
+                with accelerator.accumulate(model):
+                    steps[-1].append(accelerator.sync_gradients)
+    assert steps[0] == steps[1]
+    assert steps[0].count(True) == 2 * -(-6 // accumulation)
+
+
+def test_it_is_prepared_once():
+    accelerator = make_accelerator()
+    prepared = prepare(FastLoader(Numbers(), 2), accelerator)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, again = accelerator.prepare(torch.nn.Linear(1, 1), prepared)
+    assert again is prepared and prepare(prepared, accelerator) is prepared
+    assert accelerator._dataloaders == [prepared]
+    accelerator.free_memory()
+    assert accelerator.prepare(prepared) is prepared is accelerator._dataloaders[0]
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def test_plain_prepare_warns_once_with_the_line_to_write():
+    accelerator = make_accelerator()
+    with pytest.warns(
+        RuntimeWarning, match="from fastloader.compat.accelerate import prepare"
+    ) as seen:
+        accelerator.prepare(torch.nn.Linear(1, 1), FastLoader(Numbers(), 2))
+        accelerator.prepare_data_loader(FastLoader(Numbers(), 2))
+    (only,) = [each for each in seen if "FastLoader" in str(each.message)]
+    assert only.filename == __file__
+
+
+def test_nobody_else_is_told():
+    loader = FastLoader(Numbers(), 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert loader._is_accelerate_prepared is False
+        assert not getattr(copy.copy(loader), "_is_accelerate_prepared")  # noqa: B009
+    loader._is_accelerate_prepared = True
+    assert make_accelerator().prepare(loader) is loader
+
+
+@pytest.mark.parametrize("policy", ["auto", "pad"])
+def test_distributed_is_refused(policy, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    loader = FastLoader(Numbers(), 2, distributed=policy)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=f"distributed='{policy}' .* leave distributed= out"):
+        prepare(loader, make_accelerator())
+
+
+def test_a_distributed_sampler_is_refused():
+    sampler = DistributedSampler(range(8), 2, 0)
+    with pytest.raises(ValueError, match="leave the sampler out"):
+        prepare(FastLoader(Numbers(8), 2, sampler=sampler), make_accelerator())
+
+
+def test_other_loaders_are_refused():
+    accelerator = make_accelerator()
+    with pytest.raises(TypeError, match="takes a FastLoader, got DataLoader"):
+        prepare(DataLoader(Numbers(), 2), accelerator)
+    with pytest.raises(ValueError, match="Accelerate deals out batches"):
+        prepare(FastLoader(Numbers(), batch_size=None, shuffle=True), accelerator)
+    assert accelerator._dataloaders == []
+
+
+def test_accelerates_own_skip_is_refused():
+    accelerator = make_accelerator()
+    prepared = prepare(FastLoader(Numbers(), 2), accelerator)
+    for skip in (accelerator.skip_first_batches, accelerate.skip_first_batches):
+        with pytest.raises(Error, match=r"use skip_first_batches\(.* of fastloader\.compat"):
+            skip(prepared, 2)
+
+
+# --- the rest of an epoch ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seedable", [False, True])
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_skipping_reads_nothing(sampling, seedable):
+    """The rest of any epoch, and then the next epoch, which Accelerate's own function repeats."""
+    accelerator = make_accelerator(use_seedable_sampler=seedable)
+
+    def make():
+        torch.manual_seed(4)
+        data = Numbers()
+        return prepare(FastLoader(data, **SAMPLING[sampling](data)), accelerator)
+
+    straight = make()
+    epochs = [labels(straight) for _ in range(4)]
+    for epoch, count in itertools.product(range(2), range(len(epochs[0]) + 2)):
+        prepared = make()
+        for _ in range(epoch):
+            list(prepared)
+        prepared.dataset.read.clear()
+        rest = skip_first_batches(prepared, count)
+        assert type(rest) is ours.FastDataLoaderShard and isinstance(rest, FastLoader)
+        assert len(rest) == max(0, len(prepared) - count)
+        assert labels(rest) == epochs[epoch][count:]
+        read = [key for batch in epochs[epoch][count:] for key in batch]
+        assert prepared.dataset.read == read
+        if count < len(epochs[0]):  # of an epoch without a batch Accelerate counts none
+            assert prepared.iteration == rest.iteration == epoch + 1
+            assert [labels(prepared) for _ in range(2)] == epochs[epoch + 1 : epoch + 3]
+
+
+def test_skipping_twice_and_nothing():
+    prepared = prepare(FastLoader(Numbers(), 2), make_accelerator())
+    assert labels(skip_first_batches(skip_first_batches(prepared, 2), 1)) == [[6, 7], [8, 9], [10]]
+    assert len(labels(skip_first_batches(prepared))) == 6
+    with pytest.raises(ValueError, match="num_batches=-1"):
+        skip_first_batches(prepared, -1)
+
+
+@pytest.mark.parametrize("dispatch", [False, True])
+def test_skipping_in_an_iterable_dataset(dispatch):
+    accelerator = make_accelerator(dispatch_batches=dispatch)
+    prepared = prepare(FastLoader(Stream(10), 3), accelerator)
+    assert labels(skip_first_batches(prepared, 2)) == [[6, 7, 8], [9]]
+    assert labels(prepared) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+
+
+def test_other_loaders_are_left_to_accelerate():
+    assert labels(skip_first_batches(DataLoader(Numbers(5), 2), 1)) == [[2, 3], [4]]
+
+
+# --- states --------------------------------------------------------------------------------------
+
+
+def resumed(make, received, epochs):
+    """(what a run gets behind ``received`` batches of its last epoch, what a fresh one gets from there,
+    the fresh one)"""
+    prepared = make()
+    prepared.state_dict()  # from here on it keeps its state
+    for _ in range(epochs):
+        list(prepared)
+    iterator = iter(prepared)
+    for _ in range(received):
+        next(iterator)
+    state, random = pickle.loads(pickle.dumps(prepared.state_dict())), torch.get_rng_state()
+    wanted = [[batch for batch in iterator], *([*prepared] for _ in range(2))]
+    again = make()
+    torch.manual_seed(99)
+    again.load_state_dict(state)
+    assert again.state_dict() == state
+    torch.set_rng_state(random)
+    read = getattr(again.dataset, "read", None)
+    got = [[*again]]
+    if read is not None and not again.num_workers:
+        assert len(read) == sum(len(each) for _, each in got[0])
+    return wanted, [*got, [*again], [*again]], again
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("seedable", [False, True])
+@pytest.mark.parametrize("sampling", SAMPLING)
+def test_a_state_of_any_place_restores_order_and_epochs(sampling, seedable, workers):
+    accelerator = make_accelerator(use_seedable_sampler=seedable)
+
+    def make():
+        torch.manual_seed(4)
+        data = Numbers()
+        options = SAMPLING[sampling](data)
+        return prepare(FastLoader(data, num_workers=workers, **options), accelerator)
+
+    length = len(make())
+    places = [(0, 1), (1, 0), (1, length - 1), (2, 2)]
+    for epochs, received in places[-1:] if workers else places:
+        wanted, got, again = resumed(make, received, epochs)
+        same(got, wanted)
+        assert again.iteration == epochs + 3
+
+
+def test_behind_the_last_batch_the_state_is_of_the_next_epoch():
+    """Trainers count batches and save there, before the loop has ended."""
+    accelerator = make_accelerator()
+
+    def make():
+        options = {"shuffle": True, "generator": generator(1)}
+        return prepare(FastLoader(Numbers(), 2, **options), accelerator)
+
+    prepared = make()
+    prepared.state_dict()
+    for _ in prepared:
+        state = prepared.state_dict()
+    assert prepared.received(state) == 0 and state["epoch"] == 1
+    again = make()
+    again.load_state_dict(state)
+    assert [labels(again), labels(again)] == [labels(prepared), labels(prepared)]
+
+
+def test_a_state_of_a_rest():
+    """A run that had skipped batches is broken off as well."""
+    accelerator = make_accelerator(use_seedable_sampler=True)
+
+    def make():
+        torch.manual_seed(4)
+        return prepare(FastLoader(Numbers(), 2, shuffle=True), accelerator)
+
+    whole = labels(make())
+    prepared = make()
+    prepared.state_dict()
+    iterator = iter(skip_first_batches(prepared, 2))
+    next(iterator), next(iterator)
+    state = prepared.state_dict()  # save_state asks the loader, not its rest
+    assert prepared.received(state) == 4
+    again = make()
+    again.load_state_dict(state)
+    assert labels(again) == whole[4:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_crops_of_the_rest_are_those_of_the_unbroken_run(tmp_path, workers):
+    from fastloader import transforms
+    from fastloader.datasets import ImageFolder
+
+    chain = [transforms.RandomResizedCrop(12), transforms.RandomHorizontalFlip()]
+    folder = ImageFolder(str(plain_folder(tmp_path, 12, classes=2)), transforms.Compose(chain))
+    accelerator = make_accelerator()
+
+    def make():
+        options = {"shuffle": True, "generator": generator(2), "mean": MEAN, "std": STD}
+        return prepare(FastLoader(folder, 3, num_workers=workers, **options), accelerator)
+
+    wanted, got, _ = resumed(make, 2, 1)
+    same(got, wanted)
+    assert torch.is_floating_point(got[0][0][0])
+
+
+@pytest.mark.parametrize("way", ["cpu", "twin", "streams", "pure"])
+def test_states_in_each_way(enter_way, way):
+    way = enter_way(way)
+    accelerator = make_accelerator()
+
+    def make():
+        options = {"shuffle": True, "generator": generator(2), "mean": MEAN, "std": STD}
+        return prepare(FastLoader(Pictures(COUNT), 3, **options, **way.options), accelerator)
+
+    wanted, got, again = resumed(make, 2, 1)
+    same(got, wanted)
+    assert again.stats()["path"] == way.path
+    again.close()
+
+
+@pytest.mark.parametrize("received", [0, 2, 4])
+def test_save_state_and_load_state(tmp_path, received):
+    pytest.importorskip("torchdata")  # which the setting needs
+    accelerator = make_accelerator(use_stateful_dataloader=True)
+
+    def make():
+        return prepare(FastLoader(Numbers(), 3, shuffle=True), accelerator)
+
+    torch.manual_seed(5)
+    prepared = make()
+    list(prepared)
+    iterator = iter(prepared)
+    for _ in range(received):
+        next(iterator)
+    accelerator.save_state(str(tmp_path))
+    wanted = [[each.tolist() for _, each in iterator], labels(prepared), labels(prepared)]
+    if received == 4:  # the loop had not ended, and the epoch had
+        assert wanted.pop(0) == []
+    accelerator.free_memory()
+    torch.manual_seed(6)
+    again = make()
+    accelerator.load_state(str(tmp_path))
+    if received == 0:
+        # The epoch had begun for the loop only: nothing was received.
+        assert [labels(again), labels(again), labels(again)] == wanted
+    else:
+        assert [labels(again) for _ in wanted] == wanted
+
+
+def test_a_state_that_nobody_kept():
+    prepared = prepare(FastLoader(Numbers(), 2), make_accelerator())
+    iterator = iter(prepared)
+    next(iterator)
+    with pytest.raises(ValueError, match="began before a state was asked for"):
+        prepared.state_dict()
+    del iterator
+    iterator = iter(prepared)  # it was asked for now
+    next(iterator)
+    assert prepared.received(prepared.state_dict()) == 1
+
+
+def test_a_dataset_without_a_state_stops_no_loop():
+    """FastLoader has none for this epoch: an error for who asks."""
+
+    class Own(Numbers):
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            pass
+
+    loader = FastLoader(Own(), 2, num_workers=1, worker_backend="thread")
+    prepared = prepare(loader, make_accelerator())
+    prepared.state_dict()
+    for number, _ in enumerate(prepared):
+        if number < 5:
+            with pytest.raises(ValueError, match="worker_backend='thread'"):
+                prepared.state_dict()
+    assert prepared.state_dict()["epoch"] == 1
+
+
+def test_batches_in_flight_come_first():
+    """With in_order=False. What was received is not what the sampler gave first."""
+    accelerator = make_accelerator()
+
+    def make():
+        return prepare(FastLoader(Numbers(), 2, num_workers=2, in_order=False), accelerator)
+
+    prepared = make()
+    prepared.state_dict()
+    iterator = iter(prepared)
+    before = [next(iterator)[1].tolist() for _ in range(2)]
+    state = prepared.state_dict()
+    assert prepared.received(state) == 2 and state["missing"]
+    again = make()
+    again.load_state_dict(state)
+    assert sorted(before + labels(again)) == labels(prepare(FastLoader(Numbers(), 2), accelerator))
+
+
+def test_states_of_other_loaders():
+    accelerator = make_accelerator()
+    prepared = prepare(FastLoader(Numbers(), 2), accelerator)
+    with pytest.raises(ValueError, match="no 'accelerate'"):
+        prepared.load_state_dict(FastLoader(Numbers(), 2).state_dict())
+    state = prepared.state_dict()
+    with pytest.raises(ValueError, match=r"batches 6, here 4.* as many processes"):
+        prepare(FastLoader(Numbers(), 3), accelerator).load_state_dict(state)
+    with pytest.raises(ValueError, match="processes 2, here 1"):
+        other = {"processes": 2, "batches": 6}
+        prepared.load_state_dict({**state, "accelerate": other})
+
+
+def test_an_iterable_dataset_goes_on():
+    accelerator = make_accelerator(dispatch_batches=False)
+
+    def make():
+        return prepare(FastLoader(Stream(10), 3), accelerator)
+
+    wanted, got, _ = resumed(make, 2, 1)
+    same(got, wanted)
+
+
+# --- the rest ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_copies(copied):
+    prepared = prepare(FastLoader(Numbers(), 4), make_accelerator())
+    again = copied(prepared)
+    assert type(again) is ours.FastDataLoaderShard and isinstance(again, ours.PreparedLoader)
+    assert labels(again) == labels(prepared)
+
+
+def test_datasets_are_told_the_epoch():
+    """Accelerate tells them only where no sampler has a set_epoch."""
+    data = Numbers()
+    loader = FastLoader(data, **SAMPLING["shuffled"](data))
+    prepared = prepare(loader, make_accelerator(use_seedable_sampler=True))
+    for _ in range(2):
+        list(prepared)
+    prepared.set_epoch(7)
+    list(prepared)
+    assert list(dict.fromkeys(data.epochs)) == [0, 1, 7] and prepared.iteration == 8
+
+
+def test_accelerate_finds_its_own_batch_sampler():
+    """Which it changes: join_uneven_inputs."""
+    prepared = prepare(FastLoader(Numbers(), 4), make_accelerator())
+    assert type(prepared.batch_sampler) is BatchSampler
+    assert prepared.get_sampler() is prepared.batch_sampler.sampler
+
+
+def test_dispatching_in_one_process():
+    accelerator = make_accelerator(dispatch_batches=True)
+    theirs = accelerator.prepare(DataLoader(Numbers(), 3, shuffle=True, generator=generator(1)))
+    made = prepare(FastLoader(Numbers(), 3, shuffle=True, generator=generator(1)), accelerator)
+    assert isinstance(made, DataLoaderDispatcher)
+    assert observed(made) == observed(theirs) and len(made) == len(theirs) == 4
+    assert len(labels(skip_first_batches(made, 3))) == 1
+
+
+def test_nothing_of_accelerate_is_patched():
+    source = (
+        "import accelerate, accelerate.data_loader as d\n"
+        "from accelerate.accelerator import Accelerator as A\n"
+        "before = [{**vars(each)} for each in (accelerate, d, A, d.DataLoaderShard)]\n"
+        "import torch, fastloader.compat.accelerate as ours, fastloader\n"
+        "a = A(cpu=True)\n"
+        "loader = ours.prepare(fastloader.FastLoader(list(range(4)), 2), a)\n"
+        "list(ours.skip_first_batches(loader, 1))\n"
+        "print([{**vars(each)} for each in (accelerate, d, A, d.DataLoaderShard)] == before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=HANG, check=True
+    )
+    assert done.stdout.strip() == "True"
