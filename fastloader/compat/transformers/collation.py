@@ -1,0 +1,39 @@
+"""When the Trainer's data collator does what ``default_collate`` does, which the native path knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import Subset
+
+from fastloader._core.sources.names import is_class
+from fastloader.datasets._formats.sample_form import LABELS, PIXELS
+
+_HOME = "transformers.data.data_collator"
+
+
+def native_collation(collate_fn: Any, dataset: Any) -> Any:
+    """None, which stands for default_collate, if batches of ``dataset`` are the same by it as by the
+    data collator ``collate_fn``; else ``collate_fn``.
+
+    They are for fastloader's own datasets of pictures with ``as_dict=True``, without further columns,
+    and for the Trainer's default collator: it stacks tensors, and makes int64 of whole numbers.
+    """
+    inner = collate_fn
+    if is_class(type(inner), "transformers.trainer_utils", "RemoveColumnsCollator"):
+        if not {PIXELS, LABELS} <= set(inner.signature_columns):
+            return collate_fn
+        inner = inner.data_collator
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    pictures = getattr(getattr(dataset, "form", None), "keys", None) == (PIXELS, LABELS)
+    # Which may give floats. The two collators make other dtypes of these.
+    whole = getattr(dataset, "target_transform", None) is None
+    return None if pictures and whole and _is_default(inner) else collate_fn
+
+
+def _is_default(collator: Any) -> bool:
+    if is_class(type(collator), _HOME, "DefaultDataCollator"):
+        return collator.return_tensors == "pt"
+    names = getattr(collator, "__module__", ""), getattr(collator, "__qualname__", "")
+    return names == (_HOME, "default_data_collator")
