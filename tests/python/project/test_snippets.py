@@ -65,6 +65,24 @@ Path("my_features.py").write_text(
 )
 """
 
+TRAINED = """
+import torch
+class Pictures(torch.utils.data.Dataset):
+    def __len__(self):
+        return 256
+    def __getitem__(self, index):
+        image = torch.full((3, 4, 4), index % 256, dtype=torch.uint8)
+        return {"pixel_values": image, "labels": index % 10}
+class Classifier(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(48, 10)
+    def forward(self, pixel_values, labels=None):
+        logits = self.layer(pixel_values.flatten(1))
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+dataset, model = Pictures(), Classifier()
+"""
+
 SHARDS = """
 import tarfile
 from pathlib import Path
@@ -78,6 +96,7 @@ for shard in range(4):
 # What a page's reader has already: a dataset, a model, a loop.
 BEFORE = {
     "README": DATASET + MODEL,
+    "accelerate": DATASET + MODEL,
     "apex": DATASET + "train_loader = torch.utils.data.DataLoader(dataset, 64)\n",
     "distributed": """
 import os
@@ -89,6 +108,7 @@ os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0
     "remote": SHARDS,
     "resume": DATASET + MODEL + LOADER + "path = 'checkpoint.pt'\n",
     "storage": STORED,
+    "transformers": TRAINED,
     "tuning": DATASET + LOADER + "train_step = lambda images, labels: images.sum()\n",
 }
 
@@ -144,6 +164,8 @@ def test_python_runs_as_printed(page, tmp_path):
     for name in ("lmdb", "h5py", "pyarrow"):
         if name in page.read_text():
             pytest.importorskip(name)
+    if page.stem in ("accelerate", "transformers"):
+        pytest.importorskip(page.stem)
     rng = random.Random(0)
     for folder in ("train/cat", "train/dog", "val/cat", "val/dog"):
         (tmp_path / folder).mkdir(parents=True)
