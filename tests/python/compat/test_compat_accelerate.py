@@ -57,7 +57,6 @@ class Numbers(Dataset):
     def __init__(self, count=COUNT):
         self.count = count
         self.read = []
-        self.epochs = []
 
     def __len__(self):
         return self.count
@@ -65,9 +64,6 @@ class Numbers(Dataset):
     def __getitem__(self, index):
         self.read.append(index)
         return torch.zeros(1), index
-
-    def set_epoch(self, epoch):
-        self.epochs.append(epoch)
 
 
 class Grouped(BatchSampler):
@@ -551,16 +547,26 @@ def test_copies(copied):
     assert labels(again) == labels(prepared)
 
 
-def test_datasets_are_told_the_epoch():
-    """Accelerate tells them only where no sampler has a set_epoch."""
-    data = Numbers()
-    loader = FastLoader(data, **SAMPLING["shuffled"](data))
-    prepared = prepare(loader, make_accelerator(use_seedable_sampler=True))
-    for _ in range(2):
-        list(prepared)
+class Told(Numbers):
+    """Gives the epoch that it was told."""
+
+    epoch = None
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __getitem__(self, index):
+        return torch.zeros(1), self.epoch
+
+
+def test_datasets_are_told_the_epoch_in_persistent_workers():
+    """Accelerate tells the one in this process, of which the workers have copies."""
+    loader = FastLoader(Told(), 4, num_workers=1, persistent_workers=True)
+    prepared = prepare(loader, make_accelerator())
+    seen = [labels(prepared)[0][0] for _ in range(2)]
     prepared.set_epoch(7)
-    list(prepared)
-    assert list(dict.fromkeys(data.epochs)) == [0, 1, 7] and prepared.iteration == 8
+    assert [*seen, labels(prepared)[0][0]] == [0, 1, 7] and prepared.iteration == 8
+    prepared.close()
 
 
 def test_accelerate_finds_its_own_batch_sampler():
