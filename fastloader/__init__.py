@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fastloader.datasets._encoded.decode_image import decode_image
     from fastloader.encoded_image import EncodedImage
     from fastloader.loader import FastLoader
+    from fastloader.loader_check import check
     from fastloader.prefetcher import DevicePrefetcher
 
     __version__: str
@@ -35,6 +36,7 @@ __all__ = [
     "FastLoader",
     "PythonPathWarning",
     "build_info",
+    "check",
     "decode_image",
 ]
 
@@ -43,6 +45,7 @@ _HOME = {
     "DevicePrefetcher": "fastloader.prefetcher",
     "EncodedImage": "fastloader.encoded_image",
     "build_info": "fastloader._core.machine.build_info",
+    "check": "fastloader.loader_check",
     "decode_image": "fastloader.datasets._encoded.decode_image",
 }
 

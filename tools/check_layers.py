@@ -37,6 +37,7 @@ LAYERS: list[list[str]] = [
     ["_core/sources/**", "_core/delivery/**"],
     ["_core/runtime/**"],
     ["loader.py", "prefetcher.py"],
+    ["loader_check.py"],
     ["compat/**"],
     ["cli/**"],
 ]
