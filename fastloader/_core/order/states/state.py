@@ -226,6 +226,12 @@ def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
                 f"the state is of another loader: its {name} is {state.get(name)!r}, this loader's "
                 f"is {value!r}"
             )
+    if state["begun"] and "batches" not in state:
+        raise ValueError(
+            "the state is from the middle of an epoch and lacks how many 'batches' were received: "
+            "torch.distributed.checkpoint loads only the keys that the object has before loading, so "
+            "save and load fastloader.compat.dcp.OneKeyState(loader) in the place of the loader"
+        )
     samplers = position.samplers
     generators = len(samplers.generators(loader)) - 1
     if len(state["generators"]) != generators:

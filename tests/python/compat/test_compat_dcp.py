@@ -1,0 +1,116 @@
+"""OneKeyState: a loader's state through torch.distributed.checkpoint, alone and between ranks."""
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from torch.distributed import checkpoint as dcp
+from torch.utils.data import RandomSampler
+from torchrun import torchrun
+
+from fastloader import FastLoader
+from fastloader.compat.dcp import OneKeyState
+from support import MEAN, STD, Pictures, Stream, generator, labels
+
+pytestmark = pytest.mark.covering
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no process group: DCP says that it saves alone
+        yield
+
+
+def make(kind="shuffled"):
+    if kind == "iterable":
+        return FastLoader(Stream(11), 3, num_workers=2)
+    if kind == "arrival":
+        return FastLoader(Pictures(11), 3, num_workers=2, in_order=False)
+    options = {"mean": MEAN, "std": STD, "device": "cpu"} if kind == "delivered" else {}
+    return FastLoader(Pictures(11), 3, shuffle=True, generator=generator(4), **options)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "delivered", "iterable", "arrival"])
+@pytest.mark.parametrize("stop", [0, 2, 4])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_state_comes_back(tmp_path, kind, stop, asynchronous):
+    loader = make(kind)
+    straight = sorted(itertools.chain(*labels(loader), *labels(loader)))
+    loader = make(kind)
+    got = [batch[1].tolist() for batch in itertools.islice(loader, stop)]
+    state = {"loader": OneKeyState(loader), "weights": torch.arange(3)}
+    if asynchronous:
+        dcp.async_save(state, checkpoint_id=tmp_path / "state", process_group=None).result()
+    else:
+        dcp.save(state, checkpoint_id=tmp_path / "state")
+    again = make(kind)
+    dcp.load(
+        {"loader": OneKeyState(again), "weights": torch.zeros(3)}, checkpoint_id=tmp_path / "state"
+    )
+    assert again.state_dict() == loader.state_dict()
+    got += labels(again)
+    if len(got) < 8:
+        got += labels(again)
+    assert sorted(itertools.chain(*got)) == straight
+    if kind in ("shuffled", "delivered"):
+        whole = make(kind)
+        assert got == labels(whole) + labels(whole)
+
+
+def test_the_loader_itself_is_refused_by_name(tmp_path):
+    """DCP would drop what a fresh loader's state does not have."""
+    loader = make()
+    next(iter(loader))
+    dcp.save({"loader": loader}, checkpoint_id=tmp_path / "state")
+    with pytest.raises(ValueError, match=r"lacks how many 'batches' .*OneKeyState\(loader\)"):
+        dcp.load({"loader": make()}, checkpoint_id=tmp_path / "state")
+
+
+def test_only_loaders():
+    with pytest.raises(TypeError, match="takes a FastLoader, got DataLoader"):
+        OneKeyState(torch.utils.data.DataLoader(Pictures(3)))
+
+
+RANKS = """
+    from torch.distributed import checkpoint as dcp
+    from torch.utils.data import DistributedSampler
+    from fastloader.compat.dcp import OneKeyState
+    PLACE, KIND, STOP = ARGUMENT
+    data = Pictures(24)
+    if KIND == "sampler":
+        loader = FastLoader(data, 2, sampler=DistributedSampler(data, shuffle=True))
+    else:
+        loader = FastLoader(data, 2, shuffle=True, distributed="exact")
+    got = []
+    if STOP:
+        got = keys(itertools.islice(loader, STOP))
+        dcp.save({"loader": OneKeyState(loader)}, checkpoint_id=PLACE)
+    else:
+        dcp.load({"loader": OneKeyState(loader)}, checkpoint_id=PLACE)
+        got = keys(loader)
+    report(got)
+"""
+
+
+@pytest.mark.parametrize("kind", ["distributed=", "sampler"])
+def test_another_number_of_ranks_goes_on(tmp_path, kind):
+    place = str(tmp_path / "state")
+    before = torchrun(tmp_path, 2, RANKS, [place, kind, 3])
+    after = torchrun(tmp_path, 3, RANKS, [place, kind, 0])
+    got = [key for rank in before + after for batch in rank for key in batch]
+    assert sorted(got) == list(range(24))
+    assert all(len(rank) == 2 for rank in after)
+
+
+def test_ranks_that_do_not_share_have_keys_of_their_own(monkeypatch):
+    loader = FastLoader(Pictures(4), sampler=RandomSampler(range(4)))
+    assert list(OneKeyState(loader).state_dict()) == ["rank 0 of 1"]
+    state = OneKeyState(loader).state_dict()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda group=None: 1)
+    assert list(OneKeyState(loader).state_dict()) == ["rank 1 of 2"]
+    with pytest.raises(ValueError, match=r"\['rank 0 of 1'\] and not 'rank 1 of 2'"):
+        OneKeyState(loader).load_state_dict(state)
