@@ -64,7 +64,17 @@ class OtherStream(OtherArguments, IterableDataset):
         return iter([(index, 0) for index in range(COUNT)])
 
 
-@pytest.mark.parametrize("kind", [Weights, OtherArguments, OtherStream])
+class Streaming(OtherStream):
+    """As MosaicML's StreamingDataset, whose own loader calls these."""
+
+    def state_dict(self, num_samples, from_beginning):
+        raise AssertionError("not this state")
+
+    def load_state_dict(self, obj):
+        raise AssertionError("not this state")
+
+
+@pytest.mark.parametrize("kind", [Weights, OtherArguments, OtherStream, Streaming])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_dataset_with_methods_of_these_names(kind, workers):
     loader = FastLoader(kind(), 4, num_workers=workers)

@@ -103,6 +103,7 @@ import os
 os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
 """
     + DATASET,
+    "frameworks": DATASET + MODEL + "MEAN = STD = (0.5, 0.5, 0.5)\n",
     "lmdb": LEGACY,
     "prefetch_generator": DATASET + LOADER + "train = list\n",
     "remote": SHARDS,
@@ -161,7 +162,7 @@ def test_every_block_says_what_it_is():
 )
 def test_python_runs_as_printed(page, tmp_path):
     """All of a page in one go, where its folders are."""
-    for name in ("lmdb", "h5py", "pyarrow"):
+    for name in ("lmdb", "h5py", "pyarrow", "lightning.pytorch"):
         if name in page.read_text():
             pytest.importorskip(name)
     if page.stem in ("accelerate", "transformers"):
