@@ -110,8 +110,8 @@ class _GoingOn(CombinedLoader):
         return super().__iter__()
 
     def __len__(self) -> int:
-        # Lightning asks for it behind an error of iter(). The base class raises another one there, which the
-        # user would see in the place of the first.
+        # Lightning asks for it behind an error of iter(). The base class raises another error there,
+        # which the user would see in the place of the first.
         return 0 if self._iterator is None else super().__len__()
 
 
