@@ -66,8 +66,7 @@ class FoundLoader:
 
     @property
     def kept(self) -> bool:
-        # By its type: Accelerate's wrappers give the class of the loader inside as their __class__.
-        return issubclass(type(self.loader), FastLoader)
+        return isinstance(self.loader, FastLoader)
 
     def __str__(self) -> str:
         name = type(self.loader).__name__
@@ -141,7 +140,9 @@ def check(thing: Any) -> LoaderCheck:
 
 def _walk(thing: Any, place: str, holders: tuple[tuple[str, str], ...]) -> Iterator[FoundLoader]:
     """Gives the loaders in ``thing``. A loader that holds another one is not in use by itself."""
-    kind = type(thing)
+    kind = type(
+        thing
+    )  # Accelerate's wrappers give the class of the loader inside as their __class__
     if issubclass(kind, FastLoader):
         yield FoundLoader(place, holders, thing)
     elif known := _attributes(kind):

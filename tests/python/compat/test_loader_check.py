@@ -148,7 +148,8 @@ def test_a_loader_that_a_framework_has_made_again():
     assert [each.loader for each in checked.beside] == [shard.base_dataloader]
     assert fastloader.check(other.base_dataloader).beside == ()
     shard.base_dataloader = loader
-    assert fastloader.check(loader).kept
+    checked = fastloader.check(loader)
+    assert checked.kept and checked.beside == ()
 
 
 def test_a_process_with_odd_classes():

@@ -103,7 +103,10 @@ import os
 os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
 """
     + DATASET,
-    "frameworks": DATASET + MODEL + "MEAN = STD = (0.5, 0.5, 0.5)\n",
+    "frameworks": "from lightning_runs import import_lightning\nimport_lightning()\n"
+    + DATASET
+    + MODEL
+    + "MEAN = STD = (0.5, 0.5, 0.5)\n",
     "lmdb": LEGACY,
     "prefetch_generator": DATASET + LOADER + "train = list\n",
     "remote": SHARDS,
