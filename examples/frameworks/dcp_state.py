@@ -48,4 +48,5 @@ if dist.get_rank() == 0:
         print(f"{ranks} ranks saved after {received} of {COUNT} samples, under one key")
     else:
         print(f"{ranks} ranks went on after {before} samples: all {COUNT} came once")
+dist.barrier()
 dist.destroy_process_group()

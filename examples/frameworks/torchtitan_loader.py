@@ -62,4 +62,5 @@ if dp_rank == 0:
     else:
         print(f"{dp_world_size} ranks went on after {before} samples: all {COUNT} came once,")
         print("and once more in the next epoch, without a second iter()")
+dist.barrier()
 dist.destroy_process_group()

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 from torch.distributed import checkpoint as dcp
-from torch.utils.data import RandomSampler
+from torch.utils.data import DistributedSampler, RandomSampler
 from torchrun import torchrun
 
 from fastloader import FastLoader
@@ -73,35 +73,45 @@ def test_only_loaders():
         OneKeyState(torch.utils.data.DataLoader(Pictures(3)))
 
 
-RANKS = """
-    from torch.distributed import checkpoint as dcp
-    from torch.utils.data import DistributedSampler
-    from fastloader.compat.dcp import OneKeyState
-    PLACE, KIND, STOP = ARGUMENT
-    data = Pictures(24)
-    if KIND == "sampler":
-        loader = FastLoader(data, 2, sampler=DistributedSampler(data, shuffle=True))
-    else:
-        loader = FastLoader(data, 2, shuffle=True, distributed="exact")
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_another_number_of_ranks_loads_the_checkpoint(tmp_path, ranks):
+    """Rank after rank in this process, by their samplers. Two have saved after three batches each."""
+
+    def share(rank, of):
+        sampler = DistributedSampler(range(24), of, rank, seed=5)
+        return FastLoader(Pictures(24), 2, sampler=sampler)
+
     got = []
-    if STOP:
-        got = keys(itertools.islice(loader, STOP))
-        dcp.save({"loader": OneKeyState(loader)}, checkpoint_id=PLACE)
-    else:
-        dcp.load({"loader": OneKeyState(loader)}, checkpoint_id=PLACE)
-        got = keys(loader)
-    report(got)
+    for rank in range(2):
+        loader = share(rank, 2)
+        got += [batch[1].tolist() for batch in itertools.islice(loader, 3)]
+    dcp.save({"loader": OneKeyState(loader)}, checkpoint_id=tmp_path / "state")
+    for rank in range(ranks):
+        loader = share(rank, ranks)
+        dcp.load({"loader": OneKeyState(loader)}, checkpoint_id=tmp_path / "state")
+        got += labels(loader)
+    assert sorted(itertools.chain(*got)) == list(range(24))
+
+
+RANKS = """
+    from fastloader.compat.dcp import OneKeyState
+    STOP, STATE = ARGUMENT
+    loader = FastLoader(Pictures(24), 2, shuffle=True, distributed="exact")
+    if STATE:
+        OneKeyState(loader).load_state_dict(STATE)
+    got = keys(itertools.islice(loader, STOP))
+    report([got, OneKeyState(loader).state_dict()])
 """
 
 
-@pytest.mark.parametrize("kind", ["distributed=", "sampler"])
-def test_another_number_of_ranks_goes_on(tmp_path, kind):
-    place = str(tmp_path / "state")
-    before = torchrun(tmp_path, 2, RANKS, [place, kind, 3])
-    after = torchrun(tmp_path, 3, RANKS, [place, kind, 0])
-    got = [key for rank in before + after for batch in rank for key in batch]
+def test_ranks_that_share_have_one_key(tmp_path):
+    """With ``distributed=``, the state of either rank is that of both, for any number of them."""
+    before = torchrun(tmp_path, 2, RANKS, [3, None])
+    assert before[0][1] == before[1][1] and list(before[0][1]) == ["every rank"]
+    after = torchrun(tmp_path, 3, RANKS, [9, before[1][1]])
+    got = [key for rank in before + after for batch in rank[0] for key in batch]
     assert sorted(got) == list(range(24))
-    assert all(len(rank) == 2 for rank in after)
+    assert all(len(rank[0]) == 2 for rank in after)
 
 
 def test_ranks_that_do_not_share_have_keys_of_their_own(monkeypatch):
