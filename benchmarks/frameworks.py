@@ -178,8 +178,8 @@ def run_torchvision(references: Path) -> Run:
 
 
 def page(runs: list[Run], missing: list[str]) -> str:
-    packages = ["torch", "numpy", "fastloader"]
-    basis = ", ".join(f"{name} {version(name)}" for name in packages if version(name))
+    ours = (ROOT / "version.txt").read_text().strip()
+    basis = f"torch {version('torch')}, numpy {version('numpy')}, fastloader {ours}"
     lines = [
         "# FastLoader under frameworks",
         "",
@@ -196,7 +196,9 @@ def page(runs: list[Run], missing: list[str]) -> str:
         lines.append(f"| {run.name} | {versions} | {'failed' if run.failed else 'passed'} |")
     lines += [f"| {name} | not installed | not run |" for name in missing]
     for run in runs:
-        printed = re.sub(r"/\S*/", "", run.printed.strip())  # folders of the machine that ran it
+        printed = re.sub(
+            r"(?<![\w.:/])/\S*/", "", run.printed.strip()
+        )  # folders of the machine that ran it
         lines += ["", f"## {run.name}", "", "```", *run.commands, "", printed, "```"]
     return "\n".join(lines) + "\n"
 
