@@ -71,7 +71,7 @@ class FastDataModule(LightningDataModule):
         An attribute of the instance, because that is where Lightning itself puts the hooks of
         ``from_datasets()``, and because a subclass overrides the method.
         """
-        fields = vars(self)
+        fields = self.__dict__
         before, make = fields.get("train_dataloader"), self.train_dataloader
 
         @functools.wraps(make)  # Lightning looks through it to see whether the hook is overridden
