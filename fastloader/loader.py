@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
 
@@ -68,14 +68,19 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             a share of the samples seen (float); None (default) is any number.
         distributed: None (default) leaves sharding to your sampler. ``"auto"``, ``"pad"``, ``"drop"``
             and ``"exact"`` give each rank its share and count the epochs (docs/distributed.md).
-        worker_backend: "process" (default), or "thread" for Python threads in the place of worker
-            processes, which pays for datasets that release the GIL.
+        worker_backend: "process" (default), "thread" for Python threads in the place of worker
+            processes, which pays for datasets that release the GIL, or "ray" for ``num_workers`` actors
+            on any machine of a Ray cluster (docs/ray.md).
         worker_method: torch's coming name for the same: "multiprocessing" or "thread"; None (default)
             follows worker_backend.
+        ray_options: what each actor asks of Ray, as ``{"num_cpus": 4, "resources": {"images": 1}}``;
+            None (default) is ``{"num_cpus": 1}``. An actor decodes on as many threads as num_cpus.
 
     Raises:
         TypeError, ValueError: at construction for an argument that cannot work; from ``next()``, in the
             batch's place, for a batch that cannot be delivered. The loader goes on.
+        ImportError: at construction, if worker_backend is "ray" and Ray is not installed.
+        Error: from ``iter()``, if it is "ray" and ``ray.init()`` was not called.
         BackendError: from ``next()`` when the device failed.
         Exception: whatever dataset, sampler and collate_fn raise, in order, with its traceback.
     """
@@ -95,6 +100,7 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
     distributed: str | None
     worker_backend: str
     worker_method: str
+    ray_options: Mapping[str, Any] | None
 
     @takes_newer
     def __init__(
@@ -129,9 +135,10 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
         truncated: Literal["error", "pad"] = "error",
         on_error: Literal["raise", "skip", "replace"] = "raise",
         max_errors: int | float | None = None,
-        worker_backend: Literal["process", "thread"] = "process",
+        worker_backend: Literal["process", "thread", "ray"] = "process",
         distributed: Literal["auto", "pad", "drop", "exact"] | None = None,
-        worker_method: Literal["multiprocessing", "thread"] | None = None,
+        worker_method: Literal["multiprocessing", "thread", "ray"] | None = None,
+        ray_options: Mapping[str, Any] | None = None,
     ) -> None:
         options = LoaderOptions(
             device=device,
@@ -149,8 +156,9 @@ class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
             distributed=distributed,
             worker_backend=worker_backend,
             worker_method=worker_method,
+            ray_options=ray_options,
         )
-        options.check_workers(dataset, multiprocessing_context)
+        options.check_workers(dataset, num_workers, multiprocessing_context)
         # Under their own names, because frameworks rebuild loaders from constructor arguments. Not by
         # setattr: a subclass may have a property of the name that takes nothing.
         self.__dict__.update(vars(options))

@@ -121,6 +121,8 @@ class Handoff:
         slots: where the source makes each batch; None for memory of its own.
         memory: where a source that does not fill slots may make tensors; None for its own memory.
         depth: how many batches to make ahead without slots; None leaves it to the source.
+        copied: whether the delivery copies every tensor of a batch and then drops the batch, so that a
+            source may give memory that it only lends.
     """
 
     statistics: Statistics
@@ -134,6 +136,7 @@ class Handoff:
     slots: Slots | None = None
     memory: LentMemory | None = None
     depth: int | DepthRule | None = None
+    copied: bool = False
 
 
 class Plan(Protocol):

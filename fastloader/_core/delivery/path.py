@@ -26,6 +26,7 @@ class DeliveryPath(abc.ABC):
     name: ClassVar[str]  # stats()["path"]
     words: ClassVar[str]  # the second half of plan()
     reads_ahead: ClassVar[bool] = False  # whether it takes batches before the loop wants them
+    copies: ClassVar[bool] = False  # whether it copies every tensor of a batch
 
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         self.spec = spec
@@ -98,6 +99,7 @@ class DeliveryPath(abc.ABC):
             slots=slots,
             memory=memory,
             depth=self._depth(),
+            copied=self.copies,
         )
 
     def _depth(self) -> int | DepthRule | None:

@@ -36,6 +36,7 @@ class Loader(Protocol):
     in_order: bool
     worker_backend: str
     worker_method: str
+    ray_options: Any
     native: bool
     decode: str
     truncated: str

@@ -104,6 +104,22 @@ class RemoteStats(TypedDict):
     mismatches: int
 
 
+class RayNodeStats(TypedDict):
+    actors: int
+    batches: int
+    busy_s: float
+
+
+class RayStats(TypedDict):
+    actors: int
+    nodes: dict[str, RayNodeStats]
+    replaced: int
+    remade: int
+    moved: int
+    received_bytes: int
+    transfer_s: float
+
+
 class AutoStats(TypedDict):
     chosen: int | None
     why: str
@@ -131,4 +147,5 @@ class LoaderStats(_Always, total=False):
     documents: DocumentStats
     remote: RemoteStats
     workers: WorkerStats
+    ray: RayStats
     auto: dict[str, AutoStats]

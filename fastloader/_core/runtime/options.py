@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.sources.arrays.recognize import holds_arrays
 from fastloader._core.sources.images.recognize import holds_images
 from fastloader._core.sources.python_path_warning import why_no_source
+from fastloader._core.sources.remote.cluster import check_ray_options
 
 # torch's names for our worker_backend (pytorch#161044).
-_METHODS = {"process": "multiprocessing", "thread": "thread"}
+_METHODS = {"process": "multiprocessing", "thread": "thread", "ray": "ray"}
 _BACKENDS = {method: backend for backend, method in _METHODS.items()}
 
 # The constructor has used these; later values would have no effect.
@@ -46,17 +47,18 @@ class LoaderOptions:
     distributed: str | None
     worker_backend: str
     worker_method: str | None
+    ray_options: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
         backend, method = self.worker_backend, self.worker_method
         if backend not in _METHODS:
-            raise ValueError(f"worker_backend={backend!r}: use 'process' or 'thread'")
+            raise ValueError(f"worker_backend={backend!r}: use 'process' or 'thread', or 'ray'")
         if method is not None:
             if method not in _BACKENDS:
                 raise ValueError(f"worker_method={method!r}: use 'multiprocessing' or 'thread'")
-            if backend == "thread" and method != "thread":
+            if backend != "process" and method != _METHODS[backend]:
                 raise ValueError(
-                    f"worker_backend='thread' and worker_method={method!r}: give one of the two"
+                    f"worker_backend={backend!r} and worker_method={method!r}: give one of the two"
                 )
         self.worker_method = method or _METHODS[backend]
         self.worker_backend = _BACKENDS[self.worker_method]
@@ -67,14 +69,33 @@ class LoaderOptions:
         if self.truncated not in ("error", "pad"):
             raise ValueError(f"truncated={self.truncated!r}: use 'error' or 'pad'")
 
-    def check_workers(self, dataset: Any, multiprocessing_context: Any) -> None:
-        """Raises ValueError for what worker threads cannot serve."""
+    def check_workers(self, dataset: Any, workers: Any, multiprocessing_context: Any) -> None:
+        """Raises ValueError for what worker threads or actors cannot serve."""
+        if self.worker_backend == "ray":
+            self._check_actors(workers)
+        elif self.ray_options is not None:
+            raise ValueError("ray_options are for worker_backend='ray'")
         if self.worker_backend == "process":
             return
         if multiprocessing_context is not None:
             raise ValueError("multiprocessing_context is for worker_backend='process'")
         if isinstance(dataset, IterDataPipe | MapDataPipe):
-            raise ValueError("worker_backend='thread': threads would share the state of a DataPipe")
+            why = "threads would share the state of a DataPipe"
+            if self.worker_backend == "ray":
+                why = "a DataPipe is for worker processes"
+            raise ValueError(f"worker_backend={self.worker_backend!r}: {why}")
+
+    def _check_actors(self, workers: Any) -> None:
+        if workers == "auto" or isinstance(workers, AutoWorkers):
+            raise ValueError(
+                "worker_backend='ray' and num_workers='auto', which is the number of this machine's "
+                "processors: say how many actors there are to be"
+            )
+        if workers == 0:
+            raise ValueError(
+                "worker_backend='ray' and num_workers=0: say how many actors there are to be"
+            )
+        check_ray_options(self.ray_options)
 
     def delivery_spec(self) -> DeliverySpec:
         return DeliverySpec(*(getattr(self, name) for name in _OF_DELIVERY))

@@ -30,6 +30,7 @@ from fastloader._core.sources import python_path_warning as python_path
 from fastloader._core.sources.arrays.source import ArraySource
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
+from fastloader._core.sources.remote.source import RemoteSource
 from fastloader.errors import NotNative
 
 _log = logging.getLogger("fastloader")
@@ -55,8 +56,9 @@ class Runtime:
         self.arrays = ArraySource(delivery.statistics)
         self.images = ImageSource(delivery.statistics, policy)
         self.python = PythonSource(delivery.statistics, policy)
+        self.remote = RemoteSource(self.images, self.python)
         # Asked in this order. The first plan is taken; what none of them serves is Python's.
-        self.sources: tuple[Source, ...] = (self.arrays, self.images)
+        self.sources: tuple[Source, ...] = (self.remote, self.arrays, self.images)
         self._headspace: Measured | None = None
         self._said = ""  # the reason for the Python path that was logged last
 
@@ -154,8 +156,7 @@ class Runtime:
 
     def _iterate(self, loader: Loader, order: EpochOrder) -> Iterator[Any]:
         plan, reason = self._planned(loader)
-        # Not where the refusal was caught: errors of workers forked there would name it as their
-        # context.
+        # Not in the except clause: errors of workers forked there would name the refusal as context.
         self.python.encoded.begin(refused_options(loader, reason) if reason else "")
         if reason:
             self._say(loader, reason)
@@ -168,8 +169,7 @@ class Runtime:
             try:
                 plan = source.plan(loader, wanted)
             except NotNative as refusal:  # another source may serve what this one refuses
-                reason = reason or str(refusal)
-                continue
+                plan, reason = None, reason or str(refusal)
             if plan is not None:
                 return plan, ""
         reason = reason or python_path.why_no_source(loader)
@@ -190,7 +190,7 @@ class Runtime:
     def needs_processes(self, loader: Loader) -> bool:
         """Whether the next epoch begins worker processes. True without a look at the dataset if there
         are no more workers than processors: torch does not warn then."""
-        if loader.worker_backend == "thread":
+        if loader.worker_backend != "process":
             return False
         return loader.num_workers <= available_threads() or bool(self._planned(loader)[1])
 
@@ -211,6 +211,7 @@ class Runtime:
             self._forget_workers(loader)
             self._forget_seed()
         self.python.slots.close()
+        self.remote.close()
 
     # --- copies of the loader ----------------------------------------------------------------------
 
@@ -292,8 +293,7 @@ class Runtime:
         begun = self._position is not None and self._position.current is not None
         if (workers := auto_workers(loader)) is not None:
             choices["num_workers"] = workers_choice(workers, begun, figures.workers)
-        rule = self.delivery.spec.depth_rule
-        if rule is not None:
+        if (rule := self.delivery.spec.depth_rule) is not None:
             watched = self.delivery.watches_depth or figures.ahead
             depth = None if watched else self.delivery.figures().ring.get("depth")
             choices["depth"] = depth_choice(rule, begun, watched, depth, loader.num_workers)

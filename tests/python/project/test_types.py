@@ -38,12 +38,15 @@ FastLoader(data, decode="quick")  # wrong
 FastLoader(data, truncated="fill")  # wrong
 FastLoader(data, worker_backend="thread")
 FastLoader(data, worker_backend="fibre")  # wrong
+FastLoader(data, worker_backend="ray", num_workers=2, ray_options={"num_cpus": 2})
+FastLoader(data, ray_options=2)  # wrong
 FastLoader(data, distributed=None)
 FastLoader(data, distributed="exact")
 FastLoader(data, distributed="split")  # wrong
 
 loader: FastLoader[int] = FastLoader(data)
 waited: float = loader.stats()["wait_s"]
+actors: int = loader.stats()["ray"]["actors"]
 growths: int = loader.stats()["ring"]["slot_growths"]
 loader.stats()["waits"]  # wrong
 """

@@ -31,6 +31,7 @@ class EnginePath(DeliveryPath):
     name = "engine"
     words = "delivered to {device} by the native prefetch thread"
     reads_ahead = True
+    copies = True
 
     @classmethod
     def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:

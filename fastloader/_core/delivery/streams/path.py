@@ -23,6 +23,7 @@ class StreamPath(DeliveryPath):
     name = "streams"
     words = "delivered to {device} through torch's streams"
     reads_ahead = True
+    copies = True
     _streams: StreamDelivery | None = None  # the one of the epoch begun last
 
     @classmethod

@@ -16,6 +16,7 @@ from fastloader._core.sources.arguments import check_native, check_no_image_opti
 from fastloader._core.sources.arrays.iterator import ArrayIterator, array_threads
 from fastloader._core.sources.arrays.memory import ArrayMemory, warn_unpinned
 from fastloader._core.sources.arrays.recognize import NativeArrays, holds_arrays, recognize_arrays
+from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
 
@@ -30,6 +31,10 @@ class ArraySource:
         if not holds_arrays(loader.dataset):
             return None
         check_native(loader)
+        if loader.worker_backend == "ray":
+            raise NotNative(
+                "arrays are gathered here, and worker_backend='ray' makes batches elsewhere"
+            )
         check_no_image_options(loader, "the dataset is of arrays")
         return ArrayPlan(self, recognize_arrays(loader), loader)
 

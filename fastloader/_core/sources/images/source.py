@@ -56,12 +56,24 @@ class ImageSource:
         self._locates = LOOP  # the thread that found the records of the last epoch
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
+        if loader.worker_backend == "ray":  # its actors have decode threads
+            return None
+        images = self.recognized(loader, wanted)
+        return None if images is None else ImagePlan(self, images, loader)
+
+    def recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages | None:
+        """The pictures of the loader's dataset; None if it holds none. ``wanted``: what the delivery
+        will do to them.
+
+        Raises:
+            NotNative: with the reason in words, if decode threads cannot make the batches.
+        """
         if not holds_images(loader.dataset):
             return None
         check_native(loader)
         check_extension()
         check_truncated(loader)
-        return ImagePlan(self, self._recognized(loader, wanted), loader)
+        return self._recognized(loader, wanted)
 
     def _recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages:
         images = recognize_images(loader)
@@ -94,7 +106,7 @@ class ImageSource:
             else:
                 mixed = "" if images.mixing is None else ", mixed"
                 reason = f"{reason}: {images.chain}{mixed}, with the native path's draws"
-                return PillowPictures(dataset, images, loader.collate_fn, self._note), reason
+                return PillowPictures(dataset, images, loader.collate_fn, self.note), reason
         try:
             images, reading = recognize_beginning(dataset)
         except NotNative:
@@ -106,13 +118,14 @@ class ImageSource:
             [each.rest for each in beginnings],
             reading.of_targets,
             bool(beginnings[0].unknown),
-            self._note,
+            self.note,
         )
         if extension.load() is None:
             return begun, f"{reason}: with the native path's draws {beginnings[0].said}"
         return begun, f"native {beginnings[0].said}{_indexed(images)} ({reason})"
 
-    def _note(self, replayed: InPlace) -> None:
+    def note(self, replayed: InPlace) -> None:
+        """Notes what knows the draws of the epoch that begins, for `replay`."""
         self._replayed = replayed
 
     def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:

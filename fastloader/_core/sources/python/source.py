@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
@@ -33,6 +33,8 @@ from fastloader.datasets.mongo_images import MongoImages
 from fastloader.datasets.tar_images import TarImages
 from fastloader.transforms._normalization import Normalization
 
+_WORKERS = {"process": "worker processes", "thread": "worker threads", "ray": "Ray actors"}
+
 
 class PythonSource:
     """Makes batches of every dataset: on the loop's own thread, or in worker processes or threads."""
@@ -45,6 +47,10 @@ class PythonSource:
         self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
         # What makes the samples in the place of the loader's dataset, in iterators that begin now.
         self._in_place: InPlace | None = None
+        # What makes torch's iterator, by worker_backend, if that is not "process".
+        self.iterators: dict[str, Callable[[Any], CountingIterator]] = {"thread": ThreadIterator}
+        # Whether the delivery of epochs that begin now copies every tensor of a batch.
+        self.copied = False
 
     def plan(
         self,
@@ -79,8 +85,8 @@ class PythonSource:
             )
         if loader.num_workers == 0:
             made = SingleProcessIterator(seen)
-        elif loader.worker_backend == "thread":
-            made = ThreadIterator(seen)
+        elif loader.worker_backend in self.iterators:
+            made = self.iterators[loader.worker_backend](seen)
         else:
             loader.check_worker_number_rationality()
             made = self.slots.iterate(seen, MultiProcessIterator)
@@ -120,6 +126,8 @@ class PythonSource:
                 yield Stage("fetch", fetched, batches, "batch", who, workers, bound="Python")
                 collated = counts.collate_s
                 yield Stage("collate", collated, batches, "batch", who, workers, bound="Python")
+            return
+        if workers and loader.worker_backend == "ray":  # actors tell of their time
             return
         seconds, count = self._statistics.total("fetch")
         if count:
@@ -173,13 +181,13 @@ class PythonPlan:
     def __str__(self) -> str:
         workers, count = "", self._loader.num_workers
         if count:
-            kind = {"process": "processes", "thread": "threads"}[self._loader.worker_backend]
-            workers = f", {count} worker {kind}"
+            workers = f", {count} {_WORKERS[self._loader.worker_backend]}"
         return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         loader = self._loader
         self._source.encoded.memory = handoff.memory
+        self._source.copied = handoff.copied
         if handoff.pin or not self.pins:
             return self._source.torch_iterator(loader, self._in_place)
         # The source need not pin: the ring is pinned already, or the delivery pins what it normalises.

@@ -36,7 +36,9 @@ def for_torch(loader: Loader, in_order: bool) -> dict[str, Any]:
     newer: dict[str, Any] = loader.__dict__.pop("_for_torch")
     torchs = of_torch()
     if "worker_method" in torchs:
-        newer["worker_method"] = loader.worker_method
+        # Of actors, torch knows nothing.
+        method = loader.worker_method
+        newer["worker_method"] = "multiprocessing" if method == "ray" else method
     if "in_order" in torchs:
         newer["in_order"] = in_order
     elif not in_order:

@@ -1,0 +1,1 @@
+"""Batches that Ray actors make, on any machine of a cluster."""

@@ -1,0 +1,1 @@
+"""What runs in the actors, and how its batches travel."""

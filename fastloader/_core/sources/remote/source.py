@@ -1,0 +1,198 @@
+"""Batches that Ray actors make."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
+from fastloader._core.batch.augmentation.samples import SampleDraws
+from fastloader._core.handoff import Handoff
+from fastloader._core.observation.figures import Figures, Stage
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.loader import Loader
+from fastloader._core.pictures.native_images import NativeImages
+from fastloader._core.sources.images.source import ImageSource
+from fastloader._core.sources.python.source import PythonPlan, PythonSource
+from fastloader._core.sources.remote.cluster import check_ray_options, connected, decode_threads
+from fastloader.transforms._normalization import Normalization
+
+if TYPE_CHECKING:  # which import Ray
+    from fastloader._core.sources.remote.actor.pictures import PictureOptions, RemotePictures
+    from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
+    from fastloader._core.sources.remote.iterator import RayIterator
+
+
+class RemoteSource:
+    """Makes batches in Ray actors. Those of known pictures, which the actors' decode threads make, are
+    this source's. The rest is Python's, whose iterator over actors is made here."""
+
+    def __init__(self, images: ImageSource, python: PythonSource) -> None:
+        self._images = images
+        self._python = python
+        self._pool: ActorPool | None = None
+        self._counts: RayCounts | None = None
+        # The pictures that were sent last. While nothing has changed, the actors have them.
+        self._sent: RemotePictures | None = None
+        # Held weakly, so that a loader that is dropped ends at once.
+        made = weakref.WeakMethod(self._iterator)
+        python.iterators["ray"] = lambda loader: _called(made, loader)
+
+    def plan(self, loader: Loader, wanted: Normalization | None) -> RemotePlan | None:
+        if loader.worker_backend != "ray":
+            return None
+        images = self._images.recognized(loader, wanted)
+        return None if images is None else RemotePlan(self, self._python, images, loader)
+
+    def _iterator(self, loader: Loader) -> RayIterator:
+        """torch's iterator over actors."""
+        connected()
+        from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
+        from fastloader._core.sources.remote.crew import Crew
+        from fastloader._core.sources.remote.iterator import RayIterator
+
+        options = check_ray_options(loader.ray_options)
+        if self._pool is None or not self._pool.serves(options):
+            if self._pool is not None:
+                self._pool.close()
+            self._counts = self._counts or RayCounts()
+            self._pool = ActorPool(options, self._counts)
+        return RayIterator(
+            loader, Crew(self._pool, loader.num_workers, loader.prefetch_factor or 2)
+        )
+
+    def pictures(
+        self,
+        images: NativeImages,
+        loader: Loader,
+        handoff: Handoff,
+        draws: SampleDraws | None,
+    ) -> RemotePictures:
+        """What stands in the place of the loader's dataset in an epoch."""
+        from fastloader._core.sources.remote.actor.pictures import PictureOptions, RemotePictures
+
+        later = draws is not None and handoff.draws is draws
+        options = PictureOptions(
+            threads=decode_threads(check_ray_options(loader.ray_options)),
+            decode=loader.decode,
+            truncated=loader.truncated,
+            on_error=loader.on_error,
+            normalization=handoff.normalization,
+            channels_last=handoff.channels_last,
+            mixed_later=later,
+        )
+        made = self._sent
+        if made is None or not _same(made, images, options):
+            made = RemotePictures(
+                loader.dataset, images, options, loader.collate_fn, self._images.note
+            )
+            self._sent = made
+        made.policy, made.draws = self._images.policy, draws if later else None
+        return made
+
+    def figures(self, loader: Loader) -> Figures:
+        if self._counts is None:
+            return Figures()
+        return Figures(stages=tuple(self._stages(self._counts)))
+
+    def _stages(self, counts: RayCounts) -> Iterator[Stage]:
+        actors = {} if self._pool is None else self._pool.nodes()
+        batches = 0
+        for node, done in counts.nodes.items():
+            where, threads = f"actors on {node}", max(1, actors.get(node, 0))
+            batches += done.batches
+            yield Stage(
+                f"make on {node}",
+                done.busy_s,
+                done.batches,
+                "batch",
+                where,
+                threads,
+                bound="remote workers",
+            )
+        if batches:
+            seconds, where = counts.transfer_s, "the network"
+            yield Stage("transfer", seconds, batches, "batch", where, bound="network")
+
+    def stats(self, loader: Loader) -> dict[str, Any]:
+        counts = self._counts
+        if counts is None:
+            return {}
+        actors = {} if self._pool is None else self._pool.nodes()
+        return {
+            "ray": {
+                "actors": sum(actors.values()),
+                "nodes": {
+                    node: {
+                        "actors": actors.get(node, 0),
+                        "batches": done.batches,
+                        "busy_s": done.busy_s,
+                    }
+                    for node, done in counts.nodes.items()
+                },
+                "replaced": counts.replaced,
+                "remade": counts.remade,
+                "moved": counts.moved,
+                "received_bytes": counts.received_bytes,
+                "transfer_s": counts.transfer_s,
+            }
+        }
+
+    def close(self) -> None:
+        """Ends the actors. Iterators are ended before."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+class RemotePlan(PythonPlan):
+    """One epoch of known pictures, which the decode threads of actors make."""
+
+    def __init__(
+        self, remote: RemoteSource, python: PythonSource, images: NativeImages, loader: Loader
+    ) -> None:
+        super().__init__(loader, "", python, None)
+        self._remote = remote
+        self._images = images
+        chain = images.chain
+        self.normalization = chain.normalization if chain.floating else None
+        self._sample_draws: SampleDraws | None = None
+        erasing = chain.erasing if chain.floating else None
+        if erasing is not None or images.mixing is not None:
+            self._sample_draws = SampleDraws(Augmentation(erasing, images.mixing))
+        self.draws: EpochDraws | None = self._sample_draws
+
+    def __str__(self) -> str:
+        images, loader = self._images, self._loader
+        threads = decode_threads(check_ray_options(loader.ray_options))
+        mixed = "" if images.mixing is None else ", mixed"
+        return (
+            f"native images: {images.name}, {len(images)} samples, {loader.num_workers} Ray actors with "
+            f"{threads} decode threads each; {images.chain}{mixed}"
+        )
+
+    def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
+        self._in_place = self._remote.pictures(
+            self._images, self._loader, handoff, self._sample_draws
+        )
+        return super().open(order, handoff)
+
+
+def _called(made: weakref.WeakMethod[Any], loader: Loader) -> RayIterator:
+    iterator = made()
+    assert iterator is not None  # the loader has both sources
+    return iterator(loader)
+
+
+def _same(sent: RemotePictures, images: NativeImages, options: PictureOptions) -> bool:
+    before = sent.images
+    return (
+        sent.options == options
+        and before.chain == images.chain
+        and before.attempts == images.attempts
+        and before.container is images.container
+        and before.form == images.form
+        and before.mixing is images.mixing is None  # it may be changed while an epoch runs
+        and before.same_files(images)
+    )

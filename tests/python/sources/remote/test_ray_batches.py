@@ -1,0 +1,237 @@
+"""What Ray actors make is what worker processes make, to the bit: samples, order, draws, errors and
+states."""
+
+import json
+
+import pytest
+import torch
+from pictures import random_folder
+from ray_cluster import Drawing, DrawingStream, cluster_of, counts, on_ray
+
+from fastloader import FastLoader
+from fastloader import transforms as T
+from fastloader._core.machine import extension
+from fastloader.datasets import ImageFolder
+from support import MEAN, STD, Pictures, generator, same
+
+native = extension.load()
+
+
+def copied(batches):
+    return [[leaf.clone() for leaf in batch] for batch in batches]
+
+
+def two_epochs(loader):
+    torch.manual_seed(21)
+    return [copied(loader), copied(loader)]
+
+
+# What worker processes make has to be the same, to the bit: (dataset, options).
+DRAWN = {
+    "map": (Drawing(), {"shuffle": True}),
+    "map, persistent": (
+        Drawing(),
+        {"shuffle": True, "persistent_workers": True, "drop_last": True},
+    ),
+    "iterable": (DrawingStream(25), {}),
+    "iterable, persistent": (DrawingStream(25), {"persistent_workers": True}),
+}
+
+
+@pytest.fixture(scope="module")
+def of_processes():
+    """Made before there is a connection to Ray, whose threads a process should not fork beside."""
+    made = {}
+    for name, (dataset, options) in DRAWN.items():
+        with FastLoader(dataset, 5, num_workers=2, **options) as loader:
+            made[name] = two_epochs(loader)
+    return made
+
+
+@pytest.fixture(scope="module")
+def cluster(of_processes):
+    with cluster_of({}) as made:
+        yield made
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_drawn_is_what_worker_processes_draw(cluster, of_processes, name):
+    dataset, options = DRAWN[name]
+    with on_ray(dataset, 5, **options) as loader:
+        same(two_epochs(loader), of_processes[name])
+    first, second = of_processes[name]
+    assert not torch.equal(first[0][0], second[0][0])
+
+
+def test_every_way_of_the_delivery(cluster, way):
+    options = {**way.options, "mean": MEAN, "std": STD, "shuffle": True}
+    torch.manual_seed(4)
+    right = copied(FastLoader(Pictures(23), 5, **options))
+    torch.manual_seed(4)
+    with on_ray(Pictures(23), 5, **options) as loader:
+        made = copied(loader)
+        assert loader.stats()["path"] == way.path
+    for got, wanted in zip(made, right, strict=True):
+        same([leaf.cpu() for leaf in got], [leaf.cpu() for leaf in wanted])
+
+
+def test_batches_belong_to_the_loop(cluster):
+    """They are memory of this process, which can be written to."""
+    with on_ray(Pictures(16, size=(160, 160)), 8) as loader:
+        held = list(loader)
+        for images, numbers in held:
+            images += 1
+            numbers *= 2
+    for (images, numbers), first in zip(held, (0, 8)):
+        chosen = Pictures(16, size=(160, 160)).images[first : first + 8]
+        assert torch.equal(images, chosen + 1)
+        assert numbers.tolist() == [2 * number for number in range(first, first + 8)]
+
+
+class Nested(Pictures):
+    """Samples with everything that a batch may be made of."""
+
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return {"image": image, "pair": (label, f"number {index}"), "more": [image[:, :2], 0.5]}
+
+
+def shared(samples):
+    """A batch with two tensors of one memory, a numpy array and one row of something large."""
+    batch = torch.utils.data.default_collate(samples)
+    large = torch.arange(100_000).reshape(100, 1000)
+    return {
+        **batch,
+        "view": batch["image"][:, 1:],
+        "array": batch["image"].numpy()[:, 0] + 1,
+        "row": large[7],
+    }
+
+
+def test_batches_of_any_form(cluster):
+    with on_ray(Nested(8), 4, collate_fn=shared) as loader:
+        made = list(loader)
+        assert counts(loader)["received_bytes"] < 60_000  # not the rest of what the row is of
+    right = list(FastLoader(Nested(8), 4, collate_fn=shared))
+    for got, wanted in zip(made, right):
+        array, wanted_array = got.pop("array"), wanted.pop("array")
+        assert (array == wanted_array).all()
+        array += 1  # it is the loop's
+        same(got, wanted)
+        got["image"] += 1
+        assert torch.equal(got["view"], got["image"][:, 1:])
+
+
+def test_whichever_comes_first(cluster):
+    with on_ray(Pictures(24), 4, in_order=False) as loader:
+        assert sorted(torch.cat([labels for _, labels in loader]).tolist()) == list(range(24))
+
+
+class Refusing(Pictures):
+    def __getitem__(self, index):
+        if index == 5:
+            raise KeyError("no number 5")
+        return super().__getitem__(index)
+
+
+def test_an_error_takes_its_batchs_place(cluster):
+    with on_ray(Refusing(12), 4) as loader:
+        iterator = iter(loader)
+        assert next(iterator)[1].tolist() == [0, 1, 2, 3]
+        with pytest.raises(KeyError) as caught:
+            next(iterator)
+        assert next(iterator)[1].tolist() == [8, 9, 10, 11]
+    text = str(caught.value)
+    assert "no number 5" in text and "Ray actor 1 on node " in text and "__getitem__" in text
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_state_goes_on_with_another_number_of_actors(cluster, workers):
+    options = {"shuffle": True}
+    with on_ray(Pictures(23), 4, generator=generator(3), **options) as loader:
+        right = [labels.tolist() for _, labels in loader]
+    with on_ray(Pictures(23), 4, generator=generator(3), **options) as first:
+        iterator = iter(first)
+        got = [next(iterator)[1].tolist() for _ in range(2)]
+        state = json.loads(json.dumps(first.state_dict()))
+    with on_ray(Pictures(23), 4, workers, generator=generator(8), **options) as other:
+        other.load_state_dict(state)
+        got += [labels.tolist() for _, labels in other]
+    assert got == right
+
+
+# --- pictures, which the actors' decode threads make ------------------------------------------------
+
+STEPS = [T.RandomResizedCrop((16, 18), interpolation="random"), T.RandomHorizontalFlip()]
+FLOATS = [T.ToTensor(), T.Normalize(MEAN, STD)]
+CHAINS = {
+    "bytes": (STEPS, {}),
+    "delivered": (STEPS, {"mean": MEAN, "std": STD}),
+    "floats": (STEPS + FLOATS, {}),
+    "erased": (STEPS + FLOATS + [T.RandomErasing(0.8)], {}),
+    "mixed": (STEPS, {"collate_fn": T.MixUp(num_classes=3), "mean": MEAN, "std": STD}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pictures")
+    random_folder(root, 3, each=1)
+    return str(root)
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("name", ["cpu", "twin", "streams", "pure"])
+def test_pictures(cluster, folder, enter_way, chain, name):
+    if native is None:
+        pytest.skip("the native module is not in use")
+    way = enter_way(name)
+    steps, more = CHAINS[chain]
+    # With floats, the CPU's delivery is the plain one.
+    given = {} if name in ("cpu", "pure") and "mean" not in more else way.options
+    options = {"shuffle": True, **given, **more}
+    dataset = ImageFolder(folder, T.Compose(steps))
+    right = two_epochs(FastLoader(dataset, 4, num_workers=2, worker_backend="thread", **options))
+    with on_ray(dataset, 4, **options) as loader:
+        if name != "pure":
+            assert loader.plan().startswith("native images: fastloader ImageFolder"), loader.plan()
+            assert "2 Ray actors with 1 decode threads each" in loader.plan()
+        same(two_epochs(loader), right)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace", "raise"])
+def test_bad_pictures(cluster, tmp_path, on_error):
+    if native is None:
+        pytest.skip("the native module is not in use")
+    random_folder(tmp_path, 3, each=1)
+    dataset = ImageFolder(str(tmp_path), T.Compose([T.Resize((8, 9))]))
+    for number in (2, 3, 5):
+        with open(dataset.path(number), "wb") as file:
+            file.write(b"no picture")
+    options = {"on_error": on_error}
+    right = outcome(FastLoader(dataset, 2, num_workers=2, **options))
+    with on_ray(dataset, 2, **options) as loader:
+        same(outcome(loader), right)
+    assert right["bad"] == 3
+
+
+def outcome(loader):
+    torch.manual_seed(2)
+    iterator, batches, errors = iter(loader), [], []
+    while True:
+        try:
+            batches.append([leaf.clone() for leaf in next(iterator)])
+        except StopIteration:
+            break
+        except Exception as error:
+            errors.append(type(error))
+    policy = loader._runtime.images.policy
+    said = [text.partition(": ")[0] for text in policy.last]
+    counted = {"bad": policy.bad, "seen": policy.seen, "last": said}
+    return {
+        "batches": batches,
+        "errors": errors,
+        "errors seen": loader.stats()["errors"],
+        **counted,
+    }
