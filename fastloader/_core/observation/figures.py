@@ -16,8 +16,9 @@ LOOP = "the training loop's thread"
 PER_PROCESSOR = "one for each processor of this process"  # what num_workers="auto" begins with
 
 # What a loop is short of while it waits for a stage: reading ("storage"), decoding, the dataset's own
-# code ("Python"), or moving bytes, which native threads do ("gather") or others ("copy").
-Bound = Literal["storage", "decode", "Python", "gather", "copy"]
+# code ("Python"), or moving bytes, which native threads do ("gather") or others ("copy"). On a cluster:
+# the actors, whatever they do ("remote workers"), or what lies between them and the loop ("network").
+Bound = Literal["storage", "decode", "Python", "gather", "copy", "remote workers", "network"]
 
 
 @dataclasses.dataclass(frozen=True)

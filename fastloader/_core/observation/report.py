@@ -14,9 +14,10 @@ class Report:
     """What bounded the loop since the loader was made. ``print`` it for a table that ends in the
     verdict.
 
-    ``bound`` is "storage", "decode", "copy", "Python", "GPU", "training step" or "unknown". ``verdict``
-    and ``advice`` say the same in words. Each of the ``stages`` has ``name``, ``seconds`` of thread
-    time, ``count`` of pictures or batches (``unit``), ``each_ms``, ``threads`` and ``where``.
+    ``bound`` is "storage", "decode", "copy", "Python", "remote workers", "network", "GPU", "training
+    step" or "unknown". ``verdict`` and ``advice`` say the same in words. Each of the ``stages`` has
+    ``name``, ``seconds`` of thread time, ``count`` of pictures or batches (``unit``), ``each_ms``,
+    ``threads`` and ``where``.
 
     ``wait_share`` is the part of the loop's time that it waited for data; None before it was measured.
     It leaves out the first wait of each epoch and the wait at its end, which are in ``edge_wait_s``.
@@ -66,17 +67,19 @@ class Report:
 
     def __str__(self) -> str:
         where = "" if self.device is None else f" to {self.device}"
+        width = max([10, *map(len, self.stages)])
         workers = f"{self.threads} threads or workers" if self.threads else "no workers"
         lines = [
             f"{self.batches} batches, path {self.path!r}{where}, {workers}, "
             f"{self.errors} errors, {self.bad_samples} bad samples",
             "",
-            f"  {'stage':<10} {'seconds':>9} {'ms each':>9}  per      by",
+            f"  {'stage':<{width}} {'seconds':>9} {'ms each':>9}  per      by",
         ]
         for stage in self.stages.values():
             by = stage.where if stage.threads <= 1 else f"{stage.threads} {stage.where}"
             lines.append(
-                f"  {stage.name:<10} {stage.seconds:>9.3f} {stage.each_ms:>9.3f}  {stage.unit:<8} {by}"
+                f"  {stage.name:<{width}} {stage.seconds:>9.3f} {stage.each_ms:>9.3f}  "
+                f"{stage.unit:<8} {by}"
             )
         lines.append("")
         if self.wait_share is not None:

@@ -15,8 +15,8 @@ WAITS = 0.1
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What bounds a loop. ``bound`` is "storage", "decode", "copy", "Python", "GPU", "training step" or
-    "unknown"."""
+    """What bounds a loop. ``bound`` is "storage", "decode", "copy", "Python", "remote workers",
+    "network", "GPU", "training step" or "unknown"."""
 
     bound: str
     text: str
@@ -86,6 +86,17 @@ def judge(seen: Observation) -> Verdict:
             f"Python-bound: {waits}, {at_work}",
             _python_advice(seen, busiest),
         )
+    if busiest.bound in ("remote workers", "network") and busiest.busy < share / 2:
+        return Verdict(
+            "unknown",
+            f"{waits}, and neither the actors nor the network are busy half of it",
+            "raise prefetch_factor, because a batch waits for its way to the actor and back; actors "
+            "also take seconds to start",
+        )
+    if busiest.bound == "remote workers":
+        return _remote_workers(seen, busiest, waits)
+    if busiest.bound == "network":
+        return _network(seen, busiest, waits)
     stage = busiest.stages[0]
     return Verdict(
         "copy",
@@ -119,6 +130,29 @@ def _storage(seen: Observation, readers: _Resource, waits: str) -> Verdict:
         f"storage-bound: {waits}, {stage.name} ({stage.where}) takes {busy}",
         "bring the data nearer: a faster disk or network, or fewer bytes for a sample",
     )
+
+
+def _remote_workers(seen: Observation, actors: _Resource, waits: str) -> Verdict:
+    where, count = actors.stages[0].where, actors.threads
+    return Verdict(
+        "remote workers",
+        f"remote workers-bound: {waits}, the {where} ({count}) are busy {_percent(actors.busy)} of "
+        "theirs",
+        f"raise num_workers from {seen.workers}, on as many processors of the cluster, or give each "
+        "actor more of them: ray_options={'num_cpus': ...}",
+    )
+
+
+def _network(seen: Observation, link: _Resource, waits: str) -> Verdict:
+    text = f"network-bound: {waits}, batches are on their way {_percent(link.busy)} of it"
+    if seen.normalizes:
+        advice = "move fewer bytes: smaller pictures, or fewer tensors in a batch"
+    else:
+        advice = (
+            "let the dataset return uint8 pictures and give mean and std here: a quarter of the bytes "
+            "to move"
+        )
+    return Verdict("network", text, f"{advice}; docs/ray.md says how many pictures a link carries")
 
 
 def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
@@ -203,7 +237,8 @@ def _wanted(resource: _Resource, seen: Observation, processors: int) -> int:
 
 
 def _from_python(stages: Sequence[Stage]) -> bool:
-    return not any(stage.bound in ("decode", "gather") for stage in stages)
+    others = ("decode", "gather", "remote workers", "network")
+    return not any(stage.bound in others for stage in stages)
 
 
 def _percent(share: float) -> str:

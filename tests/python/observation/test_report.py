@@ -274,6 +274,27 @@ def test_a_source_that_waits_for_its_store():
     assert "bound" not in request.as_dict()
 
 
+def on_a_node(name, seconds, actors):
+    where = f"actors on {name}"
+    options = {"bound": "remote workers"}
+    return Stage(f"make on {name}", seconds, 10, "batch", where, actors, **options)
+
+
+@pytest.mark.parametrize(
+    ("busy", "transfer", "bound", "said"),
+    [
+        (18.0, 1.0, "remote workers", "the actors on node b (2) are busy 90 % of theirs"),
+        (8.0, 8.5, "network", "batches are on their way 85 % of it"),
+        (1.0, 1.0, "unknown", "neither the actors nor the network are busy"),
+    ],
+)
+def test_a_cluster(busy, transfer, bound, said):
+    way = Stage("transfer", transfer, 20, "batch", "the network", bound="network")
+    verdict = judged({}, 0.9, on_a_node("node a", 6.0, 4), on_a_node("node b", busy, 2), way)
+    assert verdict.bound == bound and said in verdict.text
+    assert verdict.text.startswith("the loop waits" if bound == "unknown" else f"{bound}-bound: ")
+
+
 def dataclass_with(stage, **changes):
     import dataclasses
 
