@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from fastloader.cli import ray_tasks
 from fastloader.cli.whole_number import at_least_one
 
 
@@ -39,6 +40,7 @@ def add_command(commands: Any) -> None:
         metavar="N",
         help="threads that read and parse (default: all CPUs)",
     )
+    ray_tasks.add_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -46,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from fastloader.cli.index.indexer import IndexingError, index
 
     try:
-        index(arguments.folder, arguments.out, arguments.workers)
+        index(arguments.folder, arguments.out, arguments.workers, arguments.ray)
     except (IndexingError, ImportError, OSError, ValueError) as error:
         print(f"fastloader index: {error}", file=sys.stderr)
         return 1

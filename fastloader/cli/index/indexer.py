@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fastloader._core.machine import extension
@@ -11,6 +12,7 @@ from fastloader._core.machine.limits import available_threads
 from fastloader.cli.ahead import ahead
 from fastloader.cli.index.writer import SeekWriter, WritingError
 from fastloader.cli.progress import progress
+from fastloader.cli.ray_tasks import on_ray
 from fastloader.datasets import ImageFolder
 from fastloader.datasets._formats.files.seek_file import default_path
 
@@ -29,8 +31,30 @@ class _Indexed(NamedTuple):
     picture_bytes: int
 
 
-def index(folder: str, out: str | None, workers: int | None) -> None:
-    """Writes the file of seek indices of a folder, and prints what it did."""
+def index(folder: str, out: str | None, workers: int | None, ray: str | None = None) -> None:
+    """Writes the file of seek indices of a folder, and prints what it did. ``ray``: the address of a
+    cluster whose tasks read and parse; None for threads of this process."""
+    path = out or default_path(folder)
+    folder = os.path.abspath(folder) if ray is not None else folder  # tasks run in other folders
+    count, prepare = _preparation(folder)
+    indices = range(count)
+    if ray is None:
+        prepared = ahead(prepare, indices, workers or available_threads())
+    else:
+        prepared = on_ray(ray, functools.partial(_preparer, folder, count), indices, IndexingError)
+    _write(prepared, count, path, named=bool(out))
+
+
+def _preparer(folder: str, count: int) -> Callable[[int], _Indexed]:
+    """What makes the indices, in a task."""
+    found, prepare = _preparation(folder)
+    if found != count:
+        raise IndexingError(f"{folder} has {found} pictures, and {count} where the command runs")
+    return prepare
+
+
+def _preparation(folder: str) -> tuple[int, Callable[[int], _Indexed]]:
+    """How many pictures a folder has, and what makes the index of each."""
     native = extension.load()
     if native is None:
         raise IndexingError(
@@ -38,7 +62,6 @@ def index(folder: str, out: str | None, workers: int | None) -> None:
             "`fastloader doctor` says why"
         )
     count, path_of = _pictures(folder)
-    path = out or default_path(folder)
 
     def prepare(number: int) -> _Indexed:
         picture = path_of(number)
@@ -52,10 +75,15 @@ def index(folder: str, out: str | None, workers: int | None) -> None:
             raise IndexingError(f"{picture} cannot be read: {error.strerror or error}") from error
         return _Indexed(native.jpeg_seek_index(content), len(content))
 
+    return count, prepare
+
+
+def _write(prepared: Iterator[_Indexed], count: int, path: str, named: bool) -> None:
+    """``named``: whether the user has named the file."""
     have = picture_bytes = 0
     try:
         with SeekWriter(path) as writer, progress(count, 0, "indexing") as step:
-            for indexed in ahead(prepare, range(count), workers or available_threads()):
+            for indexed in prepared:
                 picture_bytes += indexed.picture_bytes
                 if indexed.record is not None:
                     writer.add(indexed.record)
@@ -63,7 +91,9 @@ def index(folder: str, out: str | None, workers: int | None) -> None:
                 step(1)
             writer.finish()
     except WritingError as error:
-        advice = "" if out else ". --out FILE writes it elsewhere, for ImageFolder(DIR, index=FILE)"
+        advice = (
+            "" if named else ". --out FILE writes it elsewhere, for ImageFolder(DIR, index=FILE)"
+        )
         raise IndexingError(f"{error}{advice}") from error
     equal = f" ({have - writer.count} of them equal others)" if have > writer.count else ""
     print(f"{path}: {have} of {count} pictures have a seek index{equal}")

@@ -6,8 +6,8 @@ import contextlib
 import os
 import sys
 import zlib
+from collections.abc import Callable, Iterator
 
-from fastloader.cli.ahead import ahead
 from fastloader.cli.pack.array_source import ArraySource
 from fastloader.cli.pack.array_writer import ArrayWriter
 from fastloader.cli.pack.encoding import Encoding
@@ -23,8 +23,14 @@ from fastloader.datasets._formats.arrays.folder import (
 _BLOCK = 1 << 20
 
 
-def pack_arrays(source: ArraySource, path: str, encoding: Encoding, workers: int) -> int:
-    """The exit status: 0, 1 after an error, 130 after Ctrl-C. Prints what it did."""
+def pack_arrays(
+    source: ArraySource,
+    path: str,
+    encoding: Encoding,
+    prepared: Callable[[range], Iterator[list[bytes]]],
+) -> int:
+    """The exit status: 0, 1 after an error, 130 after Ctrl-C. Prints what it did. ``prepared``: gives
+    the rows of the samples of a range."""
     if encoding != Encoding():
         raise SourceError(
             "--max-side, --quality, --recode and --index are for pictures, and the samples are arrays: "
@@ -38,14 +44,14 @@ def pack_arrays(source: ArraySource, path: str, encoding: Encoding, workers: int
             print(f"{path}: all {total} samples are there already")
         elif begun:
             print(f"{path}: goes on after {begun} of {total} samples")
-        status = _write(writer, source, workers)
+        status = _write(writer, source, prepared)
     finally:
         writer.close()
     return status or check_arrays(path)
 
 
-def _write(writer: ArrayWriter, source: ArraySource, workers: int) -> int:
-    total = source.folder.total
+def source_reader(source: ArraySource) -> Callable[[int], list[bytes]]:
+    """Reads the samples of a source."""
 
     def read(index: int) -> list[bytes]:
         try:
@@ -55,9 +61,16 @@ def _write(writer: ArrayWriter, source: ArraySource, workers: int) -> int:
         except Exception as error:
             raise SourceError(f"sample {index}: {type(error).__name__}: {error}") from error
 
+    return read
+
+
+def _write(
+    writer: ArrayWriter, source: ArraySource, prepared: Callable[[range], Iterator[list[bytes]]]
+) -> int:
+    total = source.folder.total
     try:
         with progress(total, writer.count, "packing") as step:
-            for rows in ahead(read, range(writer.count, total), workers):
+            for rows in prepared(range(writer.count, total)):
                 writer.add(rows)
                 step(1)
         writer.commit()

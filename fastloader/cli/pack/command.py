@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from fastloader.cli import ray_tasks
 from fastloader.cli.whole_number import at_least_one, whole_number
 
 
@@ -69,6 +70,7 @@ def add_command(commands: Any) -> None:
         metavar="N",
         help="threads that read and encode (default: all CPUs)",
     )
+    ray_tasks.add_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -96,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.index,
             ),
             arguments.workers,
+            arguments.ray,
         )
     except (SourceError, ImportError, OSError, ValueError) as error:
         print(f"fastloader pack: {error}", file=sys.stderr)

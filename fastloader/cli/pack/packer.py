@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,14 @@ import numpy as np
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.ahead import ahead
-from fastloader.cli.pack.array_packer import check_arrays, pack_arrays
+from fastloader.cli.pack.array_packer import check_arrays, pack_arrays, source_reader
 from fastloader.cli.pack.array_source import ArraySource
 from fastloader.cli.pack.encoding import Encoding
 from fastloader.cli.pack.source import PackSource, Sample, open_source
 from fastloader.cli.pack.source_error import SourceError
 from fastloader.cli.pack.writer import Writer
 from fastloader.cli.progress import progress
+from fastloader.cli.ray_tasks import on_ray
 from fastloader.datasets._formats.arrays.folder import META
 from fastloader.datasets._formats.lmdb.file import (
     TARGETS,
@@ -34,14 +37,21 @@ from fastloader.datasets._formats.lmdb.file import (
 )
 
 
-def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -> int:
-    """The exit status: 0, 1 after an error, 130 after Ctrl-C. Prints what it did."""
+def pack(
+    source_text: str, path: str, encoding: Encoding, workers: int | None, ray: str | None = None
+) -> int:
+    """The exit status: 0, 1 after an error, 130 after Ctrl-C. Prints what it did. ``ray``: the address
+    of a cluster whose tasks read and encode; None for threads of this process."""
+    if ray is not None and os.path.isdir(source_text):
+        source_text = os.path.abspath(source_text)  # tasks run in other folders
     source = open_source(source_text)
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
         raise SourceError(f"{path}: there is no folder {parent}")
     if isinstance(source, ArraySource):
-        return pack_arrays(source, path, encoding, workers or available_threads())
+        read = functools.partial(_array_reader, source_text, source.folder.source)
+        ahead_of_it = _ahead(source_reader(source), read, workers, ray)
+        return pack_arrays(source, path, encoding, ahead_of_it)
     if source.count == 0:
         raise SourceError(f"{source_text} has no samples")
     if os.path.isdir(path) and not os.path.exists(data_file(path)) and os.listdir(path):
@@ -50,7 +60,9 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
     try:
         writer = Writer(path, source, encoding)
         try:
-            status = _write(writer, source, workers or available_threads())
+            prepare = functools.partial(_preparer, source_text, source.identity, writer.encoding)
+            prepared = _ahead(preparation(source, writer.encoding), prepare, workers, ray)
+            status = _write(writer, source, prepared)
         finally:
             writer.close()
     finally:
@@ -58,15 +70,21 @@ def pack(source_text: str, path: str, encoding: Encoding, workers: int | None) -
     return status or check(path, quiet=True)
 
 
-def _write(writer: Writer, source: PackSource, workers: int) -> int:
-    encoding = writer.encoding
-    begun = writer.count
-    if begun == source.count:
-        print(f"{writer.path}: all {begun} samples are there already")
-    elif begun:
-        print(f"{writer.path}: goes on after {begun} of {source.count} samples")
+def _ahead(
+    here: Callable[[int], Any],
+    there: Callable[[], Callable[[int], Any]],
+    workers: int | None,
+    ray: str | None,
+) -> Callable[[range], Iterator[Any]]:
+    """What prepares the samples of a range ahead of the writer: ``here``, by threads of this process, or
+    what ``there`` gives in the tasks of a cluster."""
+    if ray is None:
+        return lambda indices: ahead(here, indices, workers or available_threads())
+    return lambda indices: on_ray(ray, there, indices, SourceError)
 
-    anew = 0
+
+def preparation(source: PackSource, encoding: Encoding) -> Callable[[int], Sample]:
+    """Reads and encodes the samples of a source."""
 
     def prepare(index: int) -> Sample:
         try:
@@ -80,10 +98,37 @@ def _write(writer: Writer, source: PackSource, workers: int) -> int:
         except Exception as error:
             raise SourceError(f"sample {index}: {type(error).__name__}: {error}") from error
 
+    return prepare
+
+
+def _preparer(text: str, identity: str, encoding: Encoding) -> Callable[[int], Sample]:
+    """The same in a task, which opens the source itself."""
+    source = open_source(text)
+    if isinstance(source, ArraySource) or source.identity != identity:
+        raise SourceError(f"{text} has other samples than where the command runs")
+    return preparation(source, encoding)
+
+
+def _array_reader(text: str, identity: str) -> Callable[[int], list[bytes]]:
+    source = open_source(text)
+    if not isinstance(source, ArraySource) or source.folder.source != identity:
+        raise SourceError(f"{text} has other samples than where the command runs")
+    return source_reader(source)
+
+
+def _write(
+    writer: Writer, source: PackSource, prepared: Callable[[range], Iterator[Sample]]
+) -> int:
+    begun = writer.count
+    if begun == source.count:
+        print(f"{writer.path}: all {begun} samples are there already")
+    elif begun:
+        print(f"{writer.path}: goes on after {begun} of {source.count} samples")
+
+    anew = 0
     try:
         with progress(source.count, begun, "packing") as step:
-            samples = ahead(prepare, range(begun, source.count), workers)
-            for sample in samples:
+            for sample in prepared(range(begun, source.count)):
                 writer.add(sample)
                 anew += sample.anew
                 step(1)
@@ -99,7 +144,7 @@ def _write(writer: Writer, source: PackSource, workers: int) -> int:
         print(f"\nfastloader pack: {error}{writer.no_room()}", file=sys.stderr)
         _say_how_far(writer, source)
         return 1
-    if anew or encoding.recode is not None:
+    if anew or writer.encoding.recode is not None:
         print(f"{writer.path}: {anew} of {source.count - begun} pictures were written anew")
     return 0
 
