@@ -168,7 +168,7 @@ def test_python_runs_as_printed(page, tmp_path):
     for name in ("lmdb", "h5py", "pyarrow", "lightning.pytorch"):
         if name in page.read_text():
             pytest.importorskip(name)
-    if page.stem in ("accelerate", "transformers"):
+    if page.stem in ("accelerate", "ray", "transformers"):
         pytest.importorskip(page.stem)
     rng = random.Random(0)
     for folder in ("train/cat", "train/dog", "val/cat", "val/dog"):
