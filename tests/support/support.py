@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 SUPPORT = Path(__file__).resolve().parent  # where helper modules lie
+PROCESSES = SUPPORT / "processes"  # in PYTHONPATH of processes that import torchvision
 PACKAGE_ROOT = SUPPORT.parents[1]
 
 MEAN = (0.485, 0.456, 0.406)

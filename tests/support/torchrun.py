@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 
-from support import HANG, PACKAGE_ROOT, SUPPORT
+from support import HANG, PACKAGE_ROOT, PROCESSES, SUPPORT
 
 PRELUDE = """
     import itertools, json, os, sys, time
@@ -40,7 +40,7 @@ def torchrun(tmp_path, world, source, argument=None, options=(), group=True, **v
         + "\ndist.destroy_process_group()\n"
     )
     env = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
-    paths = [str(PACKAGE_ROOT), str(SUPPORT), env.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), env.get("PYTHONPATH", "")]
     env |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", **variables}
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
     # A store on a free port of this machine.

@@ -2,13 +2,14 @@
 printed. The scripts compare values themselves. Those of packages that are not installed skip."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
 
 import pytest
 
-from support import HANG, PACKAGE_ROOT
+from support import HANG, PACKAGE_ROOT, PROCESSES, SUPPORT
 
 SCRIPTS = sorted((PACKAGE_ROOT / "examples" / "frameworks").glob("*.py"))
 RUNNER = PACKAGE_ROOT / "benchmarks" / "frameworks.py"
@@ -24,9 +25,11 @@ def run(folder, *arguments):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_script(script, tmp_path):
+def test_script(script, tmp_path, monkeypatch):
+    paths = [str(SUPPORT), str(PROCESSES), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     for package in re.search(r"^needs: (.*)$", script.read_text(), re.MULTILINE)[1].split(", "):
-        # In a process of its own, as the script: some change this one, or want another torchvision.
+        # In a process of its own, as the script, because some change this one.
         found = subprocess.run(
             [sys.executable, "-c", f"import {package}"],
             capture_output=True,
