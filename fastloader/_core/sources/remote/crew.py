@@ -122,7 +122,8 @@ class Crew(Asking):
                 ) from error
         other = self._pool.start(self._answers)
         self._actors[self._actors.index(actor)] = other
-        lost = [task for task in actor.tasks.values() if _wanted(task, actor)]
+        # A list first: a thread of Ray's takes tasks out when their answers come.
+        lost = [task for task in list(actor.tasks.values()) if _wanted(task, actor)]
         self._pool.counts.remade += len(lost)
         if lost:
             lost[0].tries += 1

@@ -88,6 +88,19 @@ def test_batches_belong_to_the_loop(cluster):
         assert numbers.tolist() == [2 * number for number in range(first, first + 8)]
 
 
+def stacked(samples):
+    images, numbers = torch.utils.data.default_collate(samples)
+    return images, numbers, images.is_shared()
+
+
+def test_batches_are_not_stacked_in_files(cluster):
+    """As torch does it in worker processes. Ray copies the batch into its own memory in any case."""
+    with on_ray(Pictures(10), 5, collate_fn=stacked) as loader:
+        made = list(loader)
+    assert [each[2] for each in made] == [False, False]
+    assert torch.equal(torch.cat([each[0] for each in made]), Pictures(10).images)
+
+
 class Nested(Pictures):
     """Samples with everything that a batch may be made of."""
 

@@ -9,6 +9,7 @@ import ray
 
 from fastloader._core.sources.remote.actor.parcel import Parcel
 from fastloader._core.sources.remote.actor.session import Beginning, Session, Setup
+from fastloader._core.sources.remote.actor.stacking import stack_in_ordinary_memory
 
 
 class BatchActor:
@@ -16,6 +17,7 @@ class BatchActor:
     It raises nothing: what goes wrong is sent in a batch's place."""
 
     def __init__(self) -> None:
+        stack_in_ordinary_memory()
         self._node = node_name()
         self._sessions: dict[str, Session] = {}
         # The last setup whose batches depend on nothing else, with its decode threads and its memory.
