@@ -100,6 +100,18 @@ def noise(results: Json) -> float:
     return max(100 * abs(one["cpu_control_over_off"]["median"] - 1) for one in each)
 
 
+# How the rows and columns of the Ray actors' results are called in a figure's name.
+RAY_PLACES = {"here": "the trainer's node", "there": "another node"}
+RAY_DELIVERIES = {"plain": "as they are", "ring": "through the ring"}
+RAY_PACES = {"steps": "behind steps of 30 ms", "busy": "one after the other"}
+
+
+def ray_more(place: str, delivery: str, pace: str) -> Callable[[Json], float]:
+    """What a batch costs more by actors than by worker processes, in milliseconds."""
+    name = f"actors on {RAY_PLACES[place]}, batches {RAY_DELIVERIES[delivery]}"
+    return at("overhead", name, "ms more", RAY_PACES[pace])
+
+
 # Name: file, what of it, how it is written. The names of the peers are made below.
 FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
     "autotune.middle": ("autotune", at("median_auto_over_best"), ".2f"),
@@ -129,6 +141,17 @@ FIGURES: dict[str, tuple[str, Callable[[Json], float], str]] = {
     "fast.psnr.least": ("decode_modes", errors("psnr_db", min), ".0f"),
     "fast.psnr.most": ("decode_modes", errors("psnr_db", max), ".0f"),
     "normalize.fill": ("normalize", at("ratios", "NCHW: of the speed of a fill", "median"), ".2f"),
+    "ray_workers.nodes": ("ray_workers", at("nodes", "gain", "median"), ".2f"),
+    **{
+        f"ray_workers.{place}.{delivery}.{pace}": (
+            "ray_workers",
+            ray_more(place, delivery, pace),
+            "+.1f",
+        )
+        for place in RAY_PLACES
+        for delivery in RAY_DELIVERIES
+        for pace in RAY_PACES
+    },
     "workers.float32": ("workers", at("ratios", "float32", "median"), ".1f"),
     "workers.uint8": ("workers", at("ratios", "uint8", "median"), ".1f"),
     **{

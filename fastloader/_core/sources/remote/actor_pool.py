@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.sources.remote.actor.batch_actor import BatchActor
+from fastloader._core.sources.remote.actor.parcel import Parcel
 from fastloader._core.sources.remote.cluster import connected
 
 
@@ -55,20 +56,21 @@ def _came_up(actor: weakref.ref[Actor], future: Any) -> None:
         came.node, sent = future.result()
         came.ahead = min(came.ahead, now - sent)
         came.up = True
-    came.listener.put(Answer(came, None, 0, "", now, future))
+    came.listener.put(Answer(came, None, 0, "", now, came.failed, None))
 
 
 class Answer(NamedTuple):
-    """What has come from an actor: the result of a ``task``, in the ``future``. Without a task, whether
-    the actor is up. ``number``: of the call, in the actor's ``tasks``. ``session``: of the worker that
-    was asked. ``arrived``: when it came, by this process's clock."""
+    """What has come from an actor: the ``parcel`` of a ``task``, or the ``error`` in its place. Without
+    a task, whether the actor is up. ``number``: of the call, in the actor's ``tasks``. ``session``: of
+    the worker that was asked. ``arrived``: when it came, by this process's clock."""
 
     actor: Actor
     task: Any
     number: int
     session: str
     arrived: float
-    future: Any
+    error: BaseException | None
+    parcel: Parcel | None
 
 
 @dataclasses.dataclass

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order.states.stateful import is_stateful
+from fastloader._core.sources.remote.actor.parcel import received
 from fastloader._core.sources.remote.actor.pictures import RemotePictures
 from fastloader._core.sources.remote.actor.session import Beginning, Setup
 from fastloader._core.sources.remote.actor_pool import Actor, ActorPool, Answer
@@ -30,11 +31,14 @@ class Asking:
 
     If batches depend on their index batches alone, the actor that has the least to do makes the next
     one. Otherwise each worker has its actor, which makes all its batches in their order.
+
+    Attributes: ``lends``, whether batches that are asked for may stay in Ray's memory.
     """
 
     def __init__(self, pool: ActorPool, workers: int, prefetch: int) -> None:
         self._pool = pool
         self._count, self._prefetch = workers, prefetch
+        self.lends = False
         self._name = f"{next(_crews)}"
         self._home = HomeProcess()
         # What came from the actors, and what torch or the crew have put there: (number, data).
@@ -136,7 +140,9 @@ class Asking:
         task.reference = method.remote(session, task.message)
         number = next(self._tasks)
         actor.tasks[number] = task
-        answer = functools.partial(_answered, self._answers, actor, number, task, session)
+        answer = functools.partial(
+            _answered, self._answers, self.lends, actor, number, task, session
+        )
         task.reference.future().add_done_callback(answer)
 
     def _hand_out(self) -> None:
@@ -186,14 +192,19 @@ class Asking:
 
 def _answered(
     answers: queue.SimpleQueue[Any],
+    lends: bool,
     actor: Actor,
     number: int,
     task: Task,
     session: str,
     future: Any,
 ) -> None:
-    """Called on a thread of Ray's."""
-    answer = Answer(actor, task, number, session, time.time(), future)
-    if future.exception() is None:
+    """Called on a thread of Ray's. A batch is copied here, so that the loop does not wait for that."""
+    arrived, parcel, error = time.time(), None, future.exception()
+    if error is None:
         actor.tasks.pop(number, None)
-    answers.put(answer)
+        try:
+            parcel = received(future.result(), lends)
+        except Exception as why:
+            error = why
+    answers.put(Answer(actor, task, number, session, arrived, error, parcel))

@@ -26,14 +26,10 @@ _MOST_DEATHS = 3  # of actors that were at the same batch, or that never came up
 
 class Crew(Asking):
     """Takes what the actors send, and makes good what actors and nodes take with them when they die:
-    another actor makes those batches again.
-
-    Attributes: ``lends``, whether batches may lie in Ray's memory.
-    """
+    another actor makes those batches again."""
 
     def __init__(self, pool: ActorPool, workers: int, prefetch: int) -> None:
         super().__init__(pool, workers, prefetch)
-        self.lends = False
         self._stillborn = 0
         self._warned = False
 
@@ -70,7 +66,7 @@ class Crew(Asking):
 
     def _took(self, answer: Answer) -> Any:
         """What an answer means to torch's iterator; None if nothing."""
-        actor, task, error = answer.actor, answer.task, answer.future.exception()
+        actor, task, error, parcel = answer.actor, answer.task, answer.error, answer.parcel
         if task is None:
             if actor.dead:
                 return None
@@ -89,7 +85,6 @@ class Crew(Asking):
         if worker.ended or task.session != answer.session:
             return None  # its batch was asked for elsewhere
         repeated = task.done
-        parcel: Parcel | None = None if error is not None else answer.future.result()
         worker.answered(task, None if parcel is None else parcel.state)
         if repeated:
             return None
@@ -100,7 +95,7 @@ class Crew(Asking):
         self._pool.counts.count(actor, parcel.spent, parcel.size, parcel.sent, answer.arrived)
         if not parcel.content:
             return None
-        return task.number, _opened(parcel, self.lends)
+        return task.number, _opened(parcel)
 
     def _died(self, actor: Actor, error: BaseException) -> None:
         """Puts another actor in the place of one that died, or that cannot be reached."""
@@ -259,9 +254,9 @@ def _wrapped(error: Any, actor: Actor) -> ExceptionWrapper:
     return ExceptionWrapper((type(error), error, error.__traceback__), f"on node {actor.node}")
 
 
-def _opened(parcel: Parcel, lends: bool) -> Any:
+def _opened(parcel: Parcel) -> Any:
     try:
-        return opened(parcel, lends)
+        return opened(parcel)
     except Exception:
         return ExceptionWrapper(where="where a batch of a Ray actor was unpickled")
 

@@ -58,10 +58,19 @@ def packed(batch: Any) -> tuple[bytes, list[Any], list[bool], list[Any]]:
     return file.getvalue(), packer.storages, packer.lendable, arrays
 
 
-def opened(parcel: Parcel, lends: bool) -> Any:
-    """The batch of a parcel. ``lends``: whether its tensors may lie in Ray's memory, which they hold,
-    and which may not be written to. Otherwise they are copies, as arrays are in any case."""
-    return _Opener(parcel, lends).load()
+def received(parcel: Parcel, lends: bool) -> Parcel:
+    """The parcel in memory of this process. ``lends``: whether the tensors of leaves stay in Ray's
+    memory, which they hold, and which may not be written to. Runs no code of the batch's classes."""
+    storages = [
+        array if lends and lendable else array.copy()
+        for array, lendable in zip(parcel.storages, parcel.lendable, strict=True)
+    ]
+    return parcel._replace(storages=storages, arrays=[array.copy() for array in parcel.arrays])
+
+
+def opened(parcel: Parcel) -> Any:
+    """The batch of a parcel that was `received`."""
+    return _Opener(parcel).load()
 
 
 class _Packer(cloudpickle.CloudPickler):
@@ -127,12 +136,9 @@ class _Packer(cloudpickle.CloudPickler):
 
 
 class _Opener(pickle.Unpickler):
-    def __init__(self, parcel: Parcel, lends: bool) -> None:
-        # Ray's arrays are read-only, and stay in its memory for as long as the loop has the batch.
-        copies = [array.copy() for array in parcel.arrays]
-        super().__init__(io.BytesIO(parcel.content), buffers=copies)
-        self._arrays, self._lendable = parcel.storages, parcel.lendable
-        self._lends = lends
+    def __init__(self, parcel: Parcel) -> None:
+        super().__init__(io.BytesIO(parcel.content), buffers=parcel.arrays)
+        self._arrays = parcel.storages
         self._storages: dict[int, torch.UntypedStorage] = {}
 
     def persistent_load(self, number: int) -> torch.UntypedStorage:
@@ -141,9 +147,8 @@ class _Opener(pickle.Unpickler):
             if array.nbytes == 0:
                 storage = torch.UntypedStorage(0, device="cpu")
             else:
-                lent = self._lends and self._lendable[number]
-                mine = np.asarray(_Lent(array)) if lent else array.copy()
-                storage = torch.from_numpy(mine).untyped_storage()
+                shown = array if array.flags.writeable else np.asarray(_Lent(array))
+                storage = torch.from_numpy(shown).untyped_storage()
             self._storages[number] = storage
         return self._storages[number]
 
