@@ -18,8 +18,8 @@ Four questions:
 
 And a calculation of how many pictures a second a link carries to one trainer, which --link prints alone.
 
-Predicted: 1.9 x or more for two nodes; less than 1 ms more a batch behind steps, since Ray's work and the
-copy run ahead of the loop; as many bytes as the batch has, each copied once.
+Predicted: 1.9 x or more for two nodes; less than 1 ms more a batch behind steps, since Ray's work and
+the copy run ahead of the loop; as many bytes as the batch has, each copied once.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ def test_every_figure_can_be_had():
     results = figures.Results(PACKAGE_ROOT / "benchmarks" / "results")
     for name in figures.FIGURES:
         number = float(results.text(name))
-        assert number > 0 or name.startswith("observation."), name  # a difference, within the noise
+        # Differences may be within the noise.
+        assert number > 0 or name.startswith(("observation.", "ray_workers.")), name
 
 
 @pytest.fixture

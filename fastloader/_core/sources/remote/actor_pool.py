@@ -145,6 +145,8 @@ class ActorPool:
 
     def give_back(self, actors: list[Actor], most: int) -> None:
         """Takes actors back, of which ``most`` are kept."""
+        for actor in actors:
+            actor.listener = queue.SimpleQueue()  # nobody listens
         self._idle += [actor for actor in actors if not actor.dead]
         for actor in self._idle[most:]:
             self.kill(actor)

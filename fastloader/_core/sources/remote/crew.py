@@ -204,10 +204,15 @@ class Crew(Asking):
             worker.ended = True
             if not all(each.ended for each in self._workers):
                 return
-            # They hold the crew, which holds the pool: without them it ends with the loader.
+            # They hold the crew, which holds the pool: without them it ends with the loader. So do
+            # tasks, in the answers that nobody has taken and in those that are still to come.
             workers, self._workers = self._workers, []
             actors, self._actors = self._actors, []
+            self._ready.clear()
             self._waiting.clear()
+            self._answers = queue.SimpleQueue()
+            for each in workers:
+                each.forget()
         import ray
 
         if not ray.is_initialized():
@@ -226,6 +231,7 @@ class Crew(Asking):
             for task in tasks:
                 if task.reference is not None:
                     ray.cancel(task.reference)
+                    task.reference = None
             for session in sessions:
                 actor.handle.end.remote(session)
             if tasks:  # one of them may be under way, for how long nobody knows

@@ -47,6 +47,7 @@ class Reference:
     def answers(self, batch=None, state=b"state"):
         content = packed(batch)
         self.promise.set_result(Parcel(*content, state, 0.5, 0.0))
+        self.promise._done_callbacks.clear()  # Ray drops a future that is done
 
     @property
     def index(self):
@@ -350,15 +351,26 @@ def test_actors_that_come_up_in_the_end_are_no_error(made):
     assert len(pool.handles) == 6
 
 
-def test_a_crew_that_has_ended_holds_no_actor(made, monkeypatch):
+@pytest.mark.parametrize("answer", ["before the end", "behind the end", "never"])
+def test_a_crew_that_has_ended_holds_no_actor(made, monkeypatch, answer):
+    """A loader that is dropped ends its actors at once, and not when garbage is collected."""
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
-    ours, _pool, begun = made()
-    for worker in begun:
-        ours.end(worker)
-    watched = weakref.ref(ours)
+    monkeypatch.setattr(ray, "cancel", lambda reference: None)
+    ours, pool, (worker,) = made(count=1)
+    pool.handles[0].come_up()
+    ours.ask(worker, (0, [0]))
+    assert ready(ours) == []
+    (call,) = pool.handles[0].made()
     gc.disable()
     try:
-        del ours, worker, begun
+        if answer == "before the end":
+            call.answers("a batch that nobody takes")
+        ours.end(worker)
+        if answer == "behind the end":
+            call.answers("a batch that nobody waits for")
+        watched = weakref.ref(pool._idle[0])
+        pool.handles[0].calls.clear()
+        del ours, pool, worker, call
         assert watched() is None
     finally:
         gc.enable()

@@ -46,6 +46,12 @@ def cluster(of_processes):
         yield made
 
 
+@pytest.fixture(scope="module")
+def another_node(cluster):
+    """Of the module, since either of two nodes may be the one that stays."""
+    add_node(cluster, resources={"spare": 2})
+
+
 class StruckStream(DrawingStream):
     """Strikes before the sample of this index, the first time."""
 
@@ -73,9 +79,8 @@ def test_an_iterable_dataset_is_read_again(cluster, of_processes, tmp_path):
         assert counts(loader)["replaced"] == 1
 
 
-def test_a_node_that_dies(cluster, of_processes, tmp_path):
+def test_a_node_that_dies(cluster, another_node, of_processes, tmp_path):
     """Its actors come up again elsewhere, and make what was lost."""
-    add_node(cluster, resources={"spare": 2})
     nodes = {each.node_id: each for each in cluster.worker_nodes}
     gate = Gate(tmp_path)
     # The node goes at which an actor has come to the gate.
