@@ -75,7 +75,9 @@ class EpochOrder:
             seed = cast("int", current.saved["epoch_seed"])  # None only with a run's seed
         current.epoch_seed = position.last_seed = seed
         current.take_seed(seed)  # of torch's iterator, if that has not done so
-        return seed if run_seed is None else splitmix64(run_seed, position.epoch)
+        if run_seed is None:
+            return seed
+        return splitmix64(run_seed, (position.rank << 40) + position.epoch)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
         """What is erased and mixed in the epoch. To be asked for before the source begins: the source
@@ -103,6 +105,6 @@ class EpochOrder:
         """The number of this pass's first sample, for the crops of samplers that may repeat. Each rank
         counts in a range of its own, because RepeatAugSampler gives a picture to several ranks at the
         same place."""
-        rank = getattr(self._position.samplers.inner, "rank", 0)
+        rank = getattr(self._loader.sampler, "rank", 0)
         start = rank << 40 if isinstance(rank, int) else 0
         return start + self._position.samples_before()

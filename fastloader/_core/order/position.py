@@ -47,6 +47,8 @@ class Position:
         self.current: Progress | None = None
         # With a ShardSampler, or if Accelerate has sharded the loader: all ranks' crops come from it.
         self.run_seed: int | None = None
+        # Joins the run's seed, if Accelerate has sharded the loader: each rank has crops of its own.
+        self.rank = 0
         self.last_seed: int | None = None  # `epoch_seed` of the epoch begun last
         self._agreed = False
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()

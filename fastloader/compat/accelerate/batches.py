@@ -21,13 +21,11 @@ class PreparedBatches(Sampler[Any]):
     Args:
         batches: the batch sampler that Accelerate has made for this process.
         first: how many batches are left out at the beginning of an epoch; default 0.
-        rank: the number of the process, by which random crops differ between processes; default 0.
     """
 
-    def __init__(self, batches: Iterable[Any], first: int = 0, rank: int = 0) -> None:
+    def __init__(self, batches: Iterable[Any], first: int = 0) -> None:
         self.batches = batches
         self.first = first
-        self.rank = rank
         self._start: int | None = None  # from the state that was loaded, for the next pass
         self._pass = _Pass(iter(()), first)
 

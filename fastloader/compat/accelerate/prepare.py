@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard, prepare_data_loader
 from accelerate.utils import broadcast_object_list
-from torch.utils.data import DistributedSampler, IterableDataset
+from torch.utils.data import IterableDataset
 
 from fastloader.compat.accelerate.batches import PreparedBatches, innermost
 from fastloader.compat.accelerate.prepared import (
@@ -59,7 +60,7 @@ def prepare(
 
     Raises:
         TypeError: if ``loader`` is no FastLoader.
-        ValueError: if ``distributed=`` or a DistributedSampler deals the samples out as well; if the
+        ValueError: if ``distributed=`` or a distributed sampler deals the samples out as well; if the
             loader has no batches to deal out.
     """
     if isinstance(loader, PreparedLoader):
@@ -77,24 +78,27 @@ def prepare(
         )
     place = accelerator.device_placement if device_placement is None else device_placement
     config = accelerator.dataloader_config
-    decided = prepare_data_loader(
-        loader,
-        accelerator.device,
-        num_processes=accelerator.num_processes,
-        process_index=accelerator.process_index,
-        split_batches=accelerator.split_batches,
-        put_on_device=place,
-        rng_types=accelerator.rng_types.copy(),
-        dispatch_batches=accelerator.dispatch_batches,
-        even_batches=accelerator.even_batches,
-        slice_fn_for_dispatch=slice_fn_for_dispatch,
-        use_seedable_sampler=accelerator.use_seedable_sampler,
-        data_seed=config.data_seed,
-        non_blocking=accelerator.non_blocking,
-        # FastLoader has a state of its own, without torchdata.
-        use_stateful_dataloader=False,
-        torch_device_mesh=accelerator._prepare_device_mesh(),
-    )
+    with warnings.catch_warnings():
+        # The plain DataLoader, which starts no workers, would say it again.
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        decided = prepare_data_loader(
+            loader,
+            accelerator.device,
+            num_processes=accelerator.num_processes,
+            process_index=accelerator.process_index,
+            split_batches=accelerator.split_batches,
+            put_on_device=place,
+            rng_types=accelerator.rng_types.copy(),
+            dispatch_batches=accelerator.dispatch_batches,
+            even_batches=accelerator.even_batches,
+            slice_fn_for_dispatch=slice_fn_for_dispatch,
+            use_seedable_sampler=accelerator.use_seedable_sampler,
+            data_seed=config.data_seed,
+            non_blocking=accelerator.non_blocking,
+            # FastLoader has a state of its own, without torchdata.
+            use_stateful_dataloader=False,
+            torch_device_mesh=accelerator._prepare_device_mesh(),
+        )
     keeps_state = config.use_stateful_dataloader
     prepared = adopt(decided, loader, accelerator, keeps_state=keeps_state)
     prepared.use_stateful_dataloader = keeps_state  # save_state asks for it
@@ -117,16 +121,15 @@ def adopt(
     attributes = {name: getattr(plain, name) for name in _DECIDED}
     prepared: Any = object.__new__(kind)
     vars(prepared).update(vars(decided))
-    batches = None
+    share, batches = plain.dataset, None
     if not isinstance(plain.dataset, IterableDataset):
         # Accelerate goes on to look at its own batch sampler, and to change it.
-        theirs = prepared.batch_sampler = plain.batch_sampler
-        batches = PreparedBatches(theirs, rank=getattr(theirs, "process_index", 0))
-        attributes["batch_sampler"] = batches
+        share = prepared.batch_sampler = plain.batch_sampler
+        attributes["batch_sampler"] = batches = PreparedBatches(share)
     placed = vars(decided).get("device", accelerator.device)
     base = copied(loader, device=_device(loader, placed), **attributes)
     if kind is FastDataLoaderShard and accelerator.num_processes > 1:
-        _agree_on_seed(base)
+        _agree_on_seed(base, getattr(share, "process_index", 0))
     del vars(prepared)["iteration"]
     vars(prepared).update(
         base_dataloader=base,
@@ -158,12 +161,15 @@ def _device(loader: FastLoader[Any], placed: torch.device | None) -> Any:
     return None if placed.type == "cpu" else placed
 
 
-def _agree_on_seed(base: FastLoader[Any]) -> None:
-    """Gives random crops one seed on all processes, so that a state of one process serves them all."""
+def _agree_on_seed(base: FastLoader[Any], rank: int) -> None:
+    """Gives random crops one seed on all processes, so that a state of one process serves them all.
+    ``rank``: the number of this process's share of the samples, whose crops are its own. Processes of
+    tensor parallelism have the same share and need the same crops."""
     generator = base.generator or torch.default_generator
     seed = [generator.initial_seed()]  # not drawn, because Accelerate draws nothing here
     broadcast_object_list(seed)
-    base._runtime.position.run_seed = seed[0]
+    position = base._runtime.position
+    position.run_seed, position.rank = seed[0], rank
 
 
 def _refuse_second_sharding(loader: FastLoader[Any]) -> None:
@@ -173,10 +179,14 @@ def _refuse_second_sharding(loader: FastLoader[Any]) -> None:
             "Accelerate: leave distributed= out of a FastLoader that you prepare, or do not prepare it"
         )
     sampler = innermost(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
-    if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+    # As torch's DistributedSampler calls it, and all that are written after it.
+    replicas = getattr(sampler, "num_replicas", None) or 1
+    if replicas > 1:
+        name = type(sampler).__name__
         raise ValueError(
-            "the loader's DistributedSampler deals the samples out to the processes, and so does "
-            "Accelerate: leave the sampler out of a FastLoader that you prepare, or do not prepare it"
+            f"the loader's {name} deals the samples out to {replicas} processes, and Accelerate deals "
+            f"them out as well: make the {name} with num_replicas=1 and rank=0 or leave it out of a "
+            "FastLoader that you prepare, or do not prepare the FastLoader"
         )
 
 

@@ -74,6 +74,12 @@ class PreparedLoader:
             )
         return self.base_dataloader.dataset
 
+    def __enter__(self) -> PreparedLoader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.base_dataloader.close()
+
     def begin(self) -> None:
         self.account.tracked, self.account.state = self.account.keeps_state, None
         super().begin()  # type: ignore[misc]

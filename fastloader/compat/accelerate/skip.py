@@ -44,6 +44,6 @@ def skip_first_batches(dataloader: Any, num_batches: int = 0) -> Any:
         skipped.base_dataloader = copied(base)
         return skipped
     first = batches.first + num_batches * dataloader.batches_per_step
-    rest = PreparedBatches(batches.batches, first, batches.rank)
+    rest = PreparedBatches(batches.batches, first)
     skipped.batches, skipped.base_dataloader = rest, copied(base, batch_sampler=rest)
     return skipped

@@ -23,6 +23,7 @@ from torch.utils.data import (
 
 from fastloader import Error, FastLoader
 from fastloader._core.machine import devices
+from fastloader.compat.timm import RepeatAugSampler
 from support import HANG, MEAN, STD, Pictures, Stream, expected, generator, labels, same
 
 accelerate = pytest.importorskip("accelerate")
@@ -192,6 +193,24 @@ def test_gradients_are_synchronised_at_the_same_steps(accumulation):
     assert steps[0].count(True) == 2 * -(-6 // accumulation)
 
 
+def test_the_plain_loader_says_nothing_of_workers():
+    """There would be a warning of 64 processes, of which there are none."""
+    loader = FastLoader(Numbers(), 2, num_workers=64, worker_backend="thread")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare(loader, make_accelerator())
+
+
+def test_with_closes_the_loader_inside():
+    loader = FastLoader(Numbers(), 4, num_workers=1, persistent_workers=True)
+    with prepare(loader, make_accelerator()) as prepared:
+        next(iter(prepared))
+        (worker,) = prepared.base_dataloader._iterator._workers
+        assert worker.is_alive()
+    worker.join(HANG)
+    assert not worker.is_alive()
+
+
 def test_it_is_prepared_once():
     accelerator = make_accelerator()
     prepared = prepare(FastLoader(Numbers(), 2), accelerator)
@@ -239,10 +258,14 @@ def test_distributed_is_refused(policy, monkeypatch):
         prepare(loader, make_accelerator())
 
 
-def test_a_distributed_sampler_is_refused():
-    sampler = DistributedSampler(range(8), 2, 0)
-    with pytest.raises(ValueError, match="leave the sampler out"):
-        prepare(FastLoader(Numbers(8), 2, sampler=sampler), make_accelerator())
+@pytest.mark.parametrize("kind", [DistributedSampler, RepeatAugSampler])
+def test_a_distributed_sampler_is_refused(kind):
+    def make(world):
+        return FastLoader(Numbers(8), 2, sampler=kind(range(8), world, 0, shuffle=False))
+
+    with pytest.raises(ValueError, match=f"{kind.__name__} deals .* to 2 processes.* leave it out"):
+        prepare(make(2), make_accelerator())
+    assert labels(prepare(make(1), make_accelerator())) == labels(make(1))
 
 
 def test_other_loaders_are_refused():

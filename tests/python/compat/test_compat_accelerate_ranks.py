@@ -1,5 +1,5 @@
 """``compat.accelerate`` on two processes, over gloo: beside Accelerate's own prepared loaders, which
-samples each process gets, what is gathered, and going on from a state."""
+samples each process gets, what is gathered, and going on from a state. One launch runs all parts."""
 
 import pytest
 from pictures import plain_folder
@@ -9,7 +9,9 @@ pytest.importorskip("accelerate")
 
 PRELUDE = """
     import copy
+    import importlib.util
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState
     from accelerate.utils import DataLoaderConfiguration
     from torch.utils.data import BatchSampler, DataLoader, RandomSampler
     from fastloader.compat.accelerate import prepare, skip_first_batches
@@ -25,6 +27,8 @@ PRELUDE = """
             return torch.zeros(1), index
 
     def make_accelerator(**settings):
+        AcceleratorState._reset_state()
+        GradientState._reset_state()
         return Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**settings))
 
     def observed(accelerator, loader, epochs=2):
@@ -57,16 +61,13 @@ CASES = {
     "iterable, split": ({"dispatch_batches": False, "split_batches": True}, {}, True),
 }
 
+STATES = ["shuffled", "seedable", "uneven", "split", "dispatched", "dispatched, split"]
+STATES += ["iterable", "iterable, not dispatched"]
 
-def run(tmp_path, source, argument, **variables):
-    return torchrun(tmp_path, 2, PRELUDE + source, argument, group=False, **variables)
-
-
-def test_samples_account_and_gathering_are_accelerates(tmp_path):
-    """The ranks' own generators differ: Accelerate synchronises what the order comes from."""
-    source = """
+# Beside Accelerate. The ranks' own generators differ: Accelerate synchronises what the order comes from.
+SAMPLES = """
     seen = {}
-    for name, (settings, options, iterable) in ARGUMENT.items():
+    for name, (settings, options, iterable) in ARGUMENT["cases"].items():
         accelerator = make_accelerator(**settings)
         SIZED, EVEN = not iterable, settings.get("even_batches", True)
         both = []
@@ -77,43 +78,14 @@ def test_samples_account_and_gathering_are_accelerates(tmp_path):
             both.append([observed(accelerator, make(loader)), torch.get_rng_state().tolist()])
         assert both[0] == both[1], (name, both[0][0], both[1][0])
         seen[name] = both[1][0]
-        from accelerate.state import AcceleratorState, GradientState
-        AcceleratorState._reset_state()
-        GradientState._reset_state()
-    report(seen)
-    """
-    ranks = run(tmp_path, source, CASES)
-    for name, (settings, options, iterable) in CASES.items():
-        steps = [[step for step in rank[name] if len(step) == 3] for rank in ranks]
-        got = [step[0] for each in steps for step in each]
-        if not options.get("drop_last"):
-            assert {key for batch in got for key in batch} == set(range(21)), name
-        # Accelerate knows no length of an iterable dataset, and so not what to drop.
-        unknown = iterable and not settings.get("dispatch_batches", True)
-        if settings.get("even_batches", True) and not options.get("drop_last") and not unknown:
-            # What is gathered has no duplicates: in each epoch each sample once, on both ranks.
-            assert steps[0] and len(steps[0]) == len(steps[1])
-            for each in steps:
-                gathered = [key for step in each for key in step[1]]
-                assert sorted(gathered) == sorted(list(range(21)) * 2), name
-        if not settings.get("even_batches", True):
-            assert sorted(key for batch in got for key in batch) == sorted(list(range(21)) * 2)
+"""
 
-
-STATES = ["shuffled", "seedable", "uneven", "split", "dispatched", "dispatched, split"]
-STATES += ["iterable", "iterable, not dispatched"]
-
-
-def test_states_are_equal_on_all_ranks_and_restored(tmp_path):
-    """By save_state and load_state where torchdata is there, which the setting needs. All ranks write
-    one file. The ranks' generators differ."""
-    source = """
-    import importlib.util
-    from accelerate.state import AcceleratorState, GradientState
+# By save_state and load_state where torchdata is there, which the setting needs. All ranks write one
+# file. The generators of the ranks differ.
+GOING_ON = """
     stateful = importlib.util.find_spec("torchdata") is not None
-    cases, folder = ARGUMENT
     states = {}
-    for name, (settings, options, iterable) in cases.items():
+    for name, (settings, options, iterable) in ARGUMENT["states"].items():
         accelerator = make_accelerator(**settings, use_stateful_dataloader=stateful)
 
         def make(seed):
@@ -132,7 +104,7 @@ def test_states_are_equal_on_all_ranks_and_restored(tmp_path):
         next(iterator), next(iterator)
         state = states[name] = loader.state_dict()
         assert loader.received(state) == 2
-        place = f"{folder}/{name}"
+        place = f"{ARGUMENT['folder']}/{name}"
         accelerator.save_state(place)
         dist.barrier()
         wanted = [keys(iterator), keys(loader), keys(loader)]
@@ -146,23 +118,13 @@ def test_states_are_equal_on_all_ranks_and_restored(tmp_path):
         assert got == wanted, (name, got, wanted)
         assert again.iteration == loader.iteration == 4
         accelerator.free_memory()
-        AcceleratorState._reset_state()
-        GradientState._reset_state()
-    report(states)
-    """
-    cases = {name: CASES[name] for name in STATES}
-    folder = tmp_path / "states"
-    folder.mkdir()
-    ranks = run(tmp_path, source, [cases, str(folder)])
-    for name in STATES:
-        assert ranks[0][name] == ranks[1][name], name
+"""
 
-
-def test_crops_go_on_and_differ_between_ranks(tmp_path):
-    source = """
-    from fastloader import transforms
+CROPS = """
+    from fastloader import EncodedImage, transforms
     from fastloader.datasets import ImageFolder
-    folder = ImageFolder(ARGUMENT, transforms.Compose([transforms.RandomResizedCrop(8)]))
+    crop = transforms.Compose([transforms.RandomResizedCrop(8)])
+    folder = ImageFolder(ARGUMENT["pictures"], crop)
     accelerator = make_accelerator()
     torch.manual_seed(RANK)
 
@@ -179,33 +141,27 @@ def test_crops_go_on_and_differ_between_ranks(tmp_path):
     list(loader)
     iterator = iter(loader)
     next(iterator)
-    state = loader.state_dict()
+    crop_state = state = loader.state_dict()
     wanted = [pixels(iterator), pixels(loader)]
     torch.manual_seed(10 + RANK)
     again = make()
     again.load_state_dict(state)
     got = [pixels(again), pixels(again)]
     assert got == wanted, (got, wanted)
-    report([state, got])
-    """
-    # One picture many times: what differs are the crops.
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    files = [
-        each for each in sorted(plain_folder(folder, 12, classes=2).rglob("*")) if each.is_file()
-    ]
-    for each in files[1:]:
-        each.write_bytes(files[0].read_bytes())
-    ranks = run(tmp_path, source, str(folder))
-    assert ranks[0][0] == ranks[1][0]
-    sums = [value for rank in ranks for epoch in rank[1] for value, _ in epoch]
-    assert len(set(sums)) == len(sums)
+    # Also by skipping, and of an iterable dataset, whose pictures have no numbers.
+    rest = pixels(skip_first_batches(again, 1))
 
+    class Pictures(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from ((EncodedImage(path, crop), 0) for path, _ in folder.samples)
 
-def test_skipping(tmp_path):
-    source = """
-    from accelerate.state import AcceleratorState, GradientState
-    for name, (settings, options, iterable) in ARGUMENT.items():
+    accelerator = make_accelerator(dispatch_batches=False)
+    streamed = pixels(skip_first_batches(prepare(FastLoader(Pictures(), 2), accelerator), 1))
+    crops = [crop_state, *got, rest, streamed]
+"""
+
+SKIPPING = """
+    for name, (settings, options, iterable) in ARGUMENT["skipped"].items():
         accelerator = make_accelerator(**settings)
 
         def make():
@@ -227,17 +183,10 @@ def test_skipping(tmp_path):
         assert keys(loader) == epochs[2], name
         if not iterable:
             assert len(rest) == len(loader) - 2
-        AcceleratorState._reset_state()
-        GradientState._reset_state()
-    report(True)
-    """
-    names = [name for name in CASES if "workers" not in name]
-    assert run(tmp_path, source, {name: CASES[name] for name in names}) == [True, True]
+"""
 
-
-def test_even_batches_may_be_changed_for_a_while(tmp_path):
-    """As join_uneven_inputs does it, on the batch sampler that it finds."""
-    source = """
+# Changed for a while as join_uneven_inputs does it, on the batch sampler that it finds.
+EVEN = """
     class Told(BatchSampler):
         epochs = []
         def set_epoch(self, epoch):
@@ -248,7 +197,7 @@ def test_even_batches_may_be_changed_for_a_while(tmp_path):
     loader = prepare(FastLoader(Numbers(9), batch_sampler=batches), accelerator)
     even = [len(loader), keys(loader)]
     loader.batch_sampler.even_batches = False
-    report([even, [len(loader), keys(loader)]])
+    uneven = [len(loader), keys(loader)]
     assert Told.epochs == [0, 1]  # a batch sampler of the user's own
     options = {"num_workers": 1, "in_order": False}
     loader = prepare(FastLoader(Numbers(9), 2, **options), accelerator)
@@ -262,7 +211,65 @@ def test_even_batches_may_be_changed_for_a_while(tmp_path):
             else:
                 raise AssertionError("a state")
     loader.state_dict()
-    """
-    first, second = run(tmp_path, source, None)
+"""
+
+REPORT = """
+    report({"seen": seen, "states": states, "crops": crops, "even": [even, uneven]})
+"""
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What both ranks reported. They compare within their processes, too."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "states").mkdir()
+    # One picture many times: what differs are the crops.
+    pictures = plain_folder(folder / "pictures", 12, classes=2)
+    files = [each for each in sorted(pictures.rglob("*")) if each.is_file()]
+    for each in files[1:]:
+        each.write_bytes(files[0].read_bytes())
+    argument = {
+        "cases": CASES,
+        "states": {name: CASES[name] for name in STATES},
+        "skipped": {name: CASES[name] for name in CASES if "workers" not in name},
+        "folder": str(folder / "states"),
+        "pictures": str(pictures),
+    }
+    source = PRELUDE + SAMPLES + GOING_ON + CROPS + SKIPPING + EVEN + REPORT
+    return torchrun(folder, 2, source, argument, group=False)
+
+
+def test_samples_account_and_gathering_are_accelerates(ranks):
+    for name, (settings, options, iterable) in CASES.items():
+        steps = [[step for step in rank["seen"][name] if len(step) == 3] for rank in ranks]
+        got = [step[0] for each in steps for step in each]
+        if not options.get("drop_last"):
+            assert {key for batch in got for key in batch} == set(range(21)), name
+        # Accelerate knows no length of an iterable dataset, and so not what to drop.
+        unknown = iterable and not settings.get("dispatch_batches", True)
+        if settings.get("even_batches", True) and not options.get("drop_last") and not unknown:
+            # What is gathered has no duplicates: in each epoch each sample once, on both ranks.
+            assert steps[0] and len(steps[0]) == len(steps[1])
+            for each in steps:
+                gathered = [key for step in each for key in step[1]]
+                assert sorted(gathered) == sorted(list(range(21)) * 2), name
+        if not settings.get("even_batches", True):
+            assert sorted(key for batch in got for key in batch) == sorted(list(range(21)) * 2)
+
+
+def test_states_are_equal_on_all_ranks(ranks):
+    for name in STATES:
+        assert ranks[0]["states"][name] == ranks[1]["states"][name], name
+
+
+def test_crops_differ_between_ranks(ranks):
+    (state, *passes), (other, *others) = [rank["crops"] for rank in ranks]
+    assert state == other
+    sums = [value for each in passes + others for value, _ in each]
+    assert len(set(sums)) == len(sums)
+
+
+def test_even_batches_may_be_changed_for_a_while(ranks):
+    first, second = [rank["even"] for rank in ranks]
     assert first == [[2, [[0, 1, 2, 3], [8, 0, 1, 2]]], [2, [[0, 1, 2, 3], [8]]]]
     assert second == [[2, [[4, 5, 6, 7], [3, 4, 5, 6]]], [1, [[4, 5, 6, 7]]]]

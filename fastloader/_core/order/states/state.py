@@ -261,7 +261,7 @@ def _check(position: Position, loader: Loader, state: dict[str, Any]) -> None:
 
 def carried(position: Position) -> dict[str, Any]:
     """What a copy of the loader takes over: the next epoch, and the state that was loaded."""
-    names = ("epoch", "announces", "run_seed", "asked", "read_here", "saved")
+    names = ("epoch", "announces", "run_seed", "rank", "asked", "read_here", "saved")
     return {name: getattr(position, name) for name in names}
 
 
