@@ -59,8 +59,8 @@ class FastTrainerMixin:
         run = _needs(self, "_run_epoch")
         given = inspect.signature(run).bind(*args, **kwargs)
         loader = given.arguments["train_dataloader"]
-        if isinstance(loader, PreparedLoader):
-            self._training_loader = loader
+        self._training_loader = loader if isinstance(loader, PreparedLoader) else None
+        if self._training_loader is not None:
             resumes = given.arguments["epoch"] == given.arguments["epochs_trained"]
             if resumes and given.arguments["resume_from_checkpoint"] is not None:
                 given.arguments["train_dataloader"] = self._resumed(**given.arguments)
@@ -78,24 +78,22 @@ class FastTrainerMixin:
         """What the Trainer iterates in the epoch in which the checkpoint was written."""
         trainer: Any = self
         steps = steps_trained_in_current_epoch
-        if trainer.args.ignore_data_skip and steps:
+        if trainer.args.ignore_data_skip:  # the Trainer counts no steps then
             return train_dataloader
         train_dataloader.set_epoch(epoch)
         path = Path(resume_from_checkpoint) / _file_name(trainer.args.process_index)
         if path.is_file():
-            state = torch.load(path, weights_only=True)
-            there = (state["epoch"], train_dataloader.received(state))
-            # The Trainer knows no epochs of a dataset without a length, and counts all steps as of one.
-            if there == (epoch, steps) or not _has_length(train_dataloader):
-                train_dataloader.load_state_dict(state)
+            try:
+                _load(train_dataloader, torch.load(path, weights_only=True), epoch, steps)
+            except ValueError as error:
+                warnings.warn(
+                    f"the Trainer goes on without {path}: {error}. fastloader skips as many batches as "
+                    "the Trainer has counted, and draws random crops anew",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            else:
                 return RestOfEpoch(train_dataloader, steps) if steps else train_dataloader
-            warnings.warn(
-                f"{path} is of batch {there[1]} in epoch {there[0]}, and the Trainer goes on with batch "
-                f"{steps} in epoch {epoch}: fastloader skips as the Trainer counts, and draws random "
-                "crops anew",
-                RuntimeWarning,
-                stacklevel=2,
-            )
         if not steps:
             return train_dataloader
         return RestOfEpoch(skip_first_batches(train_dataloader, steps), steps)
@@ -127,6 +125,17 @@ def _needs(mixin: FastTrainerMixin, name: str) -> Any:
             "(FastTrainerMixin, Trainer), in this order, with transformers 5"
         )
     return method
+
+
+def _load(loader: Any, state: dict[str, Any], epoch: int, steps: int) -> None:
+    there = (state["epoch"], loader.received(state))
+    # The Trainer knows no epochs of a dataset without a length, and counts all steps as of one.
+    if there != (epoch, steps) and _has_length(loader):
+        raise ValueError(
+            f"it is of batch {there[1]} in epoch {there[0]}, and the Trainer goes on with batch {steps} "
+            f"in epoch {epoch}"
+        )
+    loader.load_state_dict(state)
 
 
 def _has_length(loader: Any) -> bool:

@@ -25,7 +25,8 @@ Trainer, DefaultDataCollator = transformers.Trainer, transformers.DefaultDataCol
 
 ours = importlib.import_module("fastloader.compat.transformers")
 FastTrainerMixin = ours.FastTrainerMixin
-FastDataLoaderShard = importlib.import_module("fastloader.compat.accelerate").FastDataLoaderShard
+prepared = importlib.import_module("fastloader.compat.accelerate")
+FastDataLoaderShard, PreparedLoader = prepared.FastDataLoaderShard, prepared.PreparedLoader
 
 pytestmark = pytest.mark.covering
 
@@ -50,8 +51,17 @@ class Rows(Dataset):
         return self.count
 
     def __getitem__(self, index):
+        if index >= self.count:
+            raise IndexError(index)
         self.read.append(index)
         return {"pixel_values": torch.full((1,), float(index)), "labels": index}
+
+
+class Texts(Rows):
+    """With what some strategies sample by the length of. The Trainer removes it from the batches."""
+
+    def __getitem__(self, index):
+        return {**super().__getitem__(index), "input_ids": [0] * (index % 4)}
 
 
 class Streamed(IterableDataset):
@@ -87,7 +97,7 @@ def make(kind, folder, data=None, evaluation=None, **options):
     }
     collator = given.pop("data_collator", None)
     arguments = transformers.TrainingArguments(str(folder), **given)
-    data = Rows() if data is None else data
+    data = Rows() if data is None else data() if isinstance(data, type) else data
     trainer = kind(
         Model(),
         arguments,
@@ -105,6 +115,7 @@ def run(kind, folder, checkpoint=None, **options):
     return trainer, trainer.model.seen
 
 
+TEXTS = {"data": Texts, "evaluation": Texts(9)}
 OPTIONS = {
     "by default": {},
     "accumulated": {"gradient_accumulation_steps": 2},
@@ -113,6 +124,10 @@ OPTIONS = {
     "by length of steps": {"max_steps": 8},
     "sequential": {"train_sampling_strategy": "sequential"},
     "data seed": {"data_seed": 12},
+    "by length": {"train_sampling_strategy": "group_by_length", **TEXTS},
+    "rebalanced": {"train_sampling_strategy": "batch_rebalance", **TEXTS},
+    "not seedable": {"accelerator_config": {"use_seedable_sampler": False}},
+    "dispatched": {"accelerator_config": {"dispatch_batches": True}},
 }
 
 
@@ -124,7 +139,7 @@ def test_the_batches_are_the_trainers(tmp_path, case):
     assert got == wanted and any(training for *_, training in got)
     assert not all(training for *_, training in got)
     for loader in (trainer.get_train_dataloader(), trainer.get_eval_dataloader()):
-        assert type(loader) is FastDataLoaderShard and isinstance(loader, FastLoader)
+        assert isinstance(loader, PreparedLoader) and isinstance(loader, FastLoader)
 
 
 def test_arguments_are_honoured(tmp_path):
@@ -151,7 +166,9 @@ def test_metrics_and_predictions(tmp_path):
         assert (one == other).all() if hasattr(one, "all") else one == other
 
 
-@pytest.mark.parametrize("case", ["by default", "accumulated", "workers", "sequential"])
+@pytest.mark.parametrize(
+    "case", ["by default", "accumulated", "workers", "by length", "rebalanced", "dispatched"]
+)
 def test_every_checkpoint_goes_on(tmp_path, case):
     options = {"save_strategy": "steps", "save_steps": 1, **OPTIONS[case]}
     trainer, whole = run(FastTrainer, tmp_path, **options)
@@ -160,13 +177,13 @@ def test_every_checkpoint_goes_on(tmp_path, case):
     behind = [6 * epoch + step for epoch in range(3) for step in in_epoch]
     assert len(behind) == trainer.state.global_step
     for step in {1, len(behind) // 3, len(behind) // 3 + 1}:
-        data = Rows()
+        data = options.get("data", Rows)()
         checkpoint = f"{tmp_path}/checkpoint-{step}"
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
-            _, got = run(FastTrainer, tmp_path / "again", checkpoint, data=data, **options)
+            _, got = run(FastTrainer, tmp_path / "again", checkpoint, **{**options, "data": data})
         assert got == whole[behind[step - 1] :]
-        if not options.get("dataloader_num_workers"):
+        if not options.get("dataloader_num_workers") and type(data) is Rows:
             assert data.read == [label for labels, *_ in got for label in labels]
 
 
@@ -188,7 +205,7 @@ def test_a_state_of_another_place_is_told(tmp_path):
         tmp_path / "checkpoint-4" / "fastloader_state_0.pt"
     )
     with pytest.warns(
-        RuntimeWarning, match="of batch 2 in epoch 0, and the Trainer goes on with batch 4"
+        RuntimeWarning, match="it is of batch 2 in epoch 0, and the Trainer goes on with batch 4"
     ):
         _, got = run(FastTrainer, tmp_path / "again", f"{tmp_path}/checkpoint-4")
     assert got == whole[4:]
@@ -202,14 +219,31 @@ def test_a_checkpoint_of_a_run_that_had_gone_on(tmp_path):
     assert got == whole[9:]
 
 
-def test_data_skip_may_be_ignored(tmp_path):
+@pytest.mark.parametrize("step", [2, 6])
+def test_data_skip_may_be_ignored(tmp_path, step):
     options = {"save_strategy": "steps", "save_steps": 1, "ignore_data_skip": True}
     run(FastTrainer, tmp_path, **options)
     counts = []
     for kind in (Trainer, FastTrainer):
-        _, got = run(kind, tmp_path / "again", f"{tmp_path}/checkpoint-2", **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            _, got = run(kind, tmp_path / "again", f"{tmp_path}/checkpoint-{step}", **options)
         counts.append(got)
     assert counts[0] == counts[1]
+
+
+def test_a_checkpoint_of_another_batch_size_goes_on(tmp_path):
+    """At the same count of steps, so that only the loader sees it."""
+    run(FastTrainer, tmp_path, save_strategy="steps", save_steps=1)
+    rests = []
+    for kind in (Trainer, FastTrainer):
+        options = {"per_device_train_batch_size": 3, "checkpoint": f"{tmp_path}/checkpoint-2"}
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            rests.append(run(kind, tmp_path / "again", **options)[1])
+    (only,) = [str(each.message) for each in told if each.category is RuntimeWarning]
+    assert "goes on without" in only and "batches 6, here 4" in only
+    assert rests[0] == rests[1]
 
 
 def test_a_loader_without_a_state_is_told(tmp_path):
