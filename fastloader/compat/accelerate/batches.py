@@ -14,9 +14,9 @@ class PreparedBatches(Sampler[Any]):
     """The index batches of a prepared loader: those of Accelerate's own batch sampler, or of the rest of
     its epoch.
 
-    The FastLoader inside draws from here, and asks for the state after each index batch. The state says
-    how many batches of the epoch this process has got, which is the same number on every process. So one
-    state serves all of them, and no sample is read to go on from it.
+    The FastLoader inside draws from this sampler, and asks for its state after each index batch. The
+    state says how many batches of the epoch this process has got. The number is the same on every
+    process, so that one state serves all of them. No sample is read to go on from it.
 
     Args:
         batches: the batch sampler that Accelerate has made for this process.

@@ -18,14 +18,14 @@ from fastloader.loader import FastLoader
 
 @dataclasses.dataclass
 class Account:
-    """What a prepared loader and the loaders of its rest (`skip_first_batches`) know together.
+    """What a prepared loader shares with the loaders of its rest (`skip_first_batches`).
 
     Attributes:
         iteration: the number of the epoch.
-        keeps_state: whether the next epoch notes its state behind every batch.
+        keeps_state: whether the next epoch notes its state after every batch.
         tracked: whether the epoch that was begun last does.
-        state: behind the batch that the loop has received last. None before that, and the error if there
-            is no state.
+        state: the state after the batch that the loop has received last. None before the first batch; an
+            error if the loader has no state there.
     """
 
     iteration: int
@@ -38,14 +38,14 @@ class PreparedLoader:
     """What both kinds of prepared loaders have in common.
 
     Accelerate's class iterates, moves batches to the device and keeps Accelerate's account of the epoch.
-    The batches come from ``base_dataloader``, a `FastLoader`, which also answers for every attribute
-    that Accelerate's class lacks: ``plan()``, ``stats()``, ``report()``, ``close()``. ``isinstance`` is
-    true of both classes.
+    The batches come from ``base_dataloader``, a `FastLoader`. It also has every attribute that
+    Accelerate's class lacks: ``plan()``, ``stats()``, ``report()``, ``close()``. ``isinstance`` is true
+    of both classes.
 
     Attributes:
         base_dataloader: the FastLoader.
         batches: the batch sampler of the FastLoader; None for an iterable dataset.
-        account: where the loop stands.
+        account: the epoch, and where the loop stands in it.
     """
 
     base_dataloader: FastLoader[Any]
@@ -85,10 +85,10 @@ class PreparedLoader:
         super().begin()  # type: ignore[misc]
 
     def set_epoch(self, epoch: int) -> None:
-        """Numbers the next epoch, for Accelerate's samplers and for a dataset with a ``set_epoch``, also
-        where workers hold copies of it."""
+        """Sets the number of the next epoch. Accelerate's samplers are told, and a dataset with a
+        ``set_epoch``, as well as its copies in workers."""
         super().set_epoch(epoch)  # type: ignore[misc]
-        # Accelerate tells a user's batch sampler where it does not shard, and forgets it where it does.
+        # Accelerate does this only if it does not shard.
         tell = getattr(getattr(self.batch_sampler, "batch_sampler", None), "set_epoch", None)
         if tell is not None:
             tell(epoch)

@@ -29,8 +29,9 @@ class FastTrainerMixin:
 
     A checkpoint also holds the place of the training loader, one file for each process
     (``fastloader_state_0.pt``). A Trainer that goes on from it gets the batches that would have
-    followed, with the same random crops on the native path. It reads no sample that was trained on. From
-    a checkpoint without that file it skips as many batches as the Trainer has counted.
+    followed, with the same random crops on the native path. The loader reads no sample again that was
+    trained on. It skips as many batches as the Trainer has counted if that file is missing or does not
+    fit, and warns if it does not fit.
 
     Attributes:
         loader_options: further arguments of `FastLoader`; default none. The Trainer's own arguments of
@@ -59,8 +60,8 @@ class FastTrainerMixin:
         run = _needs(self, "_run_epoch")
         given = inspect.signature(run).bind(*args, **kwargs)
         loader = given.arguments["train_dataloader"]
-        self._training_loader = loader if isinstance(loader, PreparedLoader) else None
-        if self._training_loader is not None:
+        if isinstance(loader, PreparedLoader):
+            self._training_loader = loader
             resumes = given.arguments["epoch"] == given.arguments["epochs_trained"]
             if resumes and given.arguments["resume_from_checkpoint"] is not None:
                 given.arguments["train_dataloader"] = self._resumed(**given.arguments)
