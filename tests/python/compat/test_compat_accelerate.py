@@ -330,6 +330,7 @@ def test_skipping_in_an_iterable_dataset(dispatch):
     accelerator = make_accelerator(dispatch_batches=dispatch)
     prepared = prepare(FastLoader(Stream(10), 3), accelerator)
     assert labels(skip_first_batches(prepared, 2)) == [[6, 7, 8], [9]]
+    assert labels(skip_first_batches(skip_first_batches(prepared, 2), 1)) == [[9]]
     assert labels(prepared) == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
 
 
