@@ -120,12 +120,15 @@ def photographs(folder: Path) -> None:
 
 def with_our_import(text: str) -> str:
     """timm's train.py with the names of its import that fastloader has taken from there."""
-    found = re.search(r"^from timm\.data import (.*create_loader.*)$", text, re.MULTILINE)
+    # The statement may go on in further lines, behind a backslash.
+    found = re.search(
+        r"^from timm\.data import ((?:.*\\\n)*.*create_loader(?:.*\\\n)*.*)$", text, re.MULTILINE
+    )
     if found is None:
         raise SystemExit(
             "timm's train.py has no line 'from timm.data import ... create_loader ...'"
         )
-    names = found[1].split(", ")
+    names = re.findall(r"\w+", found[1])
     ours = ", ".join(name for name in names if name in TIMM_NAMES)
     rest = ", ".join(name for name in names if name not in TIMM_NAMES)
     changed = f"from fastloader.compat.timm import {ours}\nfrom timm.data import {rest}"

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 from fastloader.loader import FastLoader
 
@@ -140,9 +140,8 @@ def check(thing: Any) -> LoaderCheck:
 
 def _walk(thing: Any, place: str, holders: tuple[tuple[str, str], ...]) -> Iterator[FoundLoader]:
     """Gives the loaders in ``thing``. A loader that holds another one is not in use by itself."""
-    kind = type(
-        thing
-    )  # Accelerate's wrappers give the class of the loader inside as their __class__
+    # Accelerate's wrappers give the class of the loader inside as their __class__.
+    kind = type(thing)
     if issubclass(kind, FastLoader):
         yield FoundLoader(place, holders, thing)
     elif known := _attributes(kind):
@@ -206,6 +205,12 @@ def _order(loader: FastLoader[Any]) -> str:
     sampler, batch_sampler = vars(loader).get("sampler"), vars(loader).get("batch_sampler")
     if isinstance(sampler, DistributedSampler):
         return f"rank {sampler.rank} of {sampler.num_replicas}, by {_name(sampler)}"
+    # compat.accelerate gives the batches of Accelerate's batch sampler, which has the share.
+    inside = getattr(batch_sampler, "batches", None)
+    batch_sampler = inside if isinstance(inside, BatchSampler) else batch_sampler
+    if hasattr(batch_sampler, "process_index"):
+        share = f"rank {batch_sampler.process_index} of {batch_sampler.num_processes}"
+        return f"{share}, by {_name(batch_sampler)}"
     if batch_sampler is not None and hasattr(batch_sampler, "sampler"):
         return f"{_name(batch_sampler)} of {_name(batch_sampler.sampler)}"
     return _name(sampler if batch_sampler is None else batch_sampler)

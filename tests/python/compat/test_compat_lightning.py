@@ -230,16 +230,21 @@ ARGUMENTS = {
     "max_errors": 3,
 }
 THREADS = {"worker_backend": "thread", "worker_method": "thread", "distributed": "auto"}
+RAY = {"worker_backend": "ray", "num_workers": 2, "ray_options": {"num_cpus": 2}}
 SAMPLES = {"dataset", "shuffle", "sampler", "batch_sampler"}
 
 
 @pytest.mark.parametrize("hook", [False, True])
-@pytest.mark.parametrize("arguments", [ARGUMENTS, THREADS], ids=["processes", "threads"])
+@pytest.mark.parametrize(
+    "arguments", [ARGUMENTS, THREADS, RAY], ids=["processes", "threads", "ray"]
+)
 def test_every_argument_survives_being_made_again(lightning, module_of, hook, arguments):
+    if arguments is RAY:
+        pytest.importorskip("ray")
     connector = pytest.importorskip("lightning.pytorch.trainer.connectors.data_connector")
     make_again = pytest.importorskip("lightning.pytorch.utilities.data")._update_dataloader
     names = inspect.signature(FastLoader).parameters.keys()
-    assert names == ARGUMENTS.keys() | THREADS.keys() | SAMPLES
+    assert names == ARGUMENTS.keys() | THREADS.keys() | RAY.keys() | SAMPLES
 
     def make():
         return FastLoader(Pictures(7), shuffle=True, **arguments)
@@ -250,7 +255,7 @@ def test_every_argument_survives_being_made_again(lightning, module_of, hook, ar
     for name in arguments:
         mine, theirs = getattr(loader, name), getattr(again, name)
         assert mine is theirs or mine == theirs, name
-    if "num_workers" in arguments:
+    if arguments is ARGUMENTS:
         assert again.stats()["auto"]["num_workers"]["chosen"] == again.num_workers
     assert list(again.sampler) == [1, 3, 5, 0]
 
@@ -269,7 +274,7 @@ def test_the_order_is_dataloaders(lightning, module_of, tmp_path, hook, workers)
 
 
 @pytest.mark.parametrize("hook", [False, True])
-def test_what_the_trainer_holds_is_reported(lightning, module_of, tmp_path, hook):
+def test_what_the_trainer_holds_is_reported(lightning, module_of, tmp_path, monkeypatch, hook):
     """The native path stays with ``seed_everything(workers=True)``, which sets a worker_init_fn."""
     folder = fastloader.datasets.ImageFolder(
         str(plain_folder(tmp_path, 6, classes=2)),
@@ -279,6 +284,9 @@ def test_what_the_trainer_holds_is_reported(lightning, module_of, tmp_path, hook
     def make():
         return FastLoader(folder, 2, num_workers=1, mean=MEAN, std=STD)
 
+    # Lightning leaves these behind for its other processes: those of other tests would inherit them.
+    monkeypatch.setenv("PL_GLOBAL_SEED", "1")
+    monkeypatch.setenv("PL_SEED_WORKERS", "1")
     lightning.seed_everything(1, workers=True, verbose=False)
     loader = make()
     data = module_of(make) if hook else loader

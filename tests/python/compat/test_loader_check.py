@@ -1,10 +1,13 @@
-"""``fastloader.check``: which loader a framework uses, whether it is ours, and what to write if not. The
-classes here have the frameworks' names and attributes; the frameworks' own are in their tests."""
+"""``fastloader.check``: which loader a framework uses, whether it is ours, and what to write if not.
+Accelerate and the Trainer are their own; the other classes have the frameworks' names and attributes."""
 
+import importlib
+import importlib.util
 import types
 
 import pytest
 import torch
+from pictures import import_torchvision
 from torch.utils.data import DataLoader, DistributedSampler
 
 import fastloader
@@ -150,6 +153,82 @@ def test_a_loader_that_a_framework_has_made_again():
     shard.base_dataloader = loader
     checked = fastloader.check(loader)
     assert checked.kept and checked.beside == ()
+
+
+@pytest.fixture
+def accelerate(forget_accelerate):
+    return pytest.importorskip("accelerate")
+
+
+def test_accelerates_own_loaders(accelerate):
+    """What our `prepare` and `skip_first_batches` give is kept, and what Accelerate's gives is not."""
+    ours = importlib.import_module("fastloader.compat.accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    given = FastLoader(Pictures(6), 2, shuffle=True, mean=MEAN, std=STD)
+    prepared = ours.prepare(given, accelerator)
+    inside = prepared.base_dataloader
+    rest = ours.skip_first_batches(prepared, 1)
+    for thing, loader in ((prepared, inside), (accelerator, inside), (rest, rest.base_dataloader)):
+        checked = fastloader.check(thing)
+        assert checked.kept and checked.loaders == [loader], checked
+        assert "inside accelerate's" in str(checked) and loader.plan() in str(checked)
+    # The user's own handle, which Accelerate has replaced.
+    assert [each.loader for each in fastloader.check(given).beside][:1] == [inside]
+    plain = accelerator.prepare(DataLoader(given.dataset))
+    for thing in (plain, accelerator, given):
+        checked = fastloader.check(thing)
+        assert not checked.kept
+        assert "write   from fastloader.compat.accelerate import prepare" in str(checked)
+
+
+def test_the_share_under_accelerate(accelerate, monkeypatch):
+    ours = importlib.import_module("fastloader.compat.accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    loader = ours.prepare(FastLoader(Pictures(6), 2), accelerator)
+    assert "order   BatchSampler of SequentialSampler" in str(fastloader.check(loader))
+    shard = accelerate.data_loader.BatchSamplerShard(loader.batches.batches, 2, 1)
+    monkeypatch.setattr(loader.batches, "batches", shard)
+    assert "order   rank 1 of 2, by BatchSamplerShard" in str(fastloader.check(loader))
+
+
+@pytest.mark.parametrize("mixin", [True, False])
+def test_the_trainers_own_loaders(accelerate, tmp_path, mixin):
+    if importlib.util.find_spec("torchvision") is not None:  # transformers imports it
+        import_torchvision()
+    transformers = pytest.importorskip("transformers")
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def forward(self, x, labels=None):
+            logits = self.layer(x)
+            return {"loss": (logits[:, 0] - labels).square().mean(), "logits": logits}
+
+    bases = (transformers.Trainer,)
+    if mixin:
+        ours = importlib.import_module("fastloader.compat.transformers")
+        bases = (ours.FastTrainerMixin, *bases)
+    rows = [{"x": torch.ones(1), "labels": float(index)} for index in range(4)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path),
+        max_steps=1,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+        disable_tqdm=True,
+    )
+    trainer = type("Mine", bases, {})(Model(), arguments, train_dataset=rows, eval_dataset=rows)
+    assert str(fastloader.check(trainer)).startswith("no loader yet")
+    trainer.train()
+    trainer.evaluate()
+    checked = fastloader.check(trainer)
+    places = [each.place for each in checked.found]
+    assert places == ["Mine.train_dataloader", "Mine.eval_dataloader"]
+    assert checked.kept == mixin and len(checked.loaders) == 2 * mixin
+    write = "class MyTrainer(FastTrainerMixin, Trainer)"
+    assert str(checked).count(write) == (0 if mixin else 2)
 
 
 def test_a_process_with_odd_classes():

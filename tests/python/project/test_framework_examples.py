@@ -86,5 +86,15 @@ def test_timms_import_is_changed(frameworks):
         "from timm.data import create_dataset",
         "x = 1",
     ]
+    # As timm's script has it since NaFlex: the mixing, too, must be the one that our loader knows.
+    text = (
+        "from timm.data import create_loader, create_naflex_loader, \\\n"
+        "    Mixup, AugMixDataset\nx = 1\n"
+    )
+    assert frameworks.with_our_import(text).splitlines() == [
+        "from fastloader.compat.timm import create_loader, Mixup",
+        "from timm.data import create_naflex_loader, AugMixDataset",
+        "x = 1",
+    ]
     with pytest.raises(SystemExit, match="no line"):
         frameworks.with_our_import("from timm.data import create_dataset\n")
