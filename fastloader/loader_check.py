@@ -202,11 +202,12 @@ def _name(thing: Any) -> str:
 def _order(loader: FastLoader[Any]) -> str:
     """Which samples the loader gives. Not by its properties: a look at them decides about
     ``distributed="auto"``."""
-    sampler, batch_sampler = vars(loader).get("sampler"), vars(loader).get("batch_sampler")
+    sampler = vars(loader).get("sampler")
+    batch_sampler: Any = vars(loader).get("batch_sampler")
     if isinstance(sampler, DistributedSampler):
         return f"rank {sampler.rank} of {sampler.num_replicas}, by {_name(sampler)}"
     # compat.accelerate gives the batches of Accelerate's batch sampler, which has the share.
-    inside = getattr(batch_sampler, "batches", None)
+    inside: Any = getattr(batch_sampler, "batches", None)
     batch_sampler = inside if isinstance(inside, BatchSampler) else batch_sampler
     if hasattr(batch_sampler, "process_index"):
         share = f"rank {batch_sampler.process_index} of {batch_sampler.num_processes}"
