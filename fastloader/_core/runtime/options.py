@@ -12,9 +12,9 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.runtime.python_path_warning import why_no_source
 from fastloader._core.sources.arrays.recognize import holds_arrays
 from fastloader._core.sources.images.recognize import holds_images
-from fastloader._core.sources.python_path_warning import why_no_source
 from fastloader._core.sources.remote.cluster import check_ray_options
 
 # torch's names for our worker_backend (pytorch#161044).
