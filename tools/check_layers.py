@@ -34,6 +34,8 @@ LAYERS: list[list[str]] = [
     ["_core/pictures/**"],
     ["_core/handoff.py"],
     ["_core/sources/**", "_core/delivery/**"],
+    # Actors do what the other sources do, elsewhere.
+    ["_core/sources/remote/**"],
     ["_core/runtime/**"],
     ["loader.py", "prefetcher.py"],
     ["loader_check.py"],
@@ -41,7 +43,7 @@ LAYERS: list[list[str]] = [
     ["cli/**"],
 ]
 
-# Within one layer: what matches one pattern imports nothing that matches another of the same list.
+# What matches one pattern imports nothing that matches another of the same list.
 APART: list[list[str]] = [
     ["_core/sources/**", "_core/delivery/**"],
     [
@@ -195,13 +197,12 @@ def _refused(file: str, target: str) -> str | None:
     own, other = layer_of(file), layer_of(target)
     if own is None or other is None:
         return None  # reported for the file itself, or empty
+    for group in APART:
+        first, second = _pattern_of(file, group), _pattern_of(target, group)
+        if first and second and first != second:
+            return f"{first} and {second} stay apart"
     if other > own:
         return f"of a later layer ({', '.join(LAYERS[other])}) than {', '.join(LAYERS[own])}"
-    if other == own:
-        for group in APART:
-            first, second = _pattern_of(file, group), _pattern_of(target, group)
-            if first and second and first != second:
-                return f"{first} and {second} stay apart"
     return None
 
 

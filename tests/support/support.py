@@ -210,7 +210,7 @@ HANG = 300
 def run_script(source, *arguments, env=None, timeout=HANG, check=True):
     """Runs Python source in a process of its own. Returns the CompletedProcess, with text."""
     variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
-    paths = [str(PACKAGE_ROOT), str(SUPPORT), variables.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), variables.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     variables.update(env or {})
     done = subprocess.run(
