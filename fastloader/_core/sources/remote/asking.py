@@ -122,9 +122,8 @@ class Asking:
             if worker.broken is not None:
                 self._answers.put((item if number is None else number, worker.broken))
             elif not self._setup.stateless:
-                task = worker.asked(number, item, message)
-                if worker.actor is not None and worker.actor in self._ready:
-                    self._call(worker.actor, worker.session, task)
+                worker.asked(number, item, message)
+                self._call_due(worker)
             elif number is None:  # there is nothing to begin, but what is under way is not wanted
                 worker.forget()
                 self._waiting = collections.deque(each for each in self._waiting if not each.done)
@@ -132,6 +131,13 @@ class Asking:
             else:
                 self._waiting.append(worker.asked(number, item, message))
                 self._hand_out()
+
+    def _call_due(self, worker: Worker) -> None:
+        """Asks the worker's actor for what it is to be asked for now, if it is up."""
+        actor = worker.actor
+        if actor is not None and actor in self._ready:
+            for task in worker.due():
+                self._call(actor, worker.session, task)
 
     def _call(self, actor: Actor, session: str, task: Task) -> None:
         handle = actor.handle
@@ -154,11 +160,16 @@ class Asking:
         most = self._prefetch
         if len(up) < len(self._actors) and self._overdue():
             most = -(-self._count * self._prefetch // max(1, len(up)))
+        # One at which an actor has died is alone in its actor: see Worker.due().
+        up = [actor for actor in up if not any(task.tries for task in list(actor.tasks.values()))]
         while self._waiting and up:
             actor = min(up, key=lambda each: len(each.tasks))
-            if len(actor.tasks) >= most:
+            tried = self._waiting[0].tries > 0
+            if len(actor.tasks) >= (1 if tried else most):
                 return
             self._call(actor, self._session_of(actor), self._waiting.popleft())
+            if tried:
+                up.remove(actor)
 
     def _session_of(self, actor: Actor) -> str:
         """The only session that an actor has for batches that any actor can make."""
@@ -182,8 +193,7 @@ class Asking:
         worker.session = f"{self._name}-{worker.number}-{worker.sessions}"
         worker.sessions += 1
         self._begin(actor, worker.session, worker.beginning())
-        for task in worker.open_tasks:
-            self._call(actor, worker.session, task)
+        self._call_due(worker)
 
     def _begin(self, actor: Actor, session: str, beginning: Beginning) -> None:
         key = self._reference.hex()

@@ -86,6 +86,8 @@ class Crew(Asking):
             return None  # its batch was asked for elsewhere
         repeated = task.done
         worker.answered(task, None if parcel is None else parcel.state)
+        if worker.session:  # an answer to a task that was asked for alone makes others due
+            self._call_due(worker)
         if repeated:
             return None
         if task.number is None:

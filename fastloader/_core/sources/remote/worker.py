@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from typing import Any
 
 from fastloader._core.machine.process import HomeProcess
@@ -83,11 +84,16 @@ class Worker:
         self.tasks[task.order] = task
         return task
 
-    @property
-    def open_tasks(self) -> list[Task]:
-        """From the first that was not answered on. Those behind it that were answered are asked for
-        again with it, because the ones after them go on from there."""
-        return list(self.tasks.values())
+    def due(self) -> list[Task]:
+        """What the actor is to be asked for now, and was not in this session: from the first task that
+        was not answered on. Those behind it that were answered are asked for again with it, because the
+        ones after them go on from there. At a task at which an actor has died, no more is asked for,
+        or nobody could tell at which of several tasks actors die."""
+        tasks = list(self.tasks.values())
+        if tasks and tasks[0].tries:
+            answered = itertools.takewhile(lambda task: task.done, tasks[1:])
+            tasks = [tasks[0], *answered]
+        return [task for task in tasks if task.session != self.session]
 
     def answered(self, task: Task, state: bytes | None) -> None:
         """Notes the answer to a task, and the state behind it; of a new epoch, the one before it."""
@@ -130,7 +136,7 @@ class Worker:
         return forgotten
 
     def beginning(self) -> Beginning:
-        """Where it begins in an actor, which is then asked for its `open_tasks`."""
+        """Where it begins in an actor, which is then asked for what is `due`."""
         if self._goes_on:
             message, state = self._resumed
             return Beginning(self.number, state, message, self._since)
