@@ -4,6 +4,7 @@ import faulthandler
 import functools
 import os
 import sys
+import tempfile
 
 import emulated_cuda
 import pytest
@@ -161,6 +162,16 @@ def pytest_runtest_makereport(item, call):
     if call.when == "call":
         item.stash[_FAILED] = report.failed
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rays_folder():
+    """Ray notes in its folder which cluster there is, and connects to that one: tests that run at the
+    same time have a folder each. Its name is short, since it becomes part of the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        os.environ["RAY_TMPDIR"] = folder
+        yield
+        del os.environ["RAY_TMPDIR"]
 
 
 @pytest.fixture(autouse=True)

@@ -125,6 +125,14 @@ class ActorPool:
         """Whether the pool is of this process, has these options and is connected as it was."""
         return self._home.here and self.options == options and self._job in ("", _job())
 
+    @property
+    def disconnected(self) -> bool:
+        """Whether this process has left the cluster in which the actors are. Ray must not be asked for
+        anything then: it would begin a cluster of its own at the next call."""
+        import ray
+
+        return not ray.is_initialized() or self._job != _job()
+
     def take(self, count: int, listener: queue.SimpleQueue[Any]) -> list[Actor]:
         """Returns so many actors, some of which may not be up yet."""
         idle = [actor for actor in self._idle if not actor.dead and actor.failed is None]

@@ -140,6 +140,8 @@ class Asking:
                 self._call(actor, worker.session, task)
 
     def _call(self, actor: Actor, session: str, task: Task) -> None:
+        if self._pool.disconnected:  # `Crew.get` says so
+            return
         handle = actor.handle
         method = handle.resume if task.number is None else handle.make
         task.session = session

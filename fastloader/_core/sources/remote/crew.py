@@ -42,10 +42,15 @@ class Crew(Asking):
 
         Raises:
             queue.Empty: if nothing came within ``timeout`` seconds.
-            Error: if Ray cannot start the actors.
+            Error: if Ray cannot start the actors, or if this process has left the cluster.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
+            if self._answers.empty() and self._pool.disconnected:
+                raise Error(
+                    "this process has left the Ray cluster in which the loader's actors are: call "
+                    "ray.shutdown() behind the loop, or begin again with iter(loader)"
+                )
             self._look_at_actors()
             left = _TURN if until is None else max(0.0, min(_TURN, until - time.monotonic()))
             try:

@@ -1,157 +1,23 @@
 """Which actor is asked for what, and what becomes of it when the actor dies, in orders that no cluster
 would keep: the actors are stand-ins, which answer when the test says so."""
 
-import concurrent.futures
 import gc
 import pickle
-import queue
 import weakref
 
 import pytest
 
 ray = pytest.importorskip("ray")
 
-from ray.exceptions import RayActorError, RayTaskError  # noqa: E402
+from ray.exceptions import RayTaskError  # noqa: E402
+from ray_stand_ins import answered_in_turn, pictures, ready  # noqa: E402
 from torch._utils import ExceptionWrapper  # noqa: E402
 from torch.utils.data._utils.worker import _ResumeIteration  # noqa: E402
 
 from fastloader import Error  # noqa: E402
 from fastloader._core.sources.remote import asking, crew  # noqa: E402
 from fastloader._core.sources.remote import worker as workers  # noqa: E402
-from fastloader._core.sources.remote.actor.parcel import Parcel, packed  # noqa: E402
-from fastloader._core.sources.remote.actor.pictures import RemotePictures  # noqa: E402
 from fastloader._core.sources.remote.actor.session import Setup  # noqa: E402
-from fastloader._core.sources.remote.actor_pool import Actor, ActorPool, RayCounts  # noqa: E402
-
-
-class Call:
-    """A method of a stand-in, and what it was called with."""
-
-    def __init__(self, name, calls):
-        self.name, self.calls = name, calls
-
-    def remote(self, *arguments):
-        reference = Reference(self.name, arguments)
-        self.calls.append(reference)
-        return reference
-
-
-class Reference:
-    def __init__(self, name, arguments):
-        self.name, self.arguments = name, arguments
-        self.promise = concurrent.futures.Future()
-
-    def future(self):
-        return self.promise
-
-    def answers(self, batch=None, state=b"state"):
-        content = packed(batch)
-        self.promise.set_result(Parcel(*content, state, 0.5, 0.0))
-        self.promise._done_callbacks.clear()  # Ray drops a future that is done
-
-    @property
-    def index(self):
-        return pickle.loads(self.arguments[1])
-
-
-class Handle:
-    """A stand-in of an actor's handle."""
-
-    def __init__(self):
-        self.calls = []
-
-    def __getattr__(self, name):
-        return Call(name, self.calls)
-
-    def made(self):
-        """The calls for batches that were not answered."""
-        return [each for each in self.calls if each.name == "make" and not each.promise.done()]
-
-    def began(self):
-        return [each.arguments[1] for each in self.calls if each.name == "begin"]
-
-    def come_up(self, node="a node"):
-        for each in self.calls:
-            if each.name == "up" and not each.promise.done():
-                each.promise.set_result((node, 0.0))
-
-    def die(self):
-        for each in self.calls:
-            if not each.promise.done():
-                each.promise.set_exception(RayActorError())
-
-
-class Pool(ActorPool):
-    """Starts stand-ins."""
-
-    def __init__(self):
-        super().__init__({"num_cpus": 1}, RayCounts())
-        self.handles, self.killed = [], []
-
-    def start(self, listener):
-        self.handles.append(Handle())
-        made = Actor(self.handles[-1], listener)
-        self._all.add(made)
-        return made
-
-    def kill(self, actor):
-        actor.dead = True
-        self.killed.append(actor)
-
-
-class Put:
-    def put(self, value):
-        return self
-
-    def hex(self):
-        return "a reference"
-
-    def cluster_resources(self):
-        return {}
-
-    available_resources = cluster_resources
-
-
-@pytest.fixture
-def made(monkeypatch):
-    """Makes (crew, pool, workers) over a dataset."""
-    for module in (asking, crew):
-        monkeypatch.setattr(module, "connected", Put)
-
-    def make(dataset=None, count=2, kind=0, prefetch=2):
-        pool = Pool()
-        ours = crew.Crew(pool, count, prefetch)
-        dataset = [] if dataset is None else dataset
-        setup = Setup(kind, dataset, True, None, False, 1, None, count)
-        begun = [ours.worker(setup, number) for number in range(count)]
-        for each in begun:
-            each.start()
-        return ours, pool, begun
-
-    return make
-
-
-def pictures():
-    return object.__new__(RemotePictures)
-
-
-def ready(ours):
-    """What torch's iterator would get now, without waiting."""
-    got = []
-    while True:
-        try:
-            got.append(ours.get(0))
-        except queue.Empty:
-            return got
-
-
-def answered_in_turn(ours, handle):
-    """What torch's iterator gets if an actor answers all that it is asked for with its index batch."""
-    got = []
-    while made := handle.made():
-        made[0].answers(made[0].index)
-        got += ready(ours)
-    return got
 
 
 def test_a_worker_has_its_actor(made):
@@ -413,6 +279,20 @@ def test_a_crew_that_has_ended_holds_no_actor(made, monkeypatch, answer):
         assert watched() is None
     finally:
         gc.enable()
+
+
+def test_a_process_that_has_left_the_cluster_asks_nobody(made, monkeypatch):
+    """Ray would begin another cluster. What has come is delivered before the error."""
+    ours, pool, (worker,) = made(count=1)
+    pool.handles[0].come_up()
+    ours.ask(worker, (0, [0]))
+    assert ready(ours) == []
+    pool.handles[0].made()[0].answers("zero")
+    pool.disconnected = True
+    ours.ask(worker, (1, [1]))
+    assert ours.get(0) == (0, "zero") and pool.handles[0].made() == []
+    with pytest.raises(Error, match="has left the Ray cluster"):
+        ours.get()
 
 
 def test_actors_that_never_come_up_are_an_error(made):

@@ -56,6 +56,31 @@ def test_without_a_connection(ray):
     assert "ray" not in loader.stats()
 
 
+def test_ray_shutdown_in_the_middle_of_an_epoch(ray):
+    """It ends the loop, and Ray does not begin a cluster of its own."""
+    run_script("""
+    import ray
+    from fastloader import Error, FastLoader
+    from support import Pictures
+
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    loader = FastLoader(Pictures(40), 2, num_workers=1, worker_backend="ray")
+    got = []
+    try:
+        for _, numbers in loader:
+            got += numbers.tolist()
+            if len(got) == 6:
+                ray.shutdown()
+    except Error as error:
+        assert "has left the Ray cluster" in str(error), error
+    else:
+        raise AssertionError("no error")
+    assert 6 <= len(got) <= 10 and got == list(range(len(got)))
+    loader.close()
+    assert not ray.is_initialized()
+    """)
+
+
 def test_arrays_are_made_by_actors_as_well(ray):
     loader = FastLoader(TensorDataset(torch.arange(8)), 2, **RAY)
     assert loader.plan().startswith("Python path: arrays are gathered here")

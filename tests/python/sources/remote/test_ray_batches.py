@@ -1,12 +1,14 @@
 """What Ray actors make is what worker processes make, to the bit: samples, order, draws, errors and
 states."""
 
+import itertools
 import json
 
 import pytest
 import torch
 from pictures import random_folder
 from ray_cluster import Drawing, DrawingStream, cluster_of, counts, on_ray
+from torch.utils.data import DistributedSampler
 
 from fastloader import FastLoader
 from fastloader import transforms as T
@@ -171,6 +173,26 @@ def test_a_state_goes_on_with_another_number_of_actors(cluster, workers):
         other.load_state_dict(state)
         got += [labels.tolist() for _, labels in other]
     assert got == right
+
+
+def test_each_rank_has_actors_of_its_own(cluster):
+    """Two ranks' loaders in one process, at the same time: together they have each sample once."""
+    loaders = [
+        FastLoader(
+            Pictures(24),
+            4,
+            sampler=DistributedSampler(range(24), 2, rank),
+            num_workers=1,
+            worker_backend="ray",
+            ray_options={"num_cpus": 0},  # the actors of other tests have what there is
+        )
+        for rank in range(2)
+    ]
+    got = [[labels.tolist() for _, labels in batches] for batches in zip(*loaders, strict=True)]
+    assert sorted(itertools.chain(*itertools.chain(*got))) == list(range(24))
+    assert [counts(loader)["actors"] for loader in loaders] == [1, 1]
+    for loader in loaders:
+        loader.close()
 
 
 # --- pictures, which the actors' decode threads make ------------------------------------------------
