@@ -18,12 +18,13 @@ from fastloader._core.runtime.accelerate_notice import AccelerateNotice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
 from fastloader._core.runtime.runtime import Runtime
+from fastloader._core.runtime.shown_arguments import ShownArguments
 from fastloader._core.sources.python.torch_arguments import for_torch, takes_newer
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class FastLoader(DataLoader, Generic[T_co]):  # type: ignore[type-arg]
+class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[type-arg]
     """A drop-in ``torch.utils.data.DataLoader`` whose batches arrive on the device, normalised.
 
     Every argument of DataLoader keeps its meaning, default and errors, and the order of samples is the

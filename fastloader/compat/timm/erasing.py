@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from fastloader._core.batch.augmentation.augmentation import Augmentation
@@ -22,14 +21,6 @@ class ErasingLoader(FastLoader[Any]):
         self.random_erasing = random_erasing
         if random_erasing is not None:
             self._runtime.delivery.augment(Augmentation(random_erasing, None))
-
-    # Frameworks read from the signature which attributes are arguments.
-    __init__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            *inspect.signature(FastLoader.__init__).parameters.values(),
-            inspect.Parameter("random_erasing", inspect.Parameter.KEYWORD_ONLY, default=None),
-        ]
-    )
 
 
 class ErasingMultiEpochsLoader(ErasingLoader, MultiEpochsDataLoader):

@@ -11,9 +11,13 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 import fastloader
 from fastloader import FastLoader
+from fastloader.compat.prefetch_generator import DataLoaderX
+from fastloader.compat.timm.erasing import ErasingLoader
 from support import MEAN, STD, Pictures, generator
 
-pytestmark = pytest.mark.covering
+# Lightning's warnings have classes of its own. pytest-xdist imports Lightning to show them, where nobody
+# has imported torchvision for it.
+pytestmark = [pytest.mark.covering, pytest.mark.filterwarnings("ignore")]
 
 COUNT = 11
 EACH_STEP = {"every_n_train_steps": 1}
@@ -232,6 +236,25 @@ ARGUMENTS = {
 THREADS = {"worker_backend": "thread", "worker_method": "thread", "distributed": "auto"}
 RAY = {"worker_backend": "ray", "num_workers": 2, "ray_options": {"num_cpus": 2}}
 SAMPLES = {"dataset", "shuffle", "sampler", "batch_sampler"}
+
+
+class Louder(FastLoader):
+    """A user's, with an argument of its own."""
+
+    def __init__(self, dataset, volume=1, **kwargs):
+        super().__init__(dataset, **kwargs)
+        self.volume = volume
+
+
+@pytest.mark.parametrize("kind", [Louder, DataLoaderX, ErasingLoader])
+def test_subclasses_keep_what_they_pass_on(lightning, kind):
+    make_again = pytest.importorskip("lightning.pytorch.utilities.data")._update_dataloader
+    more = {"volume": 11} if kind is Louder else {}
+    loader = kind(Pictures(7), batch_size=2, mean=MEAN, std=STD, depth=3, decode="fast", **more)
+    again = make_again(loader, DistributedSampler(range(7), 2, 1, shuffle=False))
+    assert type(again) is kind and again.batch_size == 2
+    assert (again.mean, again.std, again.depth, again.decode) == (MEAN, STD, 3, "fast")
+    assert getattr(again, "volume", 11) == 11
 
 
 @pytest.mark.parametrize("hook", [False, True])
