@@ -250,6 +250,7 @@ class Louder(FastLoader):
 def test_subclasses_keep_what_they_pass_on(lightning, kind):
     make_again = pytest.importorskip("lightning.pytorch.utilities.data")._update_dataloader
     more = {"volume": 11} if kind is Louder else {}
+    inspect.signature(kind).bind(Pictures(7), 2, mean=MEAN)
     loader = kind(Pictures(7), batch_size=2, mean=MEAN, std=STD, depth=3, decode="fast", **more)
     again = make_again(loader, DistributedSampler(range(7), 2, 1, shuffle=False))
     assert type(again) is kind and again.batch_size == 2
