@@ -57,9 +57,9 @@ if not TYPE_CHECKING:  # a type checker that sees this function takes every name
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
-            from importlib.metadata import version
+            from fastloader._core.machine.build_info import installed_version
 
-            return version("fastloader")
+            return installed_version()
         if name in _HOME:
             return getattr(importlib.import_module(_HOME[name]), name)
         if name in _PARTS:

@@ -17,8 +17,10 @@ from fastloader._core.order.loader import AutoWorkers
 from fastloader._core.runtime.accelerate_notice import AccelerateNotice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
+from fastloader._core.runtime.picture_arguments import check_picture_arguments
 from fastloader._core.runtime.runtime import Runtime
 from fastloader._core.runtime.shown_arguments import ShownArguments
+from fastloader._core.runtime.shown_loader import shown_loader
 from fastloader._core.sources.python.torch_arguments import for_torch, takes_newer
 
 T_co = TypeVar("T_co", covariant=True)
@@ -184,6 +186,7 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
             pin_memory_device=pin_memory_device,
             **for_torch(self, in_order),
         )
+        check_picture_arguments(self)
         runtime.begin_sharding(dataset, shuffle, sampler, batch_sampler)
 
     # --- what torch, subclasses and frameworks expect ----------------------------------------------
@@ -242,6 +245,9 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
     def __setstate__(self, state: dict[str, Any]) -> None:
         runtime = Runtime.of_copy(self, state)
         self.__dict__.update(state, _runtime=runtime)
+
+    def __repr__(self) -> str:
+        return shown_loader(self)
 
     def __enter__(self) -> FastLoader[T_co]:
         return self

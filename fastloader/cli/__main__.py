@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from fastloader._core.machine.build_info import installed_version
+
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
 from fastloader.cli.bench import command as bench
 from fastloader.cli.demo import command as demo
@@ -20,6 +22,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="fastloader",
         description="A drop-in torch DataLoader that keeps the accelerator fed.",
     )
+    parser.add_argument("--version", action="version", version=f"fastloader {installed_version()}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
     for module in (demo, doctor, pack, index, push, bench):
         module.add_command(commands)

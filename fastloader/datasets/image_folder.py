@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import array
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from fastloader._core.machine import extension
-from fastloader.datasets._formats.files.file_list import FileList
+from fastloader.datasets._formats.files.file_list import FileList, Samples
 from fastloader.datasets._formats.files.seek_file import SeekFile, found_beside
 from fastloader.datasets._formats.urls import is_url
 from fastloader.datasets._remote.cache.shard_cache import ShardCache
@@ -98,30 +98,46 @@ class ImageFolder(FileList):
             raise FileNotFoundError(f"Couldn't find any class folder in {self.root}.")
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
 
-        paths = bytearray()
-        ends = array.array("Q")
-        targets = array.array("i")
-        empty = []
-        for name, number in self.class_to_idx.items():
-            before = len(ends)
-            for path in (
-                _files(os.path.join(self.root, name)) if self.cache is None else found[name]
-            ):
-                if is_valid_file(path) if is_valid_file else _has_extension(path):
-                    paths += os.fsencode(path)
-                    ends.append(len(paths))
-                    targets.append(number)
-            if len(ends) == before:
-                empty.append(name)
+        numbers = self.class_to_idx
+        in_class = found.__getitem__ if self.cache is not None else self._files_of
+        take = is_valid_file or _has_extension
+        self.samples = (
+            (path, number)
+            for name, number in numbers.items()
+            for path in in_class(name)
+            if take(path)
+        )
+        counts = np.bincount(self.targets, minlength=len(numbers))
+        empty = [name for name, number in numbers.items() if not counts[number]]
         if empty and not allow_empty:
             text = f"Found no valid file for the classes {', '.join(empty)}. "
             if is_valid_file is None:
                 text += f"Supported extensions are: {', '.join(IMG_EXTENSIONS)}"
             raise FileNotFoundError(text)
+        self.seek_file = _seek_file(self.root, index)
+
+    @property
+    def samples(self) -> Samples:
+        """The (path, class number) of each sample: a sequence that makes them when they are asked for.
+        A list of such pairs may be assigned. The next epoch has these."""
+        return Samples(self)
+
+    @samples.setter
+    def samples(self, pairs: Iterable[tuple[str | os.PathLike[str], int]]) -> None:
+        paths = bytearray()
+        ends, targets = array.array("Q"), array.array("i")
+        for path, target in pairs:
+            paths += os.fsencode(path)
+            ends.append(len(paths))
+            targets.append(target)
         self.paths = np.frombuffer(bytes(paths), dtype=np.uint8)
         self.ends = np.frombuffer(ends.tobytes(), dtype=np.uint64)
         self.targets = np.frombuffer(targets.tobytes(), dtype=np.int32)
-        self.seek_file = _seek_file(self.root, index)
+
+    imgs = samples
+
+    def _files_of(self, name: str) -> Iterator[str]:
+        return _files(os.path.join(self.root, name))
 
 
 def _seek_file(root: str, index: str | os.PathLike[str] | None) -> SeekFile | None:

@@ -70,13 +70,24 @@ def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
         f"mean, std or dtype asks for normalised images, but the batch has no image{where}: "
         f"an image leaf is {wanted}; this batch holds {', '.join(described) or 'no tensor at all'}. "
     )
-    if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in tree.leaves):
+    looked_at = tree.leaves
+    if normalization.image_key is not None:
+        elsewhere = [
+            repr(key)
+            for leaf, key in zip(tree.leaves, tree.keys, strict=True)
+            if as_image(leaf, normalization) is not None
+        ]
+        if elsewhere:
+            return ValueError(f"{text}Give image_key={' or '.join(elsewhere)}, or leave it out.")
+        keyed = zip(tree.leaves, tree.keys, strict=True)
+        looked_at = [leaf for leaf, key in keyed if key == normalization.image_key]
+    if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in looked_at):
         return TypeError(
             text
             + "Let the dataset return uint8 (drop ToTensor and Normalize from its transform), or "
             "drop mean, std and dtype here."
         )
-    if any(leaf.dtype is torch.uint8 and leaf.dim() == 4 for leaf in tree.leaves):
+    if any(leaf.dtype is torch.uint8 and leaf.dim() == 4 for leaf in looked_at):
         return ValueError(text + "Give mean and std one value per channel of the images.")
     return TypeError(
         text + "Collate images into one uint8 batch, or drop mean, std and dtype here."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from fastloader._core.machine import extension
@@ -27,7 +28,7 @@ def build_info() -> dict[str, Any]:
     """
     native = extension.load()
     info: dict[str, Any] = {
-        "version": _version(native),
+        "version": installed_version(),
         "python": platform.python_version(),
         "native": {"loaded": native is not None, "why_not": _why_not()},
     }
@@ -40,11 +41,14 @@ def build_info() -> dict[str, Any]:
     return info
 
 
-def _version(native: Any) -> str:
+def installed_version() -> str:
+    """The version as the package's metadata says it. A source tree that was never installed has none,
+    and says its own in ``version.txt``."""
     try:
         return version("fastloader")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "unknown" if native is None else str(native.__version__)
+    except PackageNotFoundError:
+        file = Path(__file__).resolve().parents[3] / "version.txt"
+        return f"{file.read_text().strip()}, not installed" if file.is_file() else "unknown"
 
 
 def _why_not() -> str:

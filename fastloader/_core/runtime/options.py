@@ -70,7 +70,10 @@ class LoaderOptions:
             raise ValueError(f"truncated={self.truncated!r}: use 'error' or 'pad'")
 
     def check_workers(self, dataset: Any, workers: Any, multiprocessing_context: Any) -> None:
-        """Raises ValueError for what worker threads or actors cannot serve."""
+        """Raises ValueError for what worker threads or actors cannot serve, and TypeError for a number
+        of workers that is no whole number."""
+        if workers != "auto" and not hasattr(workers, "__index__"):
+            raise TypeError(f"num_workers={workers!r}: use a whole number or 'auto'")
         if self.worker_backend == "ray":
             self._check_actors(workers)
         elif self.ray_options is not None:
@@ -118,7 +121,7 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
     if made and name == "num_workers":
         value = workers_to_begin_with(value)
         if isinstance(value, str):
-            raise ValueError(f"num_workers={value!r}: use a number or 'auto'")
+            raise TypeError(f"num_workers={value!r}: use a whole number or 'auto'")
     assigned = {name: value}
     if name == "worker_backend" and value in _METHODS:
         assigned["worker_method"] = _METHODS[value]

@@ -7,15 +7,12 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
-import fastloader
-from fastloader._core.machine.callers import callers
+from fastloader._core.machine.messages.callers import users_level
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches, check_extension, check_native
 from fastloader._core.sources.collation import container
 from fastloader._core.sources.images.recognize import first_part, holds_images, unknown
 from fastloader.errors import NotNative, PythonPathWarning
-
-_PACKAGE = fastloader.__path__[0]
 
 
 def why_no_source(loader: Loader) -> str:
@@ -49,15 +46,10 @@ def warn_if_pictures(dataset: Any, reason: str) -> None:
     even through code of ours."""
     if not holds_pictures(dataset):
         return
-    level = 0
-    for frame in callers():
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
-            break
-        level += 1
     warnings.warn(
         f"these pictures take the Python path, which is slower than the native one: {reason}. The table "
         "of what is native is in docs/native.md; native=False says that Python is wanted, and silences "
         "this.",
         PythonPathWarning,
-        stacklevel=level + 1,
+        stacklevel=users_level(),
     )

@@ -50,7 +50,7 @@ class Runtime:
         self._making = ProcessLock()
         self._options = options
         self.auto_workers: AutoWorkers | None = None  # what num_workers="auto" began with
-        self._sharding: shards.AutoSharding | None = None  # with distributed="auto"
+        self.sharding: shards.AutoSharding | None = None  # with distributed="auto"
         self.delivery = delivery = Delivery(options.delivery_spec())
         policy = make_policy(options.on_error, options.max_errors)
         self.arrays = ArraySource(delivery.statistics)
@@ -97,16 +97,16 @@ class Runtime:
     ) -> None:
         """From here on the first look at the loader's sampler decides, with ``distributed="auto"``."""
         policy = self._options.distributed
-        self._sharding = shards.begin_auto(policy, dataset, shuffle, sampler, batch_sampler)
+        self.sharding = shards.begin_auto(policy, dataset, shuffle, sampler, batch_sampler)
 
     def decide_sharding(self, loader: Loader) -> None:
         """Before one of the loader's samplers is looked at."""
-        if self._sharding is not None:
-            self._sharding.decide(loader)
+        if self.sharding is not None:
+            self.sharding.decide(loader)
 
     def samplers_replaced(self) -> None:
         """One of them is the user's now, and so are the ranks' shares."""
-        self._sharding = None
+        self.sharding = None
 
     def state_dict(self, loader: Loader) -> dict[str, Any]:
         position = self.position
@@ -131,8 +131,8 @@ class Runtime:
 
     def iterate(self, loader: Loader) -> Any:
         """What ``iter()`` gives."""
-        if self._sharding is not None:
-            self._sharding.check(loader)
+        if self.sharding is not None:
+            self.sharding.check(loader)
         position = self.position
         with position.lock:
             if position.resumes_mid_epoch and trainers.counted_as_over():
@@ -222,7 +222,7 @@ class Runtime:
             "augmentation": self.delivery.augmentation,
             "said": self._said,
             "auto_workers": self.auto_workers,
-            "sharding": copy.copy(self._sharding),  # the decision is about one loader's sampler
+            "sharding": copy.copy(self.sharding),  # the decision is about one loader's sampler
             "carried": self._carried if self._position is None else states.carried(self._position),
         }
 
@@ -232,7 +232,7 @@ class Runtime:
         taken = attributes["_runtime"]
         runtime = cls(loader, taken["options"])
         runtime.delivery.augment(taken["augmentation"])
-        runtime._said, runtime._sharding = taken["said"], taken["sharding"]
+        runtime._said, runtime.sharding = taken["said"], taken["sharding"]
         runtime._carried, runtime.auto_workers = taken["carried"], taken["auto_workers"]
         shards.give_own_share(attributes)
         return runtime

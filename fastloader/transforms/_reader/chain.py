@@ -90,6 +90,21 @@ def is_conversion(step: Any) -> bool:
     return _kind(step) in (*_TO_BYTES, *_TO_FLOATS, *_BEHIND)
 
 
+def step_to_floats(transform: Any) -> Any | None:
+    """The step by which the samples of a transform are tensors of floats; None if they are bytes, or may
+    be anything."""
+    for step in reversed([*steps_of(transform)]):
+        kind = _kind(step)
+        if kind in ("Normalize", *_TO_FLOATS):
+            return step
+        if kind in ("ToDtype", "ConvertImageDtype"):
+            dtype = getattr(step, "dtype", None)
+            return step if isinstance(dtype, torch.dtype) and dtype.is_floating_point else None
+        if kind not in ("ToPureTensor", "RandomErasing"):
+            return None
+    return None
+
+
 def _kind(step: Any) -> str:
     kind = type(step)
     if kind.__module__ not in _HOMES:

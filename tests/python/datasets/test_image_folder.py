@@ -276,3 +276,28 @@ def test_memory_of_a_real_folder(tmp_path):
     finally:
         tracemalloc.stop()
     assert used / count < len(dataset.samples[0][0]) + 150
+
+
+def test_samples_may_be_assigned(tree):
+    folder = ImageFolder(tree, T.CenterCrop(2))
+    loader = FastLoader(folder, 2)
+    before = list(folder.samples)
+    assert sum(len(labels) for _, labels in loader) == len(before)
+    folder.samples = [(path, 7) for path, _ in before[3:6]]
+    assert folder.samples == folder.imgs == [(path, 7) for path, _ in before[3:6]]
+    assert (len(folder), len(loader)) == (3, 2)
+    assert [labels.tolist() for _, labels in loader] == [[7, 7], [7]]
+    assert torch.equal(next(iter(loader))[0][0], folder[0][0])
+    folder.imgs = before[:1]
+    assert folder.samples == before[:1]
+
+
+@pytest.mark.parametrize("target_transform", [None, abs])
+def test_it_is_shown_as_torchvisions(tree, theirs, target_transform):
+    chain = import_torchvision().transforms.Compose([T.CenterCrop(2), T.PILToTensor()])
+    for transform in (None, chain):
+        made = [
+            kind(tree, transform, target_transform=target_transform)
+            for kind in (ImageFolder, theirs)
+        ]
+        assert repr(made[0]) == repr(made[1])

@@ -1,6 +1,8 @@
 """Bad input: the right type of error, saying which value and what is allowed, before any thread
 starts where that is possible, else in the batch's place."""
 
+import re
+
 import pytest
 import torch
 
@@ -78,6 +80,14 @@ def test_arguments(way, name):
         assert type(caught.value) is kind
         assert all(word in str(caught.value) for word in words), caught.value
     assert running() == before
+
+
+@pytest.mark.parametrize("workers", ["4", "x", 2.0, None], ids=repr)
+def test_workers_that_are_no_number(workers):
+    with pytest.raises(
+        TypeError, match=re.escape(f"num_workers={workers!r}: use a whole number or 'auto'")
+    ):
+        FastLoader(Pictures(), num_workers=workers)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without CUDA")

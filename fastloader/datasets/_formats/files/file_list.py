@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,9 +40,7 @@ class FileList(Dataset[Any]):
     def samples(self) -> Samples:
         return Samples(self)
 
-    @property
-    def imgs(self) -> Samples:
-        return Samples(self)
+    imgs = samples
 
     def path(self, index: int) -> str:
         """The path of sample ``index``."""
@@ -50,6 +49,19 @@ class FileList(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    def __repr__(self) -> str:
+        """As torchvision shows its datasets."""
+        body = [f"Number of datapoints: {len(self)}"]
+        if root := getattr(self, "root", None):
+            body.append(f"Root location: {root}")
+        functions = {"Transform: ": self.transform, "Target transform: ": self.target_transform}
+        given = {head: function for head, function in functions.items() if function is not None}
+        if given:
+            body.append("StandardTransform")
+        for head, function in given.items():
+            body[-1] += "\n" + head + textwrap.indent(repr(function), " " * len(head)).lstrip()
+        return "\n".join([f"Dataset {type(self).__name__}", *(f"    {line}" for line in body)])
 
     def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))

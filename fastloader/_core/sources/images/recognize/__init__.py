@@ -102,6 +102,19 @@ _WHAT_MATTERS = (
 )  # fmt: skip
 
 
+def own_part(dataset: Any) -> str:
+    """What a subclass of a known dataset has of its own, so that its samples may be anything; empty if
+    there is nothing that matters."""
+    kind, known = type(dataset), _known_class(dataset)
+    assert known is not None  # the caller has asked holds_images
+    reads = RECOGNIZERS[_name(known)].reads
+    for own in kind.__mro__[: kind.__mro__.index(known)]:
+        for name in (*_WHAT_MATTERS, *reads):
+            if name in vars(own):
+                return f"{own.__qualname__} has a {name} of its own"
+    return ""
+
+
 def recognize_images(loader: Loader) -> NativeImages:
     """Returns the pictures that the loader's dataset holds.
 
@@ -138,12 +151,9 @@ def _recognize(dataset: Any, reading: Reading) -> NativeImages:
     known = _known_class(dataset)
     if known is None:
         raise NotNative(unknown(dataset))
-    recognizer = RECOGNIZERS[_name(known)]
-    for own in kind.__mro__[: kind.__mro__.index(known)]:
-        for name in (*_WHAT_MATTERS, *recognizer.reads):
-            if name in vars(own):
-                raise NotNative(f"{own.__qualname__} has a {name} of its own")
-    images = recognizer.recognize(dataset, reading)
+    if own := own_part(dataset):
+        raise NotNative(own)
+    images = RECOGNIZERS[_name(known)].recognize(dataset, reading)
     if kind is known:
         return images
     return dataclasses.replace(images, name=f"{kind.__qualname__}, {images.name}")

@@ -6,6 +6,10 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
+import fastloader
+
+_PACKAGE = fastloader.__path__[0]
+
 
 def callers() -> Iterator[FrameType]:
     """Gives the frame that iterates over this first, then its callers, outwards."""
@@ -13,6 +17,17 @@ def callers() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def users_level() -> int:
+    """The ``stacklevel`` with which the function that calls this warns at the line of the user's code,
+    even through code of ours."""
+    level = 0
+    for frame in callers():
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            break
+        level += 1
+    return level
 
 
 def callers_in(modules: tuple[str, ...]) -> Iterator[FrameType]:

@@ -1,0 +1,1 @@
+"""What this process says, and to whose line of code."""
