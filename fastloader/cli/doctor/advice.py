@@ -197,8 +197,9 @@ def _memory(report: Report, known: Report) -> Iterator[str]:
             else "mount -o remount,size=8G /dev/shm"
         )
         yield (
-            f"/dev/shm holds only {size(shm)}. Worker processes hand batches over through it and die "
-            f"with a bus error when it is full: {how}, or num_workers=0."
+            f"/dev/shm holds only {size(shm)}. FastLoader's workers hand batches over in a ring of "
+            "their own, without it. Those of a plain DataLoader use it, and die with a bus error when "
+            f"it is full, as do FastLoader's with FASTLOADER_WORKER_RING=0: {how}."
         )
     memory = limits.get("cgroup_memory")
     if memory is not None and memory < SMALL_MEMORY:
@@ -209,8 +210,9 @@ def _memory(report: Report, known: Report) -> Iterator[str]:
     files = limits.get("open_files")
     if files is not None and files < FEW_OPEN_FILES:
         yield (
-            f"Only {files} files may be open at once (ulimit -n); with workers, every tensor under "
-            "way keeps one open. ulimit -n 65536."
+            f"Only {files} files may be open at once (ulimit -n). With the workers of a plain "
+            "DataLoader, or FASTLOADER_WORKER_RING=0, every tensor under way keeps one open: ulimit -n "
+            "65536."
         )
 
 
