@@ -186,15 +186,15 @@ class MongoImages(Dataset[Any]):
             return PictureSource(b"", name, f"there is no document with {name}")
         if picture is TWICE:
             return PictureSource(b"", name, f"two documents have {name}: keys must be unique")
-        if not isinstance(picture, bytes):
+        if not isinstance(picture, bytes | memoryview):
             field = self._documents.image
             what = (
                 f"no {field!r}" if picture is None else f"a {type(picture).__name__} as {field!r}"
             )
             return PictureSource(b"", name, f"the document with {name} has {what}, and no picture")
-        if picture.startswith(_BEGIN) and not picture.endswith(_END):
+        if picture[: len(_BEGIN)] == _BEGIN and picture[-len(_END) :] != _END:
             self._counters.add("repaired")
-            picture += _END
+            picture = bytes(picture) + _END
         return PictureSource(picture, name)
 
     def _picture(self, source: PictureSource) -> Any:

@@ -78,15 +78,21 @@ def noted_queries(monkeypatch, meet=None):
     """What pymongo is asked for. ``meet``: where each query waits for others."""
     from pymongo.collection import Collection
 
-    asked, find = [], Collection.find
+    asked = []
 
-    def noted(self, query, fields):
-        asked.append((tuple(query["img_name"]["$in"]), tuple(sorted(fields.items()))))
-        if meet is not None:
-            meet.wait(20)
-        return find(self, query, fields)
+    def note(name):
+        find = getattr(Collection, name)
 
-    monkeypatch.setattr(Collection, "find", noted)
+        def noted(self, query, fields):
+            asked.append((tuple(query["img_name"]["$in"]), tuple(sorted(fields.items()))))
+            if meet is not None:
+                meet.wait(20)
+            return find(self, query, fields)
+
+        monkeypatch.setattr(Collection, name, noted)
+
+    note("find")
+    note("find_raw_batches")
     return asked
 
 
@@ -152,16 +158,17 @@ def test_a_document_that_is_missing_is_not_measured_as_one_that_came(
         sum(contender(name, dataclasses.replace(collection, threads=1))())
 
 
-def test_replies_from_memory_are_decoded_each_time(collection, confined, monkeypatch):
-    import bson
-
+def test_replies_from_memory_are_read_each_time(collection, confined, monkeypatch):
+    from fastloader.datasets._formats.mongo import documents
     from fastloader.datasets._formats.mongo.connection import Connection
 
     settings = dataclasses.replace(collection, threads=2)
     epochs = contender("mongo-replayed", settings)
     assert confined == [(0, frozenset(sorted(os.sched_getaffinity(0))[:2]))]
-    decoded, really = [], bson.decode_all
-    monkeypatch.setattr(bson, "decode_all", lambda raw: decoded.append(len(raw)) or really(raw))
+    read, really = [], documents.documents
+    monkeypatch.setattr(
+        documents, "documents", lambda raw, *how: read.append(len(raw)) or really(raw, *how)
+    )
     calls, call = [], Connection.call
     monkeypatch.setattr(Connection, "_asked", None)  # nobody is asked
     monkeypatch.setattr(Connection, "call", lambda self, work: calls.append(1) or call(self, work))
@@ -171,10 +178,10 @@ def test_replies_from_memory_are_decoded_each_time(collection, confined, monkeyp
     )
     for epoch in (1, 2):
         assert sum(epochs()) == COUNT
-        assert len(decoded) == len(calls) == epoch * (COUNT // BATCH)
+        assert len(read) == len(calls) == epoch * (COUNT // BATCH)
         assert asking.count("mongodb-query") == len(calls)  # as MongoImages does it
     files = sum(os.path.getsize(path) for path, _label in collection.samples())
-    assert sum(decoded) > 2 * files
+    assert sum(read) > 2 * files
 
 
 def test_the_recipe_asks_for_a_picture_at_a_time(collection, confined, monkeypatch):

@@ -161,7 +161,10 @@ WITHOUT_CUDA = {"cuda": {"compiled_in": False, "problem": "without", "devices": 
             {"limits": {"memlock": 65536}, "container": {"signs": ["docker"]}},
             ["64 KiB", "--ulimit memlock=-1"],
         ),
-        ({"limits": {"shm": 64 << 20}}, ["/dev/shm holds only 64 MiB", "plain DataLoader", "remount"]),
+        (
+            {"limits": {"shm": 64 << 20}},
+            ["/dev/shm holds only 64 MiB", "plain DataLoader", "remount"],
+        ),
         (
             {"limits": {"shm": 64 << 20}, "container": {"signs": ["kubernetes"]}},
             ["--shm-size=8g"],

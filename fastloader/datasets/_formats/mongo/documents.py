@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from fastloader.datasets._formats.mongo.connection import BadDocument
+from fastloader.datasets._formats.mongo.raw_reply import documents
 
 # What a batch's documents may take together: a batch of 256 pictures of 16 MB, the most that MongoDB
 # has in a document, would take 4 GB.
@@ -57,11 +58,11 @@ class Documents:
         fields = {self.key: 1, self.image: 1, **({self.label: 1} if self.label else {})}
         if self.key != "_id":
             fields["_id"] = 0
-        cursor = database[self.collection].find({self.key: {"$in": wanted}}, fields)
+        collection = database[self.collection]
         asked = set(wanted)
         found: dict[Any, tuple[Any, Any]] = {}
-        with cursor:
-            for document in _bounded(cursor, self.image):
+        with collection.find_raw_batches({self.key: {"$in": wanted}}, fields) as replies:
+            for document in self._bounded(replies, collection.codec_options):
                 key = field_of(document, self.key)
                 if not isinstance(key, Hashable) or key not in asked:
                     continue  # a document whose key is a list has each of its values for a key
@@ -71,6 +72,15 @@ class Documents:
                     continue
                 found[key] = field_of(document, self.image), label
         return found
+
+    def _bounded(self, replies: Iterable[bytes], options: Any) -> Iterator[Any]:
+        total = 0
+        for reply in replies:
+            for document in documents(reply, self.image, options):
+                value = field_of(document, self.image)
+                total += len(value) if isinstance(value, memoryview | bytes | str) else 0
+                _check_total(total)
+                yield document
 
     def all_keys(self, database: Any) -> Iterator[tuple[Any, Any]]:
         """(key, label) of all documents, by ascending ``_id``."""
@@ -140,15 +150,6 @@ class GridFiles(Documents):
                 if read > length:
                     return None
         return b"".join(parts) if read == length else None
-
-
-def _bounded(cursor: Iterable[Any], field: str) -> Iterator[Any]:
-    total = 0
-    for document in cursor:
-        value = field_of(document, field)
-        total += len(value) if isinstance(value, bytes | str) else 0
-        _check_total(total)
-        yield document
 
 
 def _check_total(total: int) -> None:

@@ -7,6 +7,7 @@ the processor that it leaves to them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -47,7 +48,8 @@ def fastloader(settings: Settings) -> Epochs:
 
 
 def replayed(settings: Settings) -> Epochs:
-    """Replies come from memory, as the server sent them, and their BSON is decoded each time."""
+    """Replies come from memory, as the driver hands them to MongoImages, which reads each of them anew.
+    What the driver does before that, a copy of the reply included, is not in it."""
     images = _images(settings)
     replies = _replies(settings)
     # In the place of the driver. What leads to it for each batch stays, and what is made of the
@@ -101,15 +103,18 @@ class Replies:
     """What the server has replied, by the first key of the query. Stands in the place of a database, and
     of its collection."""
 
+    codec_options = bson.DEFAULT_CODEC_OPTIONS
+
     def __init__(self, replies: dict[str, list[bytes]]) -> None:
         self.replies = replies
 
     def __getitem__(self, name: str) -> Replies:
         return self
 
-    def find(self, query: Any, fields: Any) -> Reply:
+    @contextlib.contextmanager
+    def find_raw_batches(self, query: Any, fields: Any) -> Iterator[list[bytes]]:
         assert fields == FIELDS
-        return Reply(self.replies[query[KEY]["$in"][0]])
+        yield self.replies[query[KEY]["$in"][0]]
 
 
 @functools.cache  # new loaders find them there
@@ -122,23 +127,6 @@ def _replies(settings: Settings) -> Replies:
                 for keys in queries(settings)
             }
         )
-
-
-class Reply:
-    """One of them, as a cursor."""
-
-    def __init__(self, batches: list[bytes]) -> None:
-        self.batches = batches
-
-    def __enter__(self) -> Reply:
-        return self
-
-    def __exit__(self, *_error: Any) -> None:
-        pass
-
-    def __iter__(self) -> Iterator[Any]:
-        for batch in self.batches:
-            yield from bson.decode_all(batch)
 
 
 def order(settings: Settings) -> tuple[list[str], list[int]]:
