@@ -20,6 +20,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -85,11 +86,52 @@ def failure_message(output: str) -> str:
     return "\n".join(lines[-15:])
 
 
+# What CMake or the compiler says if a package of the system is missing, and which package has it.
+MISSING = [
+    (
+        r"No CMAKE_(C|CXX)_COMPILER could be found|Could not find (the )?compiler (specified|set) in",
+        "fastloader's native module needs a C++17 compiler, and none was found{variables}.\n"
+        "  Debian, Ubuntu:  apt-get install g++\n"
+        "  Fedora, RHEL:    dnf install gcc-c++\n"
+        "  conda:           conda install -c conda-forge cxx-compiler",
+    ),
+    (
+        r"Could NOT find Python .*Development|fatal error: '?Python\.h",
+        "fastloader's native module needs the headers of Python {version}, and {python} has none.\n"
+        "  Debian, Ubuntu:  apt-get install python3-dev   (of another Python: python{version}-dev)\n"
+        "  Fedora, RHEL:    dnf install python3-devel   (of another Python: python{version}-devel)",
+    ),
+]
+
+
+def missing_package(message: str) -> str | None:
+    """Which package to install, if the message says that something of the system is missing."""
+    for pattern, advice in MISSING:
+        if re.search(pattern, message, re.DOTALL):
+            asked = [f"{name}={os.environ[name]}" for name in ("CC", "CXX") if name in os.environ]
+            return advice.format(
+                variables=f" ({', '.join(asked)})" if asked else "",
+                version="{}.{}".format(*sys.version_info[:2]),
+                python=sys.executable,
+            )
+    return None
+
+
+# cmake/Cuda.cmake's word for it.
+WITHOUT_NVCC = "fastloader: without CUDA (FASTLOADER_CUDA=auto)"
+NOTICE = (
+    "fastloader: built without CUDA: nvcc was not found. Batches reach an NVIDIA GPU through torch's "
+    "own streams, which is slower. With the CUDA toolkit's nvcc on PATH (or CUDACXX set to it): "
+    "FASTLOADER_CUDA=on pip install --force-reinstall --no-deps ."
+)
+
+
 class BuildFailed(Exception):
     pass
 
 
-def run(command: list[str], doing: str) -> None:
+def run(command: list[str], doing: str) -> str:
+    """What the command printed."""
     print("+", shlex.join(command), flush=True)
     process = subprocess.Popen(
         command,
@@ -105,7 +147,10 @@ def run(command: list[str], doing: str) -> None:
         output.append(line)
         print(line, end="", flush=True)
     if process.wait() != 0:
-        raise BuildFailed(f"fastloader: {doing} failed.\n\n{failure_message(''.join(output))}")
+        message = failure_message("".join(output))
+        message = missing_package(message) or message
+        raise BuildFailed(f"fastloader: {doing} failed.\n\n{message}")
+    return "".join(output)
 
 
 class CMakeExtension(Extension):
@@ -161,7 +206,7 @@ class BuildExtension(build_ext):
         configure = [cmake, "-S", str(ROOT), "-B", str(build_dir), *configure]
         fresh = prepare(build_dir, identity)
         try:
-            run(configure, "configuring")
+            found = run(configure, "configuring")
         except BuildFailed:
             if fresh:
                 raise
@@ -169,12 +214,14 @@ class BuildExtension(build_ext):
             print("fastloader: configuring again, in an empty folder", flush=True)
             shutil.rmtree(build_dir)
             prepare(build_dir, identity)
-            run(configure, "configuring")
+            found = run(configure, "configuring")
 
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
         run([cmake, "--build", str(build_dir), "--parallel", jobs], "compiling")
         install = [cmake, "--install", str(build_dir), "--prefix", str(module.parent.parent)]
         run([*install, "--strip"] if build_type == "Release" else install, "installing")
+        if WITHOUT_NVCC in found:  # at the end, where it is read
+            print(f"\n{NOTICE}", file=sys.stderr, flush=True)
 
 
 def prepare(build_dir: Path, identity: list[str]) -> bool:

@@ -36,7 +36,7 @@ struct Batch {
 };
 
 /// Waits for a thread that is at one of its samples.
-struct DeleteWithoutGil {
+struct DeleteBatch {
   void operator()(Batch* batch) const {
     const WithoutGil unlocked;
     DecodePool::shared().cancel(*batch->decode);
@@ -44,7 +44,7 @@ struct DeleteWithoutGil {
   }
 };
 
-using BatchPtr = std::unique_ptr<Batch, DeleteWithoutGil>;
+using BatchPtr = std::unique_ptr<Batch, DeleteBatch>;
 
 /// Where the pixels go: recycled memory, memory that the device reads, or straight into a slot of
 /// the ring.

@@ -24,7 +24,7 @@ struct Gather {
 };
 
 /// Waits for a thread that is at one of its pieces.
-struct DeleteWithoutGil {
+struct DeleteGather {
   void operator()(Gather* gather) const {
     const WithoutGil unlocked;
     per_process<GatherPool>().cancel(*gather->batch);
@@ -32,7 +32,7 @@ struct DeleteWithoutGil {
   }
 };
 
-using GatherPtr = std::unique_ptr<Gather, DeleteWithoutGil>;
+using GatherPtr = std::unique_ptr<Gather, DeleteGather>;
 using Array = std::tuple<uintptr_t, size_t, size_t, uintptr_t, size_t>;
 using Map = std::tuple<uintptr_t, size_t, uint64_t>;
 
@@ -59,7 +59,7 @@ GatherPtr begin(const std::vector<Array>& arrays, const std::vector<Map>& maps,
   return GatherPtr(new Gather{std::move(batch)});
 }
 
-void wait(Gather& gather) {
+void wait_for_rows(Gather& gather) {
   bool done = false;
   while (!done) {
     {
@@ -93,7 +93,8 @@ void register_gather(py::module_& module) {
             return static_cast<double>(per_process<GatherPool>().nanoseconds(*gather.batch)) * 1e-9;
           },
           "Thread time that copying has taken.")
-      .def("wait", &wait, "Returns when every row was copied; looks for signals every 100 ms.");
+      .def("wait", &wait_for_rows,
+           "Returns when every row was copied; looks for signals every 100 ms.");
 }
 
 }  // namespace fastloader::bindings

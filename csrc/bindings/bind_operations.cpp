@@ -16,11 +16,12 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
-using Size = std::pair<size_t, size_t>;  // height, width
+using HeightWidth = std::pair<size_t, size_t>;
 using Named = std::pair<std::string, std::vector<double>>;
 
-std::pair<py::bytes, Size> apply_operations(const py::bytes& picture, const Size& size,
-                                            const std::vector<Named>& named) {
+std::pair<py::bytes, HeightWidth> apply_operations(const py::bytes& picture,
+                                                   const HeightWidth& size,
+                                                   const std::vector<Named>& named) {
   const std::string_view pixels(picture);
   const ImageSize given{size.first, size.second};
   if (given.height == 0 || given.width == 0 || given.height > kMaxImageEdge ||

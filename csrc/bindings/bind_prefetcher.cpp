@@ -39,7 +39,7 @@ struct PrefetcherHandle {
 };
 
 /// Destroying a handle joins its threads. A thread must not hold the GIL while it waits for that.
-struct DeleteWithoutGil {
+struct DeletePrefetcher {
   void operator()(PrefetcherHandle* handle) const {
     const WithoutGil unlocked;
     handle->prefetcher.reset();
@@ -47,7 +47,7 @@ struct DeleteWithoutGil {
   }
 };
 
-using PrefetcherPtr = std::unique_ptr<PrefetcherHandle, DeleteWithoutGil>;
+using PrefetcherPtr = std::unique_ptr<PrefetcherHandle, DeletePrefetcher>;
 
 /// Calls `attempt(deadline)` without the GIL until it answers something else than `again` or it is
 /// `until`, running Python's signal handlers in between.
@@ -185,7 +185,7 @@ void give_credit(PrefetcherHandle& handle, uint64_t seq, const LayoutPtr& layout
   handle.prefetcher->give_credit(seq, layout, addresses, reinterpret_cast<void*>(staging), stream);
 }
 
-py::dict stats(PrefetcherHandle& handle) {
+py::dict ring_stats(PrefetcherHandle& handle) {
   Ring::Stats stats;
   PinnedPool::Stats memory;
   size_t depth = 0;
@@ -369,7 +369,7 @@ void register_prefetcher(py::module_& module) {
              const WithoutGil unlocked;
              handle.prefetcher->close();
            })
-      .def("stats", &stats);
+      .def("stats", &ring_stats);
 }
 
 }  // namespace fastloader::bindings

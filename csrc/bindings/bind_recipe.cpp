@@ -93,7 +93,7 @@ std::shared_ptr<const Recipe> make_recipe(const py::handle& given) {
   return std::make_shared<const Recipe>(std::move(steps));
 }
 
-std::vector<std::pair<std::string, std::vector<double>>> draw(
+std::vector<std::pair<std::string, std::vector<double>>> draw_operations(
     const Recipe& recipe, uint64_t seed, uint64_t index, uint32_t picture,
     const std::pair<size_t, size_t>& size) {
   std::vector<std::pair<std::string, std::vector<double>>> drawn;
@@ -121,7 +121,8 @@ void register_recipe(py::module_& module) {
              return std::const_pointer_cast<Recipe>(make_recipe(steps));
            }),
            py::arg("steps"), "`steps` are Steps of fastloader.transforms._recipe.")
-      .def("draw", &draw, py::arg("seed"), py::arg("index"), py::arg("picture"), py::arg("size"),
+      .def("draw", &draw_operations, py::arg("seed"), py::arg("index"), py::arg("picture"),
+           py::arg("size"),
            "The operations (name, numbers) of a picture of this (height, width), one after the "
            "other.");
   module.attr("OPERATIONS") = names<Operation::Kind>();

@@ -148,7 +148,7 @@ def _cuda(found: Section) -> str:
     if not found:
         return "-"
     if not found["compiled_in"]:
-        return "not compiled in"
+        return "not compiled in: batches reach an NVIDIA GPU through torch's own streams"
     driver = found["driver_version"]
     return (
         f"runtime {cuda_version(found['runtime_version'])} compiled in for "

@@ -6,9 +6,11 @@ from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
 from fastloader._core.delivery import delivery
+from fastloader._core.delivery.engine import path
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.delivery.path import DeliveryPath
 from fastloader._core.delivery.plain import PlainPath
+from fastloader._core.machine import extension
 from fastloader.errors import Error
 from support import MEAN, STD, Pictures
 
@@ -66,3 +68,22 @@ def test_a_device_that_no_path_serves_is_named(paths):
     paths(PlainPath)
     with pytest.raises(Error, match="no delivery brings batches to device cpu"):
         FastLoader(Pictures(4), device="cpu", mean=MEAN, std=STD)
+
+
+@pytest.fixture
+def without_cuda(monkeypatch):
+    native = extension.load()
+    if native is None or native.build_info()["cuda"]["compiled_in"]:
+        pytest.skip("needs a native module without CUDA")
+    monkeypatch.delenv("FASTLOADER_BACKEND", raising=False)
+    monkeypatch.setattr(path, "_warned", set())
+
+
+def test_the_first_use_of_cuda_warns_of_a_build_without_it_once(without_cuda, recwarn):
+    device = torch.device("cuda", 0)
+    assert not path.EnginePath.serves(None, device)
+    assert not path.EnginePath.serves(None, device)
+    (warning,) = recwarn
+    said = str(warning.message)
+    assert said.startswith("cuda:0 is served by torch's own streams, which is slower: ")
+    assert "built without CUDA" in said and "nvcc" in said and "FASTLOADER_CUDA=on pip" in said

@@ -58,7 +58,11 @@ def test_messages_are_those_of_the_code():
     pillows = [Path(PIL.__file__).with_name(name) for name in ("Image.py", "ImageFile.py")]
     said = [
         text
-        for path in [*(PACKAGE_ROOT / "fastloader").rglob("*.py"), *pillows]
+        for path in [
+            *(PACKAGE_ROOT / "fastloader").rglob("*.py"),
+            PACKAGE_ROOT / "setup.py",
+            *pillows,
+        ]
         for text in strings(ast.parse(path.read_text()))
     ]
     text = (DOCS / "troubleshooting.md").read_text()
