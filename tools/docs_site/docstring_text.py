@@ -1,0 +1,21 @@
+"""Docstrings, which are also read in a terminal, as Markdown."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+# An example: a paragraph that ends in `::`, and the indented lines below it.
+_EXAMPLE = re.compile(r"( ?)::\n\n((?:[ ]{4}.*(?:\n|$)|\n)+)")
+_PAGE = re.compile(r"(?<![`\w/])docs/([\w-]+)\.md")
+
+
+def as_markdown(text: str) -> str:
+    """The text of a docstring with its examples as blocks of Python, and names of pages as links from
+    docs/api/, where the pages of the API lie."""
+
+    def fenced(match: re.Match[str]) -> str:
+        code = textwrap.dedent(match[2]).strip("\n")
+        return f"{'' if match[1] else ':'}\n\n```python\n{code}\n```\n\n"
+
+    return _PAGE.sub(r"[docs/\1.md](../\1.md)", _EXAMPLE.sub(fenced, text)).rstrip()
