@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 
+from tree import title_of
+
 # An example: a paragraph that ends in `::`, and the indented lines below it.
 _EXAMPLE = re.compile(r"( ?)::\n\n((?:[ ]{4}.*(?:\n|$)|\n)+)")
 _PAGE = re.compile(r"(?<![`\w/])docs/([\w-]+)\.md")
@@ -18,4 +20,7 @@ def as_markdown(text: str) -> str:
         code = textwrap.dedent(match[2]).strip("\n")
         return f"{'' if match[1] else ':'}\n\n```python\n{code}\n```\n\n"
 
-    return _PAGE.sub(r"[docs/\1.md](../\1.md)", _EXAMPLE.sub(fenced, text)).rstrip()
+    def link(match: re.Match[str]) -> str:
+        return f"[{title_of(match[0])}](../{match[1]}.md)"
+
+    return _PAGE.sub(link, _EXAMPLE.sub(fenced, text)).rstrip()

@@ -83,6 +83,12 @@ def listing(path: str, text: str) -> str:
     return f"# {name}\n\n`{path}` in the repository:\n\n```python\n{text.rstrip()}\n```\n"
 
 
+def title_of(path: str) -> str:
+    """The first heading of a page, or the name of another file."""
+    heading = re.search(r"^# (.*)$", (REPOSITORY / path).read_text(), re.MULTILINE)
+    return heading[1] if heading and path.endswith(".md") else posixpath.basename(path)
+
+
 def rewritten(path: str, text: str, pages: set[str]) -> tuple[str, set[str]]:
     """The text of a page with links that work in the site; and the pictures that it shows."""
     pictures: set[str] = set()
@@ -98,6 +104,8 @@ def rewritten(path: str, text: str, pages: set[str]) -> tuple[str, set[str]]:
             return match[0]
         if there not in pages:
             return label
+        if label in (there, posixpath.basename(there)):
+            label = title_of(there)  # in the repository a link names the file
         return f"[{label}]({page_path(name)}{'#' if anchor else ''}{anchor})"
 
     def outside_code(part: str) -> str:

@@ -80,6 +80,11 @@ def test_links_outside_of_the_site_become_text(site):
     assert pictures == {"docs/p.png"}
     made, _ = site.rewritten("docs/a.md", "[up](../README.md) [b](b.md)", pages)
     assert made == "[up](../README.md) b"
+    # Where the text is the name of a page, the page's title says more.
+    text = "[docs/tuning.md](docs/tuning.md) [tuning.md](docs/tuning.md) [it](docs/tuning.md)"
+    made, _ = site.rewritten("README.md", text, {"docs/tuning.md"})
+    titled = "[Reading the report](docs/tuning.md)"
+    assert made == f"{titled} {titled} [it](docs/tuning.md)"
 
 
 def test_the_tree_has_pages_and_pictures(site, tmp_path):
@@ -97,7 +102,7 @@ def test_docstrings_become_markdown(site):
     )
     assert site.as_markdown(docstring) == (
         "It does it\n\n```python\nfor x in y:\n    ...\n```\n\n"
-        "More ([docs/tuning.md](../tuning.md)). As here:\n\n```python\na()\n```"
+        "More ([Reading the report](../tuning.md)). As here:\n\n```python\na()\n```"
     )
 
 
