@@ -14,6 +14,7 @@ class _Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.targets: list[str] = []
+        self.fetched: list[str] = []
         self.anchors: set[str] = set()
         self.feed(text)
 
@@ -23,10 +24,13 @@ class _Page(HTMLParser):
                 self.anchors.add(value)
             elif name in ("href", "src") and value:
                 self.targets.append(value)
+                if name == "src" or tag == "link":
+                    self.fetched.append(value)
 
 
 def broken_links(site: Path) -> list[str]:
-    """``page: target`` of each link inside of the site that leads to no file or to no anchor."""
+    """``page: target`` of each link inside of the site that leads to no file or to no anchor, and of
+    each script, style or picture that would be fetched from elsewhere."""
     pages = {path.resolve(): _Page(path.read_text()) for path in site.rglob("*.html")}
     broken = []
     for path, page in pages.items():
@@ -35,6 +39,8 @@ def broken_links(site: Path) -> list[str]:
         for target in page.targets:
             parts = urlsplit(target)
             if parts.scheme or parts.netloc:
+                if target in page.fetched and parts.scheme != "data":
+                    broken.append(f"{path.relative_to(site.resolve())}: {target}")
                 continue
             there = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             there = there / "index.html" if there.is_dir() else there

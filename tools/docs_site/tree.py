@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 _WITHOUT_NAVIGATION = "---\nhide:\n  - navigation\n---\n\n"
+_WITHOUT_SEARCH = "---\nsearch:\n  exclude: true\n---\n\n"
 _COMMENT = re.compile(r"<!-- /?figure.*?-->")
 
 
@@ -73,14 +74,15 @@ def write_tree(folder: Path, paths: Iterable[str]) -> None:
         for picture in pictures:
             (folder / picture).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(REPOSITORY / picture, folder / picture)
-    for name in ("site.css", "favicon.svg"):
+    for name in ("site.css", "favicon.svg", "iframe-worker.js"):
         shutil.copyfile(HERE / name, folder / name)
 
 
 def listing(path: str, text: str) -> str:
-    """A page that shows a Python file."""
+    """A page that shows a Python file. A search finds the pages that explain instead."""
     name = posixpath.basename(path)
-    return f"# {name}\n\n`{path}` in the repository:\n\n```python\n{text.rstrip()}\n```\n"
+    begin = f"{_WITHOUT_SEARCH}# {name}\n\n`{path}` in the repository:\n\n"
+    return f"{begin}```python\n{text.rstrip()}\n```\n"
 
 
 def title_of(path: str) -> str:
@@ -104,7 +106,7 @@ def rewritten(path: str, text: str, pages: set[str]) -> tuple[str, set[str]]:
             return match[0]
         if there not in pages:
             return label
-        if label in (there, posixpath.basename(there)):
+        if label in (name, there, posixpath.basename(there)):
             label = title_of(there)  # in the repository a link names the file
         return f"[{label}]({page_path(name)}{'#' if anchor else ''}{anchor})"
 

@@ -92,7 +92,10 @@ def test_the_tree_has_pages_and_pictures(site, tmp_path):
     assert (tmp_path / "README.md").read_text().startswith("---\nhide:")
     assert list((tmp_path / "benchmarks" / "results").glob("*.png"))
     listing = (tmp_path / "examples" / "resume.md").read_text()
-    assert listing.startswith("# resume.py\n") and "def in_a_process" in listing
+    assert (
+        listing.startswith("---\nsearch:\n  exclude: true\n---\n\n# resume.py\n")
+        and "def in_a_process" in listing
+    )
 
 
 def test_docstrings_become_markdown(site):
@@ -108,15 +111,17 @@ def test_docstrings_become_markdown(site):
 
 def test_broken_links_are_found(site, tmp_path):
     (tmp_path / "b.html").write_text('<h1 id="there">B</h1><img src="p.png">')
+    (tmp_path / "c.html").write_text('<script src="https://pytorch.org/x.js"></script>')
     (tmp_path / "a.html").write_text(
-        '<a href="b.html#there"></a><a href="b.html#gone"></a><a href="c.html"></a>'
+        '<a href="b.html#there"></a><a href="b.html#gone"></a><a href="d.html"></a>'
         '<a href="#nowhere"></a><a href="https://pytorch.org/x"></a>'
     )
     assert site.broken_links(tmp_path) == [
         "a.html: #nowhere",
         "a.html: b.html#gone",
-        "a.html: c.html",
+        "a.html: d.html",
         "b.html: p.png",
+        "c.html: https://pytorch.org/x.js",
     ]
 
 
