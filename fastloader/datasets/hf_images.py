@@ -36,7 +36,8 @@ class HFImages(Dataset[Any]):
             columns.
 
     Attributes:
-        targets: the labels, an int64 array. classes: the names of a ``ClassLabel`` column, or None.
+        targets: the labels, an int64 array.
+        classes: the names of a ``ClassLabel`` column, or None.
         class_to_idx: name to label, or None.
 
     A picture is turned as EXIF says, as ``datasets`` does it, and is RGB.

@@ -48,9 +48,11 @@ class ImageFolder(FileList):
             its defaults. Not used for a path.
 
     Attributes:
-        classes: names, sorted. class_to_idx: name to number. samples (imgs): sequence of
-            (path, class number). targets: class numbers, an int32 array. extensions: those that were
-            taken, None with ``is_valid_file``.
+        classes: names, sorted.
+        class_to_idx: name to number.
+        samples: sequence of (path, class number). ``imgs`` is the same.
+        targets: class numbers, an int32 array.
+        extensions: those that were taken, None with ``is_valid_file``.
 
     A chain of `fastloader.transforms` that does not end in a tensor gets PILToTensor at its end. A
     sample is then (uint8 tensor of shape (3, height, width), class).

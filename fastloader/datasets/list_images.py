@@ -41,8 +41,10 @@ class ListImages(FileList):
         root: The folder to which paths are relative; default None, the folder of the list.
 
     Attributes:
-        targets: the labels, an int64 array. classes: the names, sorted, or None. class_to_idx: name to
-            label, or None. samples: sequence of (path, label).
+        targets: the labels, an int64 array.
+        classes: the names, sorted, or None.
+        class_to_idx: name to label, or None.
+        samples: sequence of (path, label).
 
     Files are read when they are wanted: one that is missing is an error
     then.

@@ -55,9 +55,12 @@ class LMDBDataset(Dataset[Any]):
             `ShardCache` with its defaults. Not used for a path.
 
     Attributes:
-        path: the path or URL. classes: names, or None if the file has none. class_to_idx: name to
-            label. targets: labels, an int64 array (-1: none; None for a legacy file, whose labels are
-            known sample by sample). indexed: how many pictures have a seek index.
+        path: the path or URL.
+        classes: names, or None if the file has none.
+        class_to_idx: name to label.
+        targets: labels, an int64 array (-1: none; None for a legacy file, whose labels are known sample
+            by sample).
+        indexed: how many pictures have a seek index.
 
     Samples are (picture, label), as with `ImageFolder`. A dataset may be pickled, and used after a fork
     or in a spawned process. A packing that was interrupted can be read as far as it got, with a

@@ -59,8 +59,8 @@ class MongoImages(Dataset[Any]):
             that is lost is made again until then, with pauses.
 
     Attributes:
-        targets: the labels if they are known beforehand, an int64 array, else None. keys: the samples'
-            keys.
+        targets: the labels if they are known beforehand, an int64 array, else None.
+        keys: the samples' keys.
 
     A JPEG without its end marker gets one, as the well-known recipe does it. ``counts()`` says how many
     did, and how often a query was tried again. A document that is missing, or has no picture, is an

@@ -53,9 +53,12 @@ class ParquetImages(Dataset[Any]):
             If nothing can be written, the walk is made each time.
 
     Attributes:
-        files: the paths. targets: the labels, an int64 array. classes: the names that ``datasets`` noted
-            for the label, or None. class_to_idx: name to label, or None. mapped: whether the native path
-            reads the pictures. why: a file that prevents this, and the reason; None if ``mapped``.
+        files: the paths.
+        targets: the labels, an int64 array.
+        classes: the names that ``datasets`` noted for the label, or None.
+        class_to_idx: name to label, or None.
+        mapped: whether the native path reads the pictures.
+        why: a file that prevents this, and the reason; None if ``mapped``.
 
     A picture is turned as EXIF says, as ``datasets`` does it, and is RGB. A dataset may be pickled, and
     used after a fork or in a spawned process.

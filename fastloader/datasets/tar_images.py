@@ -59,9 +59,11 @@ class TarImages(Dataset[Any]):
             `ShardCache` with its defaults. Not used for paths.
 
     Attributes:
-        shards: the paths or URLs. mapped: whether all shards are files on this machine, so that the
-            native path reads them. targets: the numbers in the samples' ``.cls`` files, an int64 array;
-            -1: it has none, or holds something else. classes: None.
+        shards: the paths or URLs.
+        mapped: whether all shards are files on this machine, so that the native path reads them.
+        targets: the numbers in the samples' ``.cls`` files, an int64 array; -1: it has none, or holds
+            something else.
+        classes: None.
 
     A dataset may be pickled, and used after a fork
     or in a spawned process.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from lightning_runs import import_lightning
-from pictures import pixels
+from pictures import import_timm, import_torchvision, pixels
 from PIL import Image
 
 from fastloader._core.machine import extension
@@ -25,7 +25,7 @@ DOCS = PACKAGE_ROOT / "docs"
 if not DOCS.is_dir():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-PAGES = [PACKAGE_ROOT / "README.md", PACKAGE_ROOT / "HACKING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [PACKAGE_ROOT / "README.md", PACKAGE_ROOT / "HACKING.md", *sorted(DOCS.rglob("*.md"))]
 
 # The commands of the documents that are run and not only looked at.
 CHEAP = ("doctor", "pack") if extension.load() is None else ("doctor", "pack", "index")
@@ -94,20 +94,23 @@ for shard in range(4):
             tar.add(path, f"{number}.jpg")
 """
 
+# As torchrun would say it.
+ONE_RANK = """
+import os
+os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+"""
+
 # What a page's reader has already: a dataset, a model, a loop.
 BEFORE = {
     "README": DATASET + MODEL,
     "accelerate": DATASET + MODEL,
     "apex": DATASET + "train_loader = torch.utils.data.DataLoader(dataset, 64)\n",
-    "distributed": """
-import os
-os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-"""
-    + DATASET,
+    "distributed": ONE_RANK + DATASET,
     "frameworks": DATASET + MODEL + "MEAN = STD = (0.5, 0.5, 0.5)\n",
     "lmdb": LEGACY,
     "prefetch_generator": DATASET + LOADER + "train = list\n",
     "remote": SHARDS,
+    "several-gpus": ONE_RANK,
     "resume": DATASET + MODEL + LOADER + "path = 'checkpoint.pt'\n",
     "storage": STORED,
     "transformers": TRAINED,
@@ -168,6 +171,9 @@ def test_python_runs_as_printed(page, tmp_path):
             pytest.importorskip(name)
     if page.stem == "frameworks":
         import_lightning()
+    for name, importing in ("timm", import_timm), ("torchvision", import_torchvision):
+        if re.search(rf"^(?:import|from) {name}\b", page.read_text(), re.MULTILINE):
+            importing()
     if page.stem in ("accelerate", "ray", "transformers"):
         pytest.importorskip(page.stem)
     rng = random.Random(0)
@@ -222,6 +228,8 @@ def known(program, words):
         preset = words[words.index("--preset") + 1]
         targets = words[words.index("--target") + 1 :] if "--target" in words else []
         return preset in {each["name"] for each in presets[kind]} and all(map(is_target, targets))
+    if program == "torchrun":
+        return (PACKAGE_ROOT / words[-1]).is_file()
     if program.startswith("build/"):
         return is_target(Path(program).name)
     return (PACKAGE_ROOT / program).is_file()

@@ -55,7 +55,8 @@ class ShardCache:
             for a third of that has failed. fsspec's file systems have timeouts of their own.
 
     Attributes:
-        folder: the path. max_bytes: the bound.
+        folder: the path.
+        max_bytes: the bound.
 
     ``counts()`` says how many requests were answered ("requests"), how many were made again
     ("retries"), what came ("bytes"), how many shards were fetched whole ("fetched"), how many files were
