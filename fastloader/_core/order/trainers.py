@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
-from fastloader._core.machine.callers import callers_in
+from fastloader._core.machine.messages.callers import callers_in
 from fastloader.errors import Error
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Subset
 
 import fastloader
-from fastloader._core.machine.callers import callers
+from fastloader._core.machine.messages.callers import callers
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches, check_extension, check_native
 from fastloader._core.sources.collation import container

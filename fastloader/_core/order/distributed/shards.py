@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, IterableDataset, Sampler
 
-from fastloader._core.machine.callers import callers
+from fastloader._core.machine.messages.callers import callers
 from fastloader._core.order.loader import Loader
 from fastloader.errors import Error
 
