@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
 from fastloader.cli.bench import command as bench
+from fastloader.cli.check import command as check
 from fastloader.cli.demo import command as demo
 from fastloader.cli.doctor import command as doctor
 from fastloader.cli.index import command as index
@@ -21,7 +22,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="A drop-in torch DataLoader that keeps the accelerator fed.",
     )
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for module in (demo, doctor, pack, index, push, bench):
+    for module in (demo, doctor, check, pack, index, push, bench):
         module.add_command(commands)
     return parser
 
