@@ -14,6 +14,7 @@ from fastloader.cli.doctor import command as doctor
 from fastloader.cli.index import command as index
 from fastloader.cli.pack import command as pack
 from fastloader.cli.push import command as push
+from fastloader.cli.tune import command as tune
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -22,7 +23,7 @@ def make_parser() -> argparse.ArgumentParser:
         description="A drop-in torch DataLoader that keeps the accelerator fed.",
     )
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for module in (demo, doctor, check, pack, index, push, bench):
+    for module in (demo, doctor, tune, check, pack, index, push, bench):
         module.add_command(commands)
     return parser
 

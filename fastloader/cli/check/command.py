@@ -15,9 +15,9 @@ def add_command(commands: Any) -> None:
         "check",
         help="decode every picture of a folder, and list those that are bad",
         description="Decodes every picture of a folder, at any depth, and prints each one that cannot "
-        "be decoded, with the reason: damaged or truncated files, files that are no picture, and pictures "
-        "that Pillow refuses for their size. It changes nothing. The exit status is 0 if all are "
-        "sound, 1 if any is bad, and 2 if there is nothing to check.",
+        "be decoded, with the reason: damaged or truncated files, files that are no picture, and "
+        "pictures that Pillow refuses for their size. It changes nothing. The exit status is 0 if all "
+        "are sound, 1 if any is bad, and 2 if there is nothing to check.",
         epilog="fastloader check photos/train\n"
         "fastloader check photos/train --json > bad.json\n"
         "fastloader check train.lmdb",
