@@ -10,11 +10,13 @@ from fastloader._core.machine.build_info import installed_version
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
 from fastloader.cli.bench import command as bench
+from fastloader.cli.check import command as check
 from fastloader.cli.demo import command as demo
 from fastloader.cli.doctor import command as doctor
 from fastloader.cli.index import command as index
 from fastloader.cli.pack import command as pack
 from fastloader.cli.push import command as push
+from fastloader.cli.tune import command as tune
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -24,7 +26,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastloader {installed_version()}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for module in (demo, doctor, pack, index, push, bench):
+    for module in (demo, doctor, tune, check, pack, index, push, bench):
         module.add_command(commands)
     return parser
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import array
+import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from fastloader._core.machine import extension
+from fastloader._core.machine.messages.progress import SILENT, progress
 from fastloader.datasets._formats.files.file_list import FileList, Samples
 from fastloader.datasets._formats.files.seek_file import SeekFile, found_beside
 from fastloader.datasets._formats.urls import is_url
 from fastloader.datasets._remote.cache.shard_cache import ShardCache
 from fastloader.datasets._remote.class_files import class_files
+
+_log = logging.getLogger("fastloader")
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -101,14 +106,19 @@ class ImageFolder(FileList):
         self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
 
         numbers = self.class_to_idx
-        in_class = found.__getitem__ if self.cache is not None else self._files_of
         take = is_valid_file or _has_extension
-        self.samples = (
-            (path, number)
-            for name, number in numbers.items()
-            for path in in_class(name)
-            if take(path)
-        )
+        begun = time.monotonic()
+        with progress(f"scanning {self.root}", None, "files", SILENT) as line:
+
+            def found_files() -> Iterator[tuple[str, int]]:
+                for name, number in numbers.items():
+                    for files in self._files_of(name) if self.cache is None else [found[name]]:
+                        yield from ((path, number) for path in files if take(path))
+                        line.step(len(files))
+
+            self.samples = found_files()
+        seconds = time.monotonic() - begun
+        _log.info("fastloader: %s: %d pictures, in %.2f s", self.root, len(self), seconds)
         counts = np.bincount(self.targets, minlength=len(numbers))
         empty = [name for name, number in numbers.items() if not counts[number]]
         if empty and not allow_empty:
@@ -152,9 +162,8 @@ def _has_extension(path: str) -> bool:
     return path.lower().endswith(IMG_EXTENSIONS)
 
 
-def _files(folder: str) -> Iterator[str]:
-    """Gives files in torchvision's order: folders sorted by their whole path, names sorted in each,
-    links followed."""
+def _files(folder: str) -> Iterator[list[str]]:
+    """Gives the files of each folder within this one, in torchvision's order: folders sorted by their
+    whole path, names sorted in each, links followed."""
     for parent, _folders, names in sorted(os.walk(folder, followlinks=True)):
-        for name in sorted(names):
-            yield os.path.join(parent, name)
+        yield [os.path.join(parent, name) for name in sorted(names)]

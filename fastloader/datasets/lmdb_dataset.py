@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader._core.machine.messages.progress import SILENT, progress
 from fastloader.datasets._formats.files.file_list import checked_index
 from fastloader.datasets._formats.lmdb.file import (
     TARGETS,
@@ -159,7 +160,9 @@ class LMDBDataset(Dataset[Any]):
     def _opened(self) -> Environment:
         if self.cache is None or self._object is None:
             return open_environment(self.path)
-        held = self.cache.fetch(self._object)
+        url, size = self.path, self._object.size
+        with progress(f"fetching {url}", size, "bytes", SILENT) as line:
+            held = self.cache.fetch(self._object, line=line)
         try:
             return open_environment(held.path)  # which holds it from here on
         finally:

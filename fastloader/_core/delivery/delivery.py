@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -23,6 +24,8 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization
+
+_log = logging.getLogger("fastloader")
 
 # Seconds that a pump thread may take to leave its source. torch's iterators take a tenth of a second.
 _PATIENCE = 60.0
@@ -106,6 +109,7 @@ class Delivery:
     def begin(self, plan: Plan, order: EpochOrder | None = None) -> Iterator[Any]:
         """Begins one epoch and returns its iterator. ``order`` is None if no batches are counted."""
         path = self._path_here()
+        _log.info("fastloader: an epoch begins: %s; batches are %s", plan, self)
         if plan.exclusive and not isinstance(path, PlainPath):
             if order is not None:
                 order.supersede()

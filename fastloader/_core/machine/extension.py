@@ -15,6 +15,7 @@ from types import ModuleType
 
 import fastloader
 from fastloader._core.machine import process
+from fastloader._core.machine.messages import log
 
 _PACKAGE = Path(fastloader.__path__[0])
 
@@ -116,10 +117,25 @@ def _likely_causes() -> list[str]:
     return causes
 
 
+def _found() -> str:
+    """Which native module was loaded, or why there is none, in a line."""
+    native = load()
+    if native is not None:
+        return f"native module {native.__file__}"
+    if switched_off():
+        return "no native module: FASTLOADER_NATIVE=0"
+    if left_out():
+        return "no native module: this is the wheel without one"
+    return f"no native module: {_error}"
+
+
 def load_or_warn() -> None:
     """Loads the native module, or warns. ``import fastloader`` calls this once."""
+    shown = log.attach()
     load()
     text = problem()
+    if shown and not log.is_worker():
+        log.say(_found())
     if text:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
     elif _native is not None:

@@ -14,6 +14,7 @@ import dataclasses
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from PIL import Image
 
 from fastloader._core.machine.limits import available_threads
+from fastloader._core.machine.messages.progress import duration
 from fastloader.cli import pictures
 from fastloader.cli.bench import comparison, measure, tables
 from fastloader.cli.bench.contender import Contender, Failed, Skipped
@@ -171,6 +173,7 @@ def measured(scenarios: dict[str, Scenario], options: Options, settings: Setting
     """The rounds of these scenarios, whose processes live as long as this takes. Who fails is out,
     with all its rounds."""
     group = Group()
+    done = 0
     try:
         for name, scenario in scenarios.items():
             progress(f"{name}: first epoch")
@@ -182,19 +185,24 @@ def measured(scenarios: dict[str, Scenario], options: Options, settings: Setting
                 group.skipped[name] = str(reason)
             except Failed as reason:
                 group.failed[name] = str(reason)
+        begun = time.monotonic()
         for words, step in (("round", Contender.round), ("new loaders", Contender.begin_anew)):
             for number in range(options.repeats):
                 order = list(group.contenders)
                 if number % 2:
                     order.reverse()
                 for name in order:
-                    progress(f"{words} {number + 1} of {options.repeats}: {name}")
+                    left = 2 * options.repeats * len(group.contenders) - done
+                    seconds = (time.monotonic() - begun) / done * left if done else None
+                    progress(f"{words} {number + 1} of {options.repeats}: {name}", seconds)
+                    done += 1
                     try:
                         step(group.contenders[name])
                     except Failed as reason:
                         group.failed[name] = str(reason)
                         group.contenders.pop(name).close()
     finally:
+        progress("")
         for contender in group.contenders.values():
             contender.close()
     return group
@@ -229,9 +237,11 @@ def measured_set(
     }
 
 
-def progress(text: str) -> None:
-    begin, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
-    print(f"{begin}{text}", end=end, file=sys.stderr, flush=True)
+def progress(text: str, seconds_left: float | None = None) -> None:
+    """Shows what is measured, on a terminal only, and how long these loaders will take from here on."""
+    if sys.stderr.isatty():
+        left = "" if seconds_left is None else f", {duration(seconds_left)} left"
+        print(f"\r\033[K{text}{left}", end="", file=sys.stderr, flush=True)
 
 
 def settings_of(options: Options, distinct: int, threads: int, load: float) -> dict[str, Any]:

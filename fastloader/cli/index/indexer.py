@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
+from fastloader._core.machine.messages.progress import progress
 from fastloader.cli.ahead import ahead
 from fastloader.cli.index.writer import SeekWriter, WritingError
-from fastloader.cli.progress import progress
 from fastloader.cli.ray_tasks import on_ray
 from fastloader.datasets import ImageFolder
 from fastloader.datasets._formats.files.seek_file import default_path
@@ -82,13 +82,13 @@ def _write(prepared: Iterator[_Indexed], count: int, path: str, named: bool) -> 
     """``named``: whether the user has named the file."""
     have = picture_bytes = 0
     try:
-        with SeekWriter(path) as writer, progress(count, 0, "indexing") as step:
+        with SeekWriter(path) as writer, progress("indexing", count) as line:
             for indexed in prepared:
                 picture_bytes += indexed.picture_bytes
                 if indexed.record is not None:
                     writer.add(indexed.record)
                     have += 1
-                step(1)
+                line.step()
             writer.finish()
     except WritingError as error:
         advice = (

@@ -8,11 +8,11 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 
+from fastloader._core.machine.messages.progress import progress
 from fastloader.cli.pack.array_source import ArraySource
 from fastloader.cli.pack.array_writer import ArrayWriter
 from fastloader.cli.pack.encoding import Encoding
 from fastloader.cli.pack.source_error import SourceError
-from fastloader.cli.progress import progress
 from fastloader.datasets._formats.arrays.folder import (
     ArrayFolder,
     PackedArray,
@@ -69,10 +69,10 @@ def _write(
 ) -> int:
     total = source.folder.total
     try:
-        with progress(total, writer.count, "packing") as step:
+        with progress("packing", total, "samples", begun=writer.count) as line:
             for rows in prepared(range(writer.count, total)):
                 writer.add(rows)
-                step(1)
+                line.step()
         writer.commit()
         return 0
     except KeyboardInterrupt:

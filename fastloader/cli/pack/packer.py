@@ -13,6 +13,7 @@ import numpy as np
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
+from fastloader._core.machine.messages.progress import progress
 from fastloader.cli.ahead import ahead
 from fastloader.cli.pack.array_packer import check_arrays, pack_arrays, source_reader
 from fastloader.cli.pack.array_source import ArraySource
@@ -20,7 +21,6 @@ from fastloader.cli.pack.encoding import Encoding
 from fastloader.cli.pack.source import PackSource, Sample, open_source
 from fastloader.cli.pack.source_error import SourceError
 from fastloader.cli.pack.writer import Writer
-from fastloader.cli.progress import progress
 from fastloader.cli.ray_tasks import on_ray
 from fastloader.datasets._formats.arrays.folder import META
 from fastloader.datasets._formats.lmdb.file import (
@@ -127,11 +127,11 @@ def _write(
 
     anew = 0
     try:
-        with progress(source.count, begun, "packing") as step:
+        with progress("packing", source.count, begun=begun) as line:
             for sample in prepared(range(begun, source.count)):
                 writer.add(sample)
                 anew += sample.anew
-                step(1)
+                line.step()
             writer.finish()
     except KeyboardInterrupt:
         writer.commit()
@@ -177,7 +177,7 @@ def check(path: str, quiet: bool = False) -> int:
         damaged = 0
         image_bytes = indexed = 0
         labels = []
-        with progress(meta["count"], 0, "checking") as step:
+        with progress("checking", meta["count"]) as line:
             for index in range(meta["count"]):
                 key = key_of(index)
                 try:
@@ -193,7 +193,7 @@ def check(path: str, quiet: bool = False) -> int:
                 except (DamagedError, lmdb.Error) as error:
                     damaged += 1
                     print(f"{path}: sample {index}: {error}", file=sys.stderr)
-                step(1)
+                line.step()
         if meta["complete"] and not damaged:
             targets = environment.get(TARGETS)
             if targets is None or np.frombuffer(targets, "<i8").tolist() != labels:

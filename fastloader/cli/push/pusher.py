@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from fastloader.cli.progress import progress
+from fastloader._core.machine.messages.progress import progress
 from fastloader.datasets import ImageFolder
 from fastloader.datasets._formats.mongo.connection import (
     hidden,
@@ -78,7 +78,7 @@ def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fiel
     """How many pictures were there already."""
     collection.create_index(fields.key, unique=True)
     there = 0
-    with progress(len(names), 0, "pushing") as step:
+    with progress("pushing", len(names)) as line:
         for begin in range(0, len(names), _TOGETHER):
             some = range(begin, min(begin + _TOGETHER, len(names)))
             found = _found(collection, pictures, {names[index]: index for index in some}, fields)
@@ -86,7 +86,7 @@ def _push(collection: Any, pictures: ImageFolder, names: list[str], fields: Fiel
             missing = [index for index in some if names[index] not in found]
             for documents in _documents(pictures, names, missing, fields):
                 collection.insert_many(documents, ordered=False)
-            step(len(some))
+            line.step(len(some))
     return there
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fastloader.errors import NotNative
-from fastloader.transforms import Grayscale
+from fastloader.transforms import Compose, Grayscale
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._reader.counterpart import (
@@ -68,6 +68,26 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = Non
         raise NotNative("the transform gives pictures of different sizes")
     in_delivered_units(chain)
     return chain
+
+
+def refused_steps(transform: Any) -> tuple[list[str], str]:
+    """The reason for each step that is not known in its place, where the steps before it are read
+    without those that were refused; and in words what the others come to, empty if that is not native
+    either."""
+    chain, refused, kept = Chain(), [], []
+    for step in steps_of(transform):
+        trial = dataclasses.replace(chain)
+        try:
+            _read_step(trial, step)
+        except NotNative as reason:
+            refused.append(str(reason))
+        else:
+            chain = trial
+            kept.append(step)
+    try:
+        return refused, str(read_chain(Compose(kept), ours_ends_in_tensor=True))
+    except NotNative:
+        return refused, ""
 
 
 def steps_of(transform: Any) -> Iterable[Any]:

@@ -1,1 +1,1 @@
-"""What this process says, and to whose line of code."""
+"""What a user is told while code of ours runs: who is asked for it, the log, and how far it is."""

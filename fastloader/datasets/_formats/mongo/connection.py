@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import random
 import re
@@ -15,6 +16,8 @@ from fastloader._core.machine.process import HomeProcess
 from fastloader._core.machine.worker_thread import Stop, stop_of_thread
 from fastloader.datasets._formats.counters import Counters
 from fastloader.errors import Error
+
+_log = logging.getLogger("fastloader")
 
 Result = TypeVar("Result")
 
@@ -104,6 +107,8 @@ class Connection:
             except (AutoReconnect, CursorNotFound) as error:
                 if time.monotonic() - begun + pause > self.timeout:
                     raise self._error(error, f"gave up after {self.timeout:g} s: ") from None
+                name = type(error).__name__
+                _log.info("fastloader: asks MongoDB at %s again (%s)", servers_of(self.uri), name)
             except Exception as error:  # pymongo raises more than its own errors
                 raise self._error(error) from None
             seconds = pause * _jitter.uniform(0.5, 1)  # not all workers at the same moment

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import logging
 import os
 import shutil
 import threading
-import warnings
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from fastloader._core.machine.messages.progress import Progress
 from fastloader._core.machine.process import exiting
 from fastloader.datasets._formats.counters import Counters
 from fastloader.datasets._formats.urls import folder_of, is_pattern, matches, place_of
 from fastloader.datasets._remote.cache.cache_folder import CacheFolder
+from fastloader.datasets._remote.cache.etag import md5_of, warn_of_tag
 from fastloader.datasets._remote.cache.held_file import HeldFile
 from fastloader.datasets._remote.store.connection import Connection
 from fastloader.datasets._remote.store.remote_object import RemoteObject
 from fastloader.datasets._remote.store.spans import PART
 from fastloader.errors import Error
 
+_log = logging.getLogger("fastloader")
+
 _LONGEST_TIMEOUT = 1_000_000  # seconds
 _SHARDS_AT_ONCE = 4
 _PARTS_AT_ONCE = 4  # of each shard
 _MOST_FETCHES = 3  # of a shard whose contents are not what its tag says
 _NO_MD5 = 3  # shards after which the tags of a bucket are no longer taken for MD5s, if none was one
-_HASHED_AT_ONCE = 1 << 20
 
 _COUNTED = ("requests", "retries", "bytes", "fetched", "evicted", "mismatches")
 
@@ -134,8 +137,14 @@ class ShardCache:
         """The shard, if it is in the cache."""
         return self._files.find(wanted.file_name, wanted.size)
 
-    def fetch(self, wanted: RemoteObject, stop: threading.Event | None = None) -> HeldFile:
-        """The shard, which is fetched if it is not in the cache. ``stop`` ends that.
+    def fetch(
+        self,
+        wanted: RemoteObject,
+        stop: threading.Event | None = None,
+        line: Progress | None = None,
+    ) -> HeldFile:
+        """The shard, which is fetched if it is not in the cache. ``stop`` ends that, and ``line`` shows
+        how far it is.
 
         Raises:
             CacheFull: an Error, if there is no room.
@@ -150,13 +159,21 @@ class ShardCache:
 
         ending = stop or threading.Event()
 
+        written = False
+
         def write(descriptor: int) -> None:
-            self._write(wanted, descriptor, ending)
+            nonlocal written
+            written, begun = True, time.monotonic()
+            self._write(wanted, descriptor, ending, line)
             self._counters.add("fetched")
+            seconds = time.monotonic() - begun
+            _log.debug("fastloader: fetched %s: %d bytes, %.2f s", wanted.url, wanted.size, seconds)
 
         name, size, modified = wanted.file_name, wanted.size, wanted.modified
         held, removed = self._files.make(name, size, modified, write, ending)
         self._counters.add("evicted", removed)
+        if line is not None and not written:
+            line.step(size, anew=False)
         return held
 
     def path(self, wanted: RemoteObject) -> str:
@@ -195,22 +212,28 @@ class ShardCache:
             stop.set()
             pool.shutdown(cancel_futures=True)
 
-    def _write(self, wanted: RemoteObject, descriptor: int, stop: threading.Event) -> None:
+    def _write(
+        self,
+        wanted: RemoteObject,
+        descriptor: int,
+        stop: threading.Event,
+        line: Progress | None,
+    ) -> None:
         before = None
         for _ in range(_MOST_FETCHES):
-            self._write_parts(wanted, descriptor, stop)
+            self._write_parts(wanted, descriptor, stop, line)
             root = place_of(wanted.url).root
             never = self._not_md5s.get(root, 0) >= _NO_MD5 and not self._md5s.get(root)
             if wanted.md5 is None or never:
                 return
-            found = _md5(descriptor)
+            found = md5_of(descriptor)
             if found == wanted.md5:
                 self._md5s[root] = self._md5s.get(root, 0) + 1
                 return
             if found == before:
                 # Twice the same, so this is what is there. Encrypted objects have such tags.
                 self._not_md5s[root] = self._not_md5s.get(root, 0) + 1
-                _warn_of_tag(wanted, not self._md5s.get(root))
+                warn_of_tag(wanted, not self._md5s.get(root))
                 return
             before = found
             self._counters.add("mismatches")
@@ -219,13 +242,21 @@ class ShardCache:
             f"ETag {wanted.etag}: something on the way changes them"
         )
 
-    def _write_parts(self, wanted: RemoteObject, descriptor: int, stop: threading.Event) -> None:
+    def _write_parts(
+        self,
+        wanted: RemoteObject,
+        descriptor: int,
+        stop: threading.Event,
+        line: Progress | None,
+    ) -> None:
         def write(begin: int) -> None:
             if stop.is_set() or exiting():
                 raise Error(f"fetching {wanted.url} was given up")
             content = memoryview(
                 self.connection.read(wanted, begin, min(begin + PART, wanted.size))
             )
+            if line is not None:
+                line.step(len(content))
             while content:
                 written = os.pwrite(descriptor, content, begin)
                 content, begin = content[written:], begin + written
@@ -240,23 +271,6 @@ class ShardCache:
                 raise
 
 
-def _warn_of_tag(wanted: RemoteObject, all_so_far: bool) -> None:
-    root = place_of(wanted.url).root
-    if all_so_far:  # the same text for all shards, which Python says once
-        what = (
-            f"{root}: contents are not what their ETag says, which looks like an MD5, but came the same "
-            "twice. That is so in encrypted buckets, where nothing but TLS keeps shards from changing "
-            "on the way. Elsewhere something on the way has old copies of them"
-        )
-    else:
-        what = (
-            f"{wanted.url}: its contents are not what its ETag {wanted.etag} says, but came the same "
-            "twice, while those of other shards there are. It is encrypted, or something on the way has "
-            "an old copy of it: compare it with what was uploaded"
-        )
-    warnings.warn(what, RuntimeWarning, stacklevel=2)
-
-
 def _default_folder() -> str:
     given = os.environ.get("FASTLOADER_CACHE")
     if given:
@@ -269,12 +283,3 @@ def _half_of_disk(folder: str) -> int:
     while not os.path.isdir(there):
         there = os.path.dirname(there)
     return (shutil.disk_usage(there).free + CacheFolder(folder, 0).used()) // 2
-
-
-def _md5(descriptor: int) -> str:
-    found = hashlib.md5(usedforsecurity=False)
-    offset = 0
-    while content := os.pread(descriptor, _HASHED_AT_ONCE, offset):
-        found.update(content)
-        offset += len(content)
-    return found.hexdigest()

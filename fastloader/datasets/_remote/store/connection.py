@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,8 @@ from fastloader.datasets._remote.store.listing import Listing
 from fastloader.datasets._remote.store.remote_object import ChangedObject, RemoteObject
 from fastloader.datasets._remote.store.spans import coalesced
 from fastloader.errors import Error
+
+_log = logging.getLogger("fastloader")
 
 Result = TypeVar("Result")
 
@@ -161,15 +164,16 @@ class Connection:
         pause = _FIRST_PAUSE
         attempts = 0
         changed = False
+        why: Exception
         while True:
             attempts += 1
             try:
                 found = work(self._bucket(root), path)
-            except ChangedObject:
+            except ChangedObject as error:
                 # Without TLS, what names the version may have been harmed on the way: asked again.
                 if changed:
                     raise
-                changed = True
+                changed, why = True, error
             except (ImportError, Error):
                 raise
             except FileNotFoundError:
@@ -181,9 +185,12 @@ class Connection:
                 if (over and attempts >= _LEAST_ATTEMPTS) or exiting():
                     what = f"gave up after {attempts} attempts: "
                     raise explained(url, error, what) from None
+                why = error
             else:
                 self._counters.add("requests")
                 return found
             self._counters.add("retries")
+            name = type(why).__name__  # its text may show what signs a request
+            _log.info("fastloader: asks for %s again (attempt %d, %s)", url, attempts + 1, name)
             time.sleep(pause * _jitter.uniform(0.5, 1))  # not all threads at the same moment
             pause = min(2 * pause, _LONGEST_PAUSE)

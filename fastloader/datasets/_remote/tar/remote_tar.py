@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from fastloader._core.machine.messages.progress import Progress
 from fastloader._core.machine.process import ProcessLock
 from fastloader.datasets._formats.tar.index import (
     ENDING,
@@ -41,6 +42,7 @@ class RemoteTarShard:
     Args:
         whole: whether the shard is kept in the cache as long as this object lives. Otherwise it is read
             from the cache if it is there, and by ranges from the store if not.
+        line: shows how far fetching is.
 
     Raises:
         DamagedTar: a ValueError, if it is no whole tar, or the index beside it is of another one.
@@ -56,6 +58,7 @@ class RemoteTarShard:
         index_dir: str | None,
         whole: bool,
         stop: threading.Event | None = None,
+        line: Progress | None = None,
     ) -> None:
         self.cache = cache
         self.object = wanted
@@ -68,7 +71,7 @@ class RemoteTarShard:
         if index is None and not whole:
             index = self._index_beside()
         if index is None:
-            held = cache.fetch(wanted, stop)
+            held = cache.fetch(wanted, stop, line)
             local = self._mapped(held)
             index = local.index
             if whole:

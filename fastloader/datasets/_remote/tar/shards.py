@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 from fastloader._core.machine.limits import available_threads
+from fastloader._core.machine.messages.progress import SILENT, Progress, progress
 from fastloader.datasets._formats.tar.shard import TarShard
 from fastloader.datasets._formats.urls import is_url, place_of
 from fastloader.datasets._remote.cache.cache_full import CacheFull
@@ -15,6 +18,8 @@ from fastloader.datasets._remote.cache.shard_cache import ShardCache
 from fastloader.datasets._remote.store.connection import TOGETHER
 from fastloader.datasets._remote.store.remote_object import RemoteObject
 from fastloader.datasets._remote.tar.remote_tar import RemoteTarShard
+
+_log = logging.getLogger("fastloader")
 
 Shard: TypeAlias = TarShard | RemoteTarShard
 
@@ -28,8 +33,7 @@ def open_shards(
         place_of(each)  # raises for what no message may show
     urls = [is_url(each) for each in named]
     if not any(urls):
-        with ThreadPoolExecutor(available_threads()) as pool:
-            return list(pool.map(lambda path: TarShard(path, index_dir), named)), None
+        return _local(named, index_dir), None
     if not all(urls):
         raise ValueError(
             f"{named[0]} and {named[urls.index(not urls[0])]}: the shards of a dataset are "
@@ -38,22 +42,40 @@ def open_shards(
     kept = cache or ShardCache()
     objects = kept.objects(named)
     needed = sum(each.size for each in {each.url: each for each in objects}.values())
-    whole = _fetched(kept, objects, index_dir) if needed <= kept.room_for(objects) else None
-    if whole is not None:
-        return whole, kept
+    if needed <= kept.room_for(objects):
+        with progress("fetching shards", needed, "bytes", SILENT) as line:
+            whole = _fetched(kept, objects, index_dir, line)
+        if whole is not None:
+            return whole, kept
     return kept.each(
         lambda one, stop: RemoteTarShard(kept, one, index_dir, False, stop), objects
     ), kept
 
 
+def _local(paths: Sequence[str], index_dir: str | None) -> list[Shard]:
+    begun = time.monotonic()
+    with progress("looking through shards", len(paths), "shards", SILENT) as line:
+
+        def opened(path: str) -> Shard:
+            shard = TarShard(path, index_dir)
+            line.step()
+            return shard
+
+        with ThreadPoolExecutor(available_threads()) as pool:
+            shards = list(pool.map(opened, paths))
+    seconds = time.monotonic() - begun
+    _log.info("fastloader: %s: %d shards, in %.2f s", paths[0], len(shards), seconds)
+    return shards
+
+
 def _fetched(
-    cache: ShardCache, objects: Sequence[RemoteObject], index_dir: str | None
+    cache: ShardCache, objects: Sequence[RemoteObject], index_dir: str | None, line: Progress
 ) -> list[Shard] | None:
     """The shards, which stay in the cache; None if others have begun to use its room meanwhile."""
     fetched: list[RemoteTarShard] = []
 
     def fetch(one: RemoteObject, stop: threading.Event) -> RemoteTarShard:
-        shard = RemoteTarShard(cache, one, index_dir, True, stop)
+        shard = RemoteTarShard(cache, one, index_dir, True, stop, line)
         fetched.append(shard)
         return shard
 

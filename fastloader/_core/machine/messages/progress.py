@@ -1,0 +1,135 @@
+"""One line on a terminal that says how far something is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from fastloader._core.machine.messages import log
+
+SILENT = 2.0  # seconds of a scan that shows nothing yet: most are shorter
+_BETWEEN = 0.2  # seconds between two looks of the line
+
+
+@contextlib.contextmanager
+def progress(
+    what: str, total: int | None, unit: str = "pictures", after: float = 0.0, begun: int = 0
+) -> Iterator[Progress]:
+    """Shows rate and time left while the block runs, and wipes the line at its end. Nothing is written
+    where stderr is no terminal, nor by worker processes, nor by any but the first rank of a machine.
+
+    Args:
+        what: what is done, such as "packing".
+        total: how many there are of ``unit``; None if that is not known.
+        unit: what is counted; "bytes" are shown as MB.
+        after: the seconds in which nothing is shown yet, so that short work stays silent.
+        begun: how many were there before.
+    """
+    line = Progress(what, total, unit, after, begun)
+    try:
+        yield line
+    finally:
+        line.end()
+
+
+class Progress:
+    """``step(count)`` says that so many more are done, from any thread."""
+
+    def __init__(self, what: str, total: int | None, unit: str, after: float, begun: int) -> None:
+        self._what = what
+        self._total = total
+        self._unit = unit
+        self._done = self._before = begun
+        self._started = time.monotonic()
+        self._next = self._started + max(after, _BETWEEN) if _is_shown() else float("inf")
+        self._drawn = False
+        self._lock = threading.Lock()
+
+    def step(self, count: int = 1, anew: bool = True) -> None:
+        """``anew``: False for what was there already, which says nothing of the rate."""
+        with self._lock:
+            self._done += count
+            self._before += 0 if anew else count
+            now = time.monotonic()
+            if now >= self._next:
+                self._next = now + _BETWEEN
+                self._drawn = True
+                _write(f"\r{self.line(now - self._started)}\033[K")
+
+    def above(self, text: str) -> None:
+        """Prints a line to stdout, above the one that shows how far it is."""
+        with self._lock:
+            self._wipe()
+            print(text, flush=self._next != float("inf"))
+
+    def end(self) -> None:
+        with self._lock:
+            self._next = float("inf")
+            self._wipe()
+
+    def _wipe(self) -> None:
+        if self._drawn:
+            self._drawn = False
+            _write("\r\033[K")
+
+    def line(self, seconds: float) -> str:
+        """The text after so many seconds."""
+        rate = (self._done - self._before) / max(seconds, 1e-9)
+        left = ""
+        if self._total is not None and rate > 0:
+            left = f", {duration((self._total - self._done) / rate)} left"
+        done = _amount(self._done, self._unit)
+        of = "" if self._total is None else f" of {_amount(self._total, self._unit)}"
+        rest = f": {done}{of} {_name(self._unit)}, {_amount(rate, self._unit)}/s{left}"
+        room = max(20, _columns() - 1 - len(rest))  # or the terminal would begin a second line
+        what = self._what
+        if len(what) > room:
+            what = f"{what[:12]}...{what[15 - room :]}"
+        return what + rest
+
+
+def _is_shown() -> bool:
+    if os.environ.get("LOCAL_RANK", "0") != "0" or log.is_worker():
+        return False
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # there is no stderr, or it is closed
+        return False
+
+
+def _write(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the terminal has gone
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
+def _name(unit: str) -> str:
+    return "MB" if unit == "bytes" else unit
+
+
+def _amount(count: float, unit: str) -> str:
+    if unit == "bytes":
+        return f"{count / 1e6:.1f}"
+    return f"{count:.1f}" if isinstance(count, float) and count < 10 else f"{count:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """As people say it: "75 s", "3 min 05 s", "2 h 10 min"."""
+    whole = max(0, round(seconds))
+    if whole < 100:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"

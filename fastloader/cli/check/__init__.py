@@ -1,0 +1,1 @@
+"""``fastloader check``."""

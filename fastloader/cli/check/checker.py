@@ -1,0 +1,126 @@
+"""Decodes all pictures, and tells which are bad."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+
+from fastloader._core.machine import extension
+from fastloader._core.machine.limits import available_threads
+from fastloader._core.machine.messages.progress import progress
+from fastloader._core.pictures.store import ImageStore, OpenStore
+from fastloader.cli.ahead import ahead
+from fastloader.cli.check.collection import Collection
+from fastloader.errors import Error
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._pillow import pixel_limits
+
+
+def check(path: str, workers: int | None, as_json: bool) -> int:
+    """Prints what is bad, and returns the exit status: 0 if nothing is, 1 otherwise."""
+    begun = time.monotonic()
+    listed = []
+    bad = 0
+    with tempfile.TemporaryDirectory(prefix="fastloader-check-") as index_dir:
+        found = Collection.of(os.path.expanduser(path), index_dir)
+        count = len(found)
+        with progress("checking", count) as line:
+            for name, error in _bad(found, workers or available_threads(), line.step):
+                bad += 1
+                kind, said = type(error).__name__, _message(name, error)
+                if as_json:
+                    listed.append({"file": _printable(name), "error": kind, "message": said})
+                else:
+                    line.above(_printable(f"{name}: {kind}: {said}"))
+    seconds = time.monotonic() - begun
+    if as_json:
+        counts = {"checked": count, "bad": bad, "other_files": found.others}
+        whole = {"folder": path, **counts, "seconds": round(seconds, 3), "files": listed}
+        print(json.dumps(whole, indent=1))
+        return 1 if bad else 0
+    others = f"; {found.others} other files were not looked at" if found.others else ""
+    what = f"{bad} of {count} pictures are bad" if bad else f"all {count} pictures are sound"
+    rate = f"{count / max(seconds, 1e-9):.0f} pictures/s"
+    print(_printable(f"{path}: {what}, {seconds:.1f} s, {rate}{others}"))
+    return 1 if bad else 0
+
+
+def _bad(
+    found: Collection, workers: int, step: Callable[[], None]
+) -> Iterator[tuple[str, BaseException]]:
+    """Gives the name and the error of each bad picture, in order."""
+    yield from found.bad
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's, of pictures that it decodes
+        for store in found.stores:
+            trial = _Trial(store)
+            indices = range(len(store))
+            for index, error in zip(indices, ahead(trial.error, indices, workers), strict=True):
+                step()
+                if error is not None:
+                    yield trial.name(index), error
+
+
+class _Trial:
+    """Decodes the pictures of a store."""
+
+    def __init__(self, store: ImageStore) -> None:
+        native = extension.load()
+        self._opened: OpenStore = store.opened(native)
+        self._preparing = threading.Lock()
+        self._job = None
+        if native is not None:
+            large, _most = pixel_limits()  # a larger one is left to Pillow, which knows what to say
+            # One pixel of each: "whole" decodes all of it nevertheless, and needs no memory for it.
+            self._job = native.ImageJob(
+                source=self._opened.source,
+                transform=Chain(center_crop=(1, 1)).native(native),
+                planar=False,
+                any_size=True,
+                decode=native.DecodeMode.WHOLE,
+                pixel_limit=large,
+                large_pixels=large,
+                upright=self._opened.upright,
+            )
+
+    def error(self, index: int) -> BaseException | None:
+        """Why the picture cannot be decoded; None if it can."""
+        if self._job is not None:
+            with self._preparing:
+                self._opened.prepare([index])
+            try:
+                self._job.picture(index, 0)
+                return None
+            except (Error, ValueError):  # Pillow says what is wrong, or knows how
+                pass
+            except Exception as refused:  # Pillow's error, for a picture that would take too much
+                return refused.with_traceback(None)
+        try:
+            self._opened.open_rgb(index)
+        except Exception as error:  # Pillow raises whatever it likes
+            return error.with_traceback(None)
+        return None
+
+    def name(self, index: int) -> str:
+        try:
+            return self._opened.name(index)
+        except (OSError, ValueError):  # a record that is damaged has none
+            return f"sample {index}"
+
+
+def _message(name: str, error: BaseException) -> str:
+    said = str(error).removeprefix(f"{name}: ")
+    # Behind that Pillow names the object that held the bytes, which tells nobody anything.
+    unknown = said.startswith("cannot identify image file")
+    return "Pillow cannot identify the picture" if unknown else said
+
+
+def _printable(text: str) -> str:
+    """On one line, for names of any bytes."""
+    one = text.replace("\n", "\\n").replace("\r", "\\r")
+    return one.encode("utf-8", "backslashreplace").decode()

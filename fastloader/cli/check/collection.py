@@ -1,0 +1,105 @@
+"""The pictures that there are to check: those of a folder, of tar shards, or of an LMDB file."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fastloader._core.pictures.store import ImageStore
+from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.sources.images.stores.lmdb import LmdbStore
+from fastloader._core.sources.images.stores.mapped import MappedStore
+from fastloader.datasets import LMDBDataset, TarImages
+from fastloader.datasets._formats.lmdb.file import data_file
+from fastloader.datasets._formats.urls import is_url
+from fastloader.datasets.image_folder import IMG_EXTENSIONS
+
+
+@dataclasses.dataclass
+class Collection:
+    """``stores``: where the pictures lie. ``bad``: (name, error) of what cannot be looked into, such as
+    a damaged shard. ``others``: how many files are not taken for pictures, by their names."""
+
+    stores: list[ImageStore]
+    bad: list[tuple[str, BaseException]]
+    others: int = 0
+
+    def __len__(self) -> int:
+        return sum(len(store) for store in self.stores)
+
+    @classmethod
+    def of(cls, path: str, index_dir: str) -> Collection:
+        """``index_dir``: a folder where the places of a shard's pictures may be noted.
+
+        Raises:
+            OSError, ValueError: if there is nothing to check.
+        """
+        if is_url(path):
+            raise ValueError(f"{path}: a folder or file of this machine is checked, no URL")
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no {path}")
+        if os.path.isfile(path) and path.lower().endswith(".tar"):
+            return _of_shards([path], index_dir)
+        if os.path.isfile(path) or os.path.exists(data_file(path)):
+            return cls([LmdbStore([LMDBDataset(path)])], [])
+        found, shards = _of_files(path)
+        if shards and not len(found):
+            return _of_shards(shards, index_dir)
+        if not len(found) and not found.bad:
+            raise ValueError(f"{path} has no pictures ({', '.join(IMG_EXTENSIONS)}) and no shards")
+        return found
+
+
+def _of_shards(paths: list[str], index_dir: str) -> Collection:
+    found = Collection([], [])
+    for path in paths:
+        try:
+            shards = TarImages(path, index_dir=index_dir)
+        except (OSError, ValueError) as error:
+            found.bad.append((path, error))
+        else:
+            found.stores.append(MappedStore([shards], "tar shards"))
+    return found
+
+
+def _of_files(folder: str) -> tuple[Collection, list[str]]:
+    """The pictures of a folder by their names, and its shards."""
+    paths, ends, shards = bytearray(), array.array("Q"), []
+    found = Collection([], [])
+    for path in _files(folder, found.bad):
+        name = path.lower()
+        if name.endswith(IMG_EXTENSIONS):
+            paths += os.fsencode(path)
+            ends.append(len(paths))
+        else:
+            found.others += 1
+            if name.endswith(".tar"):
+                shards.append(path)
+    if ends:
+        flat: Any = np.frombuffer(bytes(paths), np.uint8)
+        found.stores.append(FolderStore(flat, np.frombuffer(ends.tobytes(), np.uint64)))
+    return found, shards
+
+
+def _files(folder: str, bad: list[tuple[str, BaseException]]) -> Iterator[str]:
+    """Gives the files at any depth, in the order of their names. Links to folders are followed, each
+    folder once."""
+    seen = set()
+
+    def note(error: OSError) -> None:
+        bad.append((str(error.filename), error))
+
+    for parent, folders, names in os.walk(folder, followlinks=True, onerror=note):
+        folders.sort()
+        status = os.stat(parent)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for name in sorted(names):
+            yield os.path.join(parent, name)

@@ -1,0 +1,120 @@
+"""Measures a user's loader, and says what to change."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from fastloader import FastLoader, PythonPathWarning
+from fastloader._core.machine.messages.progress import progress
+from fastloader.cli.tune.change import Wanted, diff_of
+from fastloader.cli.tune.measure import Rate, measure
+from fastloader.cli.tune.native import Native, tail
+from fastloader.cli.tune.rebuilt import rebuilt
+from fastloader.cli.tune.target import Target, TuneError, told
+
+
+def tune(text: str, seconds: float) -> None:
+    """Prints all there is to say of the loader.
+
+    Raises:
+        TuneError: if there is no such loader, or it fails.
+    """
+    target = Target.of(text)
+    loader = target.make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PythonPathWarning)  # the reason is printed
+        if isinstance(loader, FastLoader):
+            _tune_ours(target, loader, seconds)
+        else:
+            _tune_plain(target, loader, seconds)
+
+
+def _tune_ours(target: Target, loader: FastLoader[Any], seconds: float) -> None:
+    rate = Rate()
+    _measure([(loader, rate)], [seconds], target.text)
+    _print_rate("FastLoader", rate)
+    _print_step(rate)
+    print(f"\nThe report of {target.text}, whose loop does nothing but take batches:")
+    print(loader.report())
+    print()
+    print("\n".join(Native.of(loader).lines(loader.dataset)))
+    print("\nNo diff: this is a FastLoader already.")
+    loader.close()
+
+
+def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float) -> None:
+    arguments = {"device": '"auto"'}
+    plain_rate, our_rate = Rate(), Rate()
+    try:
+        with told(f"FastLoader with the arguments of {target.text}"):
+            ours = rebuilt(plain, device="auto")
+            native = Native.of(ours)
+            if native.chain is not None and plain.num_workers == 0:
+                arguments["num_workers"] = '"auto"'
+                ours = rebuilt(plain, device="auto", num_workers="auto")
+                native = Native.of(ours)
+    except TuneError as error:
+        _measure([(plain, plain_rate)], [seconds], target.text)
+        _print_rate("DataLoader", plain_rate)
+        _print_step(plain_rate)
+        print(f"\nNot compared: {error}. Write FastLoader in its place yourself.")
+        return
+    # Each twice, in turn, so that files that are read for the first time burden both.
+    both = [(plain, plain_rate), (ours, our_rate)]
+    _measure([*both, *reversed(both)], [seconds / 4] * 4, target.text)
+    _print_rate("DataLoader", plain_rate)
+    _print_rate("FastLoader", our_rate)
+    ratio = our_rate.per_s / plain_rate.per_s if plain_rate.per_s else 0.0
+    changed = ", ".join(f"{name}={text}" for name, text in arguments.items())
+    print(f"FastLoader ({changed}) gives {ratio:.2f} times the samples per second.")
+    if ratio < 1.1 and native.reason:
+        print("That is next to nothing to win, until what is named below is changed.")
+    _print_step(our_rate)
+    print("\nThe report of that FastLoader, whose loop does nothing but take batches:")
+    print(ours.report())
+    print()
+    print("\n".join(native.lines(plain.dataset)))
+    ours.close()
+    normalization = None
+    home = tail(plain.dataset, native.chain)
+    if home:
+        assert native.chain is not None and native.chain.mean and native.chain.std
+        normalization = native.chain.mean, native.chain.std
+    change = diff_of(target.file, target.lines, Wanted(arguments, normalization, home))
+    if normalization is not None and "PILToTensor()" not in change:
+        print(
+            "ToTensor and Normalize stay, because they are not written in the function that makes the "
+            "loader: another loader may use them. The native path does both."
+        )
+    print("\nThe change:")
+    print(change, end="")
+
+
+def _measure(loaders: list[tuple[Any, Rate]], seconds: list[float], called: str) -> None:
+    with progress(f"measuring for {sum(seconds):g} s", None, "samples") as line:
+        for (loader, rate), each in zip(loaders, seconds, strict=True):
+            measure(loader, each, rate, line, called)
+
+
+def _print_rate(kind: str, rate: Rate) -> None:
+    if not rate.samples:
+        print(f"{kind}: a single batch, after {rate.first_batch_s:.3f} s: too few to tell a rate")
+        return
+    print(
+        f"{kind}: {rate.per_s:.1f} samples/s ({rate.samples} samples in {rate.batches} batches and "
+        f"{rate.seconds:.3f} s, {rate.epochs} epochs ended; the first batch came after "
+        f"{rate.first_batch_s:.3f} s)"
+    )
+
+
+def _print_step(rate: Rate) -> None:
+    """What the rate means for a training loop, which is not run here."""
+    if rate.samples:
+        print(
+            f"Your training step was not run. If it takes more than {rate.batch_ms:.1f} ms for a batch, "
+            "it is what bounds your loop; if less, the loader is. loader.headspace() in your training "
+            "measures both."
+        )

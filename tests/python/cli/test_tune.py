@@ -1,0 +1,342 @@
+"""``fastloader tune``: what it measures, what it says, and the diff, which is applied and run."""
+
+import importlib.util
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from pictures import random_folder
+from terminal import on_terminal
+from torch.utils.data import DataLoader
+
+from fastloader import FastLoader
+from fastloader.cli.__main__ import main
+from fastloader.cli.tune import tuning
+from fastloader.cli.tune.change import Wanted, diff_of
+from support import run_script
+
+NUMBERS = itertools.count()
+PICTURES = """
+    from torch.utils.data import DataLoader
+    from fastloader import transforms as T
+    from fastloader.datasets import ImageFolder
+
+    def make_loader():
+        transform = T.Compose([
+            T.Resize(40), T.CenterCrop(32),
+            T.ToTensor(), T.Normalize((0.4, 0.5, 0.6), (0.2, 0.3, 0.25)),
+        ])
+        return DataLoader(ImageFolder("photos", transform), batch_size=4)
+"""
+OWN = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Own(Dataset):
+        taken = 0
+        def __len__(self):
+            return 10
+        def __getitem__(self, index):
+            Own.taken += 1
+            return torch.full((3, 8, 8), index), index
+
+    def make_loader():
+        return DataLoader(Own(), batch_size=4)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path, monkeypatch):
+    """Modules are found in the folder of the test, and are no longer there after it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    random_folder(tmp_path / "photos", seed=5)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("users_"):
+            del sys.modules[name]
+
+
+def write(source):
+    """A module of the user's. Returns its name."""
+    name = f"users_{next(NUMBERS)}"
+    with open(f"{name}.py", "w") as file:
+        file.write(textwrap.dedent(source))
+    return name
+
+
+def tune(target, seconds=0.4):
+    return main(["tune", target, "--seconds", str(seconds)])
+
+
+def rates(printed):
+    """(samples/s, samples, batches, seconds, epochs) by the kind of loader."""
+    pattern = (
+        r"^(\w+): ([\d.]+) samples/s \((\d+) samples in (\d+) batches and ([\d.]+) s, (\d+) epochs"
+    )
+    return {
+        kind: tuple(map(float, numbers))
+        for kind, *numbers in re.findall(pattern, printed, re.MULTILINE)
+    }
+
+
+def applied(printed, name):
+    """The module after the diff that was printed, as ``patch`` applies it."""
+    shutil.copy(f"{name}.py", f"{name}_before.py")
+    change = printed[printed.index(f"--- {name}.py") :]
+    if shutil.which("patch") is None:
+        pytest.skip("there is no patch")
+    subprocess.run(["patch", "-p0"], input=change, text=True, check=True, capture_output=True)
+    spec = importlib.util.spec_from_file_location(f"{name}_after", f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_rate_is_that_of_the_samples_counted(capsys):
+    name = write(OWN)
+    assert tune(f"{name}:make_loader") == 0
+    printed = capsys.readouterr().out
+    found = rates(printed)
+    assert found.keys() == {"DataLoader", "FastLoader"}
+    for rate, samples, batches, seconds, epochs in found.values():
+        assert rate == pytest.approx(samples / seconds, rel=0.02, abs=0.1)
+        # Epochs of 4, 4 and 2. The first batch of two measurements is left out, and the last epoch of
+        # each may be any part of one.
+        assert abs(samples - (10 * epochs - 8)) <= 16 and abs(batches - (3 * epochs - 2)) <= 4
+        assert 0.2 <= seconds < 0.4
+    taken = sys.modules[name].Own.taken
+    counted = sum(samples for _rate, samples, *_ in found.values())
+    assert counted + 16 <= taken <= counted + 16 + 4 * 8  # first batches, and those begun ahead
+    ratio = float(re.search(r"gives ([\d.]+) times", printed)[1])
+    assert ratio == pytest.approx(found["FastLoader"][0] / found["DataLoader"][0], abs=0.01)
+
+
+def test_the_diff_gives_a_file_that_gives_the_same_batches(capsys):
+    name = write(PICTURES)
+    assert tune(f"{name}:make_loader") == 0
+    printed = capsys.readouterr().out
+    assert "the plan: native images: fastloader ImageFolder" in printed
+    before, after = sys.modules[name].make_loader(), applied(printed, name).make_loader()
+    assert type(before) is DataLoader and type(after) is FastLoader
+    assert after.mean == (0.4, 0.5, 0.6) and after.std == (0.2, 0.3, 0.25)
+    assert after.plan().startswith("native images")
+    assert "uint8" in after.plan()
+    count = 0
+    for (images, labels), (wanted, wanted_labels) in zip(after, before, strict=True):
+        torch.testing.assert_close(images.cpu(), wanted, rtol=1e-6, atol=1e-6)
+        assert torch.equal(labels.cpu(), wanted_labels)
+        count += 1
+    assert count == len(before) > 2
+    with open(f"{name}.py") as file:
+        changed = file.read()
+    assert "from torch.utils.data import DataLoader" not in changed
+    assert 'num_workers="auto"' in changed
+
+
+def test_a_path_and_an_object(capsys):
+    name = write(OWN + "\n    loader = make_loader()\n")
+    for target in (f"./{name}.py:loader", f"{name}.py:make_loader"):
+        assert tune(target, 0.1) == 0
+        printed = capsys.readouterr().out
+        assert rates(printed).keys() == {"DataLoader", "FastLoader"}
+        assert f"+++ {name}.py" in printed and "+    return FastLoader(Own(), batch" in printed
+
+
+def test_a_fast_loader_of_the_users(capsys):
+    name = write(
+        PICTURES.replace("DataLoader", "FastLoader").replace("torch.utils.data", "fastloader")
+    )
+    assert tune(f"{name}:make_loader", 0.2) == 0
+    printed = capsys.readouterr().out
+    assert rates(printed).keys() == {"FastLoader"}
+    assert "No diff: this is a FastLoader already." in printed and "decode" in printed
+
+
+def test_the_step_that_is_not_native_is_named(capsys):
+    name = write(PICTURES.replace("T.CenterCrop(32),", "T.CenterCrop(32), strange,") + STRANGE)
+    assert tune(f"{name}:make_loader", 0.2) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"to change: .*strange.* is not a native transform", printed)
+    assert "without it, all is native: resize the shorter edge to 40" in printed
+
+
+STRANGE = """
+    def strange(picture):
+        return picture
+"""
+
+
+def test_pictures_of_an_own_dataset(capsys):
+    assert tune(f"{write(OWN)}:make_loader", 0.1) == 0
+    printed = capsys.readouterr().out
+    assert "not native: the dataset is a users_" in printed and "EncodedImage" in printed
+    assert 'num_workers="auto"' not in printed
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("users_none:make", "there is no module users_none"),
+        ("nowhere.py:make", "there is no file nowhere.py"),
+        ("make", "make is not MODULE:NAME"),
+        ("{name}:missing", "{name} has no missing; it has .*make_loader"),
+        ("{name}:number", "{name}:number is a int: a DataLoader or a FastLoader is needed"),
+        ("{name}:wrong", "{name}:wrong returned a list: a DataLoader"),
+        ("{name}:more", r"{name}:more\(folder\) cannot be called with nothing"),
+        ("{name}:fails", "{name}:fails raised KeyError: 'seven'\n  .*{name}.py, line 16"),
+        ("{name}:ends", "{name}:ends raised SystemExit: 3 .*__main__"),
+        ("{name}:empty", "{name}:empty: the loader gave no batch"),
+        ("{name}:broken", "{name}:broken raised ZeroDivisionError: .*\n  .*{name}.py, line 23"),
+        ("{name}:worker", "{name}:worker raised ZeroDivisionError: .*\n  .*{name}.py, line 23"),
+    ],
+)
+def test_errors(target, said, capsys):
+    name = write(
+        OWN
+        + """
+    def fails(): raise KeyError("seven")
+    def ends(): raise SystemExit(3)
+    def wrong(): return [1]
+    def more(folder): return 1
+    number = 3
+    empty = DataLoader([])
+    class Broken(Own):
+        def __getitem__(self, index): return 1 // 0
+    def broken(): return DataLoader(Broken())
+    def worker(): return DataLoader(Broken(), num_workers=1)
+"""
+    )
+    assert tune(target.format(name=name), 0.1) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    wanted = f"fastloader tune: {said.format(name=name)}"
+    assert re.match(wanted, captured.err, re.DOTALL), captured.err
+    assert "Traceback" not in captured.err and captured.err.count("\n") <= 2
+
+
+def test_a_module_that_cannot_be_imported(capsys):
+    name = write("import users_that_is_missing\n")
+    assert tune(f"{name}:make") == 2
+    said = capsys.readouterr().err
+    assert "raised ModuleNotFoundError: No module named 'users_that_is_missing'" in said
+    assert f"{name}.py, line 1" in said
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "abc"])
+def test_seconds_that_are_none(seconds, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", "a:b", "--seconds", seconds])
+    assert ended.value.code == 2 and "--seconds" in capsys.readouterr().err
+
+
+def test_a_minute_is_the_default(monkeypatch):
+    seen = []
+    monkeypatch.setattr(tuning, "tune", lambda *given: seen.append(given))
+    assert main(["tune", "a:b"]) == 0
+    assert seen == [("a:b", 60.0)]
+
+
+def test_a_subclass_is_not_compared(capsys):
+    name = write(
+        OWN.replace("DataLoader(Own", "Mine(Own")
+        + """
+    class Mine(DataLoader):
+        def __iter__(self):
+            return super().__iter__()
+"""
+    )
+    assert tune(f"{name}:make_loader", 0.1) == 0
+    assert "Not compared: Mine has an __iter__" in capsys.readouterr().out
+
+
+BAR = """
+    import sys
+    from fastloader.cli.__main__ import main
+    sys.exit(main(["tune", sys.argv[1] + ":make_loader", "--seconds", "0.8"]))
+"""
+
+
+def test_quiet_but_on_a_terminal():
+    name = write(OWN)
+    assert run_script(BAR, name).stderr == ""
+    status, _printed, shown = on_terminal(BAR, name)
+    assert status == 0 and re.search(r"measuring for 0.8 s: \d+ samples, \d+/s", shown)
+
+
+# --- the diff alone ----------------------------------------------------------------------------------
+
+WANTED = Wanted({"device": '"auto"', "num_workers": '"auto"'}, ((0.5,) * 3, (0.25,) * 3), "home")
+
+
+def changed_lines(source, wanted=WANTED, lines=None):
+    """The lines that a diff adds, without the sign."""
+    name = write(source) + ".py"
+    with open(name) as file:
+        count = len(file.readlines())
+    found = diff_of(name, lines or (1, count), wanted)
+    return [line[1:] for line in found.splitlines() if re.match(r"\+(?!\+\+)", line)]
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        ("DataLoader(data)", 'FastLoader(data, device="auto", num_workers="auto")'),
+        ("DataLoader(data, num_workers=0)", 'FastLoader(data, num_workers="auto", device="auto")'),
+        ("u.d.DataLoader(d, **more)", 'FastLoader(d, **more, device="auto", num_workers="auto")'),
+        ("DataLoader(data, 'ä',)", "FastLoader(data, 'ä', device=\"auto\", num_workers=\"auto\",)"),
+    ],
+)  # fmt: skip
+def test_calls(call, wanted):
+    assert changed_lines(f"import u\nloader = {call}\n") == [
+        "from fastloader import FastLoader",
+        f"loader = {wanted}",
+    ]
+
+
+def test_arguments_on_lines_of_their_own():
+    source = "loader = DataLoader(\n    data,\n    batch_size=4,  # four\n)\n"
+    assert changed_lines(source) == [
+        "from fastloader import FastLoader",
+        "loader = FastLoader(",
+        "    batch_size=4,",
+        '    device="auto",',
+        '    num_workers="auto",  # four',
+    ]
+
+
+def test_bare_names_are_imported():
+    source = "def make():\n    t = [ToTensor(), Normalize(m, s)]\n    return DataLoader(t)\n"
+    assert changed_lines(source) == [
+        "from fastloader import FastLoader",
+        "from home import PILToTensor",
+        "    t = [PILToTensor()]",
+        '    return FastLoader(t, device="auto", num_workers="auto", mean=(0.5, 0.5, 0.5), '
+        "std=(0.25, 0.25, 0.25))",
+    ]
+
+
+def test_a_transform_elsewhere_stays():
+    source = "t = [ToTensor(), Normalize(m, s)]\ndef make():\n    return DataLoader(t)\n"
+    assert changed_lines(source, lines=(2, 3))[1:] == [
+        '    return FastLoader(t, device="auto", num_workers="auto")'
+    ]
+
+
+@pytest.mark.parametrize(
+    "source", ["a = DataLoader(x)\nb = DataLoader(y)\n", "a = make()\n", "a = DataLoader(x"]
+)
+def test_where_it_is_not_clear_the_change_is_shown(source):
+    assert changed_lines(source) == [
+        "from fastloader import FastLoader",
+        "    PILToTensor()",
+        'loader = FastLoader(dataset, ..., device="auto", num_workers="auto", mean=(0.5, 0.5, 0.5), '
+        "std=(0.25, 0.25, 0.25))",
+    ]
+    assert "+loader = FastLoader" in diff_of(None, (1, 0), WANTED)

@@ -1,0 +1,73 @@
+"""FASTLOADER_LOG: what stands in the log, and what does not."""
+
+import pytest
+
+from support import run_script
+
+EPOCH = """
+    import torch
+    from fastloader import FastLoader
+    loader = FastLoader(torch.utils.data.TensorDataset(torch.arange(4)), batch_size=2)
+    list(loader), list(loader)
+"""
+
+
+@pytest.mark.parametrize("level", ["info", "debug", "INFO"])
+def test_epochs_stand_in_the_log(level):
+    said = run_script(EPOCH, env={"FASTLOADER_LOG": level}).stderr.splitlines()
+    begun = [line for line in said if "an epoch begins: " in line]
+    assert len(begun) == 2 and all("INFO" in line and "batches are" in line for line in begun)
+    assert any("fastloader: native module " in line for line in said)
+
+
+def test_nothing_without_it():
+    done = run_script(EPOCH)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_an_empty_value_is_none():
+    assert run_script(EPOCH, env={"FASTLOADER_LOG": ""}).stderr == ""
+
+
+def test_another_value_is_an_error():
+    done = run_script("import fastloader", env={"FASTLOADER_LOG": "verbose"}, check=False)
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "ValueError: FASTLOADER_LOG='verbose': use info, or debug for more; unset it for neither\n"
+    )
+
+
+def test_why_there_is_no_native_module():
+    said = run_script(EPOCH, env={"FASTLOADER_LOG": "info", "FASTLOADER_NATIVE": "0"}).stderr
+    assert "fastloader: no native module: FASTLOADER_NATIVE=0" in said
+
+
+def test_workers_do_not_say_it_again():
+    script = """
+        import torch
+        from fastloader import FastLoader
+        if __name__ == "__main__":
+            data = torch.utils.data.TensorDataset(torch.arange(4))
+            options = dict(num_workers=2, multiprocessing_context="forkserver", native=False)
+            list(FastLoader(data, **options))
+    """
+    said = run_script(script, env={"FASTLOADER_LOG": "info"}).stderr
+    assert said.count("native module ") == 1, said
+
+
+def test_a_retry_of_mongodb_names_no_password(caplog, monkeypatch):
+    errors = pytest.importorskip("pymongo.errors")
+    from fastloader.datasets._formats.counters import Counters
+    from fastloader.datasets._formats.mongo import connection
+
+    uri = "mongodb://me:secret@host.example/data"
+    monkeypatch.setattr(connection, "_client", lambda uri, timeout: {"data": None})
+    answers = iter([errors.AutoReconnect(uri), None])
+
+    def work(_database):
+        if (answer := next(answers)) is not None:
+            raise answer
+
+    with caplog.at_level("INFO", "fastloader"):
+        connection.Connection(uri, "data", 5.0, Counters(("retries",))).call(work)
+    assert caplog.messages == ["fastloader: asks MongoDB at host.example again (AutoReconnect)"]
