@@ -148,7 +148,7 @@ class ImageFolder(FileList):
 
     imgs = samples
 
-    def _files_of(self, name: str) -> Iterator[str]:
+    def _files_of(self, name: str) -> Iterator[list[str]]:
         return _files(os.path.join(self.root, name))
 
 
