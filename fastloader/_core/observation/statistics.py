@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import threading
 import time
@@ -15,6 +16,8 @@ from fastloader._core.observation.closing import closed_meanwhile, is_closed_mea
 
 if TYPE_CHECKING:
     from fastloader._core.order.progress import Progress
+
+_log = logging.getLogger("fastloader")
 
 # Off only to measure the cost of it, in benchmarks/observation.py. The native module reads it, too.
 TIMED = os.environ.get("FASTLOADER_STAGE_TIMES") != "0"
@@ -141,3 +144,8 @@ class Waiting:
                     self._progress.delivered()
             elif kind is StopIteration:
                 self._progress.end()
+                counted = self._statistics
+                text = (
+                    "fastloader: an epoch has ended: %d batches, %.2f s of waiting, in all so far"
+                )
+                _log.debug(text, counted.batches, counted.wait_s)

@@ -1,5 +1,8 @@
 """FASTLOADER_LOG: what stands in the log, and what does not."""
 
+import re
+import tarfile
+
 import pytest
 
 from support import run_script
@@ -18,6 +21,53 @@ def test_epochs_stand_in_the_log(level):
     begun = [line for line in said if "an epoch begins: " in line]
     assert len(begun) == 2 and all("INFO" in line and "batches are" in line for line in begun)
     assert any("fastloader: native module " in line for line in said)
+
+
+def test_debug_says_when_epochs_end():
+    said = run_script(EPOCH, env={"FASTLOADER_LOG": "debug"}).stderr
+    assert "an epoch has ended: 2 batches, " in said and "an epoch has ended: 4 batches, " in said
+    assert "has ended" not in run_script(EPOCH, env={"FASTLOADER_LOG": "info"}).stderr
+
+
+def test_scans_stand_in_the_log(tmp_path, caplog):
+    from fastloader.datasets import ImageFolder, TarImages
+
+    (tmp_path / "a").mkdir()
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / "a" / name).write_bytes(b"")
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        tar.add(tmp_path / "a" / "1.jpg", "1.jpg")
+    with caplog.at_level("DEBUG", "fastloader"):
+        ImageFolder(tmp_path)
+        TarImages(tmp_path / "0.tar")
+        TarImages(tmp_path / "0.tar")  # whose index was kept
+    said = [re.sub(r"\d+\.\d\d s", "S", message) for message in caplog.messages]
+    assert said == [
+        f"fastloader: {tmp_path}: 2 pictures, in S",
+        f"fastloader: looked through {tmp_path}/0.tar: 1 samples",
+        f"fastloader: {tmp_path}/0.tar: 1 shards, in S",
+        f"fastloader: {tmp_path}/0.tar: 1 shards, in S",
+    ]
+
+
+def test_a_request_that_is_made_again_stands_in_the_log(caplog, monkeypatch):
+    from fastloader.datasets._formats.counters import Counters
+    from fastloader.datasets._remote.store import connection
+
+    answers = iter([ConnectionError("the signature is secret"), b"bytes"])
+
+    class Bucket:
+        def whole(self, _path):
+            if isinstance(answer := next(answers), Exception):
+                raise answer
+            return answer
+
+    monkeypatch.setattr(connection, "open_bucket", lambda *_given: Bucket())
+    made = connection.Connection({}, 5.0, Counters(("requests", "retries", "bytes")))
+    with caplog.at_level("INFO", "fastloader"):
+        assert made.whole(["s3://bucket/a.jpg"]) == [b"bytes"]
+    wanted = "fastloader: asks for s3://bucket/a.jpg again (attempt 2, ConnectionError)"
+    assert caplog.messages == [wanted]
 
 
 def test_nothing_without_it():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,8 @@ from fastloader.datasets._formats.files.kept_arrays import (
 )
 from fastloader.datasets._formats.tar.dali import read_idx
 from fastloader.datasets._formats.tar.members import DamagedTar, members_of, samples_of
+
+_log = logging.getLogger("fastloader")
 
 VERSION = 1
 ENDING = ".fastloader-tar"
@@ -102,6 +105,7 @@ def index_of(data: Any, path: str, status: os.stat_result, folder: str | None) -
     found = _load(kept, whose)
     if found is None or found[1] != _fingerprint(data, found[0]):
         index = make_index(data, path, status.st_mtime_ns)
+        _log.debug("fastloader: looked through %s: %d samples", path, len(index))
         # A folder that may not be written, or a full disk.
         with contextlib.suppress(OSError):
             _save(index, kept, whose, _fingerprint(data, index))
