@@ -92,8 +92,8 @@ def _notes(runs: list[Run]) -> list[str]:
     notes = [
         "(1) from asking for a batch to having it normalised on the device: for FastLoader next(),",
         "    for DataLoader next() and then .to(device).float().div_(255).sub_(mean).div_(std)",
-        "(2) from iter(), so worker processes and threads are started in it; DataLoader's processes begin",
-        f"    by {runs[1].started_by}, Python's default on this system",
+        "(2) from iter(), so worker processes and threads are started in it; those processes begin by",
+        f"    {runs[1].started_by}, Python's default on this system",
         "(3) proportional set size: pages shared between processes count once; sampled 5 times a "
         "second",
     ]

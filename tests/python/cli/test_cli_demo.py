@@ -93,7 +93,7 @@ def test_demo_makes_pictures_trains_and_reports(tmp_path):
     assert "FastLoader: 100%" in done.stderr and "loss" in done.stderr and "img/s" in done.stderr
 
     # DataLoader's workers begin as in a user's script, although the training is a spawned process.
-    assert f"begin\n    by {default_start_method()}, Python's default" in done.stdout
+    assert f"begin by\n    {default_start_method()}, Python's default" in done.stdout
     last = done.stdout.strip().splitlines()[-1]
     assert re.fullmatch(r"FastLoader (trained|did not train) .* waited [\d.]+ s\.", last)
 
