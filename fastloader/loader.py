@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from fastloader._core.observation.headspace import Headspace
-from fastloader._core.observation.report import Report, make_report
+from fastloader._core.observation.reports.report import Report, make_report
 from fastloader._core.observation.trace import Trace
 from fastloader._core.order.loader import AutoWorkers
 from fastloader._core.runtime.accelerate_notice import AccelerateNotice
@@ -19,6 +19,7 @@ from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
 from fastloader._core.runtime.picture_arguments import check_picture_arguments
 from fastloader._core.runtime.runtime import Runtime
+from fastloader._core.runtime.show_batch import show_batch
 from fastloader._core.runtime.shown_arguments import ShownArguments
 from fastloader._core.runtime.shown_loader import shown_loader
 from fastloader._core.sources.python.torch_arguments import for_torch, takes_newer
@@ -298,6 +299,14 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
         ValueError for fewer than 2 batches.
         """
         return self._runtime.headspace(self, batches)
+
+    def show_batch(self, batch: Any = None, count: int = 16) -> Any:
+        """A matplotlib Figure of a batch's first ``count`` pictures, normalisation undone. Without
+        ``batch``, an epoch of its own gives one, and this loader stays as it is (docs/tuning.md).
+
+        Raises ValueError for a batch without pictures, ImportError without matplotlib.
+        """
+        return show_batch(self, batch, count)
 
     def trace(self, path: str | os.PathLike[str]) -> Trace:
         """``with loader.trace("out.json"):`` writes a Chrome trace of fastloader's threads and of the

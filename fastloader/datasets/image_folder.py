@@ -110,13 +110,16 @@ class ImageFolder(FileList):
         begun = time.monotonic()
         with progress(f"scanning {self.root}", None, "files", SILENT) as line:
 
-            def found_files() -> Iterator[tuple[str, int]]:
+            def taken() -> Iterator[tuple[str, int]]:
+                seen = 0
                 for name, number in numbers.items():
-                    for files in self._files_of(name) if self.cache is None else [found[name]]:
-                        yield from ((path, number) for path in files if take(path))
-                        line.step(len(files))
+                    for path in self._files_of(name) if self.cache is None else found[name]:
+                        if (seen := seen + 1) % 1000 == 0:
+                            line.step(1000)
+                        if take(path):
+                            yield path, number
 
-            self.samples = found_files()
+            self.samples = taken()
         seconds = time.monotonic() - begun
         _log.info("fastloader: %s: %d pictures, in %.2f s", self.root, len(self), seconds)
         counts = np.bincount(self.targets, minlength=len(numbers))
@@ -148,7 +151,7 @@ class ImageFolder(FileList):
 
     imgs = samples
 
-    def _files_of(self, name: str) -> Iterator[list[str]]:
+    def _files_of(self, name: str) -> Iterator[str]:
         return _files(os.path.join(self.root, name))
 
 
@@ -162,8 +165,9 @@ def _has_extension(path: str) -> bool:
     return path.lower().endswith(IMG_EXTENSIONS)
 
 
-def _files(folder: str) -> Iterator[list[str]]:
-    """Gives the files of each folder within this one, in torchvision's order: folders sorted by their
-    whole path, names sorted in each, links followed."""
+def _files(folder: str) -> Iterator[str]:
+    """Gives files in torchvision's order: folders sorted by their whole path, names sorted in each,
+    links followed."""
     for parent, _folders, names in sorted(os.walk(folder, followlinks=True)):
-        yield [os.path.join(parent, name) for name in sorted(names)]
+        for name in sorted(names):
+            yield os.path.join(parent, name)

@@ -18,6 +18,11 @@ def available_threads(root: Path = Path("/")) -> int:
     return max(1, min(count or 1, int(quota) if quota is not None else count or 1))
 
 
+def counted(count: int, what: str) -> str:
+    """A number of threads in words: ``counted(1, "decode thread")`` is "1 decode thread"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def cpu_quota(root: Path = Path("/")) -> float | None:
     """How many CPUs' worth of time this process may use; None without a quota that can be read."""
     quotas = []

@@ -21,6 +21,16 @@ PER_PROCESSOR = "one for each processor of this process"  # what num_workers="au
 Bound = Literal["storage", "decode", "Python", "gather", "copy", "remote workers", "network"]
 
 
+# What one of several is called. The loop's own thread and the device are one always.
+_ONE = {
+    "decode threads": "1 decode thread",
+    "gather threads": "1 gather thread",
+    "worker processes": "1 worker process",
+    "worker threads": "1 worker thread",
+    "Ray actors": "1 Ray actor",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """One stage of the way of a batch. It took ``seconds`` of thread time, summed over ``threads`` (0:
@@ -39,6 +49,13 @@ class Stage:
     def each_ms(self) -> float:
         """Milliseconds for one picture or batch."""
         return 1000 * self.seconds / self.count if self.count else 0.0
+
+    @property
+    def by(self) -> str:
+        """Who works, in words: "4 decode threads"."""
+        if self.threads > 1:
+            return f"{self.threads} {self.where}"
+        return _ONE.get(self.where, self.where)
 
     def as_dict(self) -> dict[str, Any]:
         """What ``stats()["stages"]`` has."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fastloader._core.machine import devices
 from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
+from fastloader._core.observation.recent_steps import RecentSteps
 
 if TYPE_CHECKING:
     from fastloader._core.order.progress import Progress
@@ -42,6 +43,8 @@ class Statistics:
     asked: int = 0  # how often the loop asked for a batch
     found: int = 0  # how many batches were ready then, in all
     spent: dict[tuple[str, int], tuple[float, int]] = dataclasses.field(default_factory=dict)
+    recent: RecentSteps = dataclasses.field(default_factory=RecentSteps)
+    _step: float = 0.0  # the seconds of the step that ended last
     _left: float = 0.0  # when the loop got its last batch; 0 outside of an epoch
     _of: object = None  # that epoch's object; held so that no other object gets its address
 
@@ -49,7 +52,7 @@ class Statistics:
         return Waiting(self, iterator)
 
     def copied(self) -> Statistics:
-        """The counters as they are now."""
+        """The counters as they are now. The record of recent steps is shared, and goes on."""
         return dataclasses.replace(self, spent=dict(self.spent), _of=None)
 
     def add_time(self, stage: str, seconds: float) -> None:
@@ -72,7 +75,8 @@ class Statistics:
         """Begins to count a wait, and returns whether it is the first call of its epoch."""
         first = not self._left or self._of is not epoch
         if not first:
-            self.step_s += now - self._left
+            self._step = now - self._left
+            self.step_s += self._step
             self.steps += 1
         return first
 
@@ -80,6 +84,7 @@ class Statistics:
         self.wait_s += waited
         if first or ended:
             self.edge_wait_s += waited
+        self.recent.waits.append((self._step, waited, first, ended))
         self._left = 0.0 if ended else now
         self._of = epoch
 

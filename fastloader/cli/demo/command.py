@@ -7,6 +7,7 @@ import importlib
 import multiprocessing
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ def add_command(commands: Any) -> None:
         description="Trains a small convolutional network for a few hundred steps with FastLoader, "
         "then the same steps with torch's DataLoader on the same dataset, and prints what each took, "
         "side by side. "
-        "Leaves batches.png (what the network saw) and waits.png (how long it waited) in --out.",
+        "Leaves batches.png (pictures with their crops, epoch by epoch) and waits.png (when the loop "
+        "waited, and when it trained) in --out.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument(
@@ -40,7 +42,7 @@ def add_command(commands: Any) -> None:
         help="a folder of pictures, one subfolder for each class; without it, pictures are made",
     )
     parser.add_argument("--pictures", type=_positive, default=720, help="how many to make")
-    parser.add_argument("--steps", type=_positive, default=240, help="training steps")
+    parser.add_argument("--steps", type=_positive, default=200, help="training steps")
     parser.add_argument("--batch-size", type=_positive, default=32, help="pictures per step")
     parser.add_argument(
         "--workers",
@@ -69,6 +71,7 @@ def _not_negative(text: str) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
+        check_folder(arguments.out)
         require_packages()
         _compare(arguments)
     except DemoError as error:
@@ -95,11 +98,22 @@ def require_packages() -> None:
             raise DemoError(f"{message} ({type(error).__name__}: {error})") from error
 
 
+def check_folder(folder: Path) -> None:
+    """Makes the folder. Raises DemoError if nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise DemoError(
+            f"--out {folder} cannot be written: {error.strerror or error}; name another folder"
+        ) from error
+
+
 def _compare(arguments: argparse.Namespace) -> None:
-    from fastloader.cli.demo import plots, table, training
+    from fastloader.cli.demo import crops, plots, table, training
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    arguments.out.mkdir(parents=True, exist_ok=True)
     try:
         device = training.resolve_device(arguments.device)
         folder = arguments.data or _made_pictures(arguments)
@@ -129,9 +143,10 @@ def _compare(arguments: argparse.Namespace) -> None:
             f"{available_threads()} CPUs): repeat it when it is idle, the times above say little."
         )
     batches, waits = arguments.out / "batches.png", arguments.out / "waits.png"
-    plots.draw_batches(runs[0], batches)
+    plots.draw_crops(crops.crop_some(folder, arguments.size, arguments.seed), batches)
     plots.draw_waits(runs, waits)
-    print(f"\nWhat the network saw: {batches}\nHow long it waited:   {waits}")
+    print(f"\nFiles, crops and batches: {batches}\nWhen the loops waited:    {waits}")
+    print(f"\n{table.gain(runs)}")
 
 
 def _made_pictures(arguments: argparse.Namespace) -> Path:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from fastloader.cli.demo.training import Comparison, Run
 
 
@@ -12,31 +15,75 @@ def side_by_side(runs: list[Run], pixels: Comparison) -> str:
         f"{job.steps} steps of {job.batch_size} pictures {job.size}x{job.size} on {job.device}, "
         f"threads of torch: {runs[0].threads}"
     )
+    waited = [sum(run.waits) for run in runs]
+    first = [1e3 * run.waits[0] for run in runs]
+    memory = [run.memory for run in runs]
     rows = [
-        ("", [run.job.loader for run in runs]),
-        ("pictures are decoded by", [_decoded_by(run) for run in runs]),
-        ("images/s, after the first batch", [f"{run.images_per_second:.0f}" for run in runs]),
-        ("waiting for data, s (1)", [f"{sum(run.waits):.2f}" for run in runs]),
-        ("  % of the training time", [f"{100 * sum(run.waits) / run.seconds:.1f}" for run in runs]),
-        ("first batch after, ms (2)", [f"{1e3 * run.waits[0]:.0f}" for run in runs]),
-        ("peak memory with workers, MB (3)", [_megabytes(run.memory) for run in runs]),
+        _Row("", [run.job.loader for run in runs], "better by"),
+        _Row("ImageFolder runs", [_runs(run) for run in runs]),
+        _Row("pictures are decoded by", [_decoded_by(run) for run in runs]),
+        _more("images/s, after the first batch", [run.images_per_second for run in runs], "{:.0f}"),
+        _less("waiting for data, s (1)", waited, "{:.2f}"),
+        _Row(
+            "  % of the training time",
+            [f"{100 * sum(run.waits) / run.seconds:.1f}" for run in runs],
+        ),
+        _less("first batch after, ms (2)", first, "{:.0f}"),
+        _less("peak memory with workers, MB (3)", memory, "{:.0f}", 1e6),
     ]
     if any(run.device_memory is not None for run in runs):
-        rows.append(
-            (f"peak {job.device} memory, MB (5)", [_megabytes(r.device_memory) for r in runs])
-        )
-    rows.append(("training time, s", [f"{run.seconds:.2f}" for run in runs]))
-    rows.append(("final loss (4)", [f"{run.final_loss:.4f}" for run in runs]))
+        held = [run.device_memory for run in runs]
+        rows.append(_Row(f"peak {job.device} memory, MB (5)", [_megabytes(each) for each in held]))
+    rows.append(_less("training time, s", [run.seconds for run in runs], "{:.2f}"))
+    rows.append(_Row("final loss (4)", [f"{run.final_loss:.4f}" for run in runs]))
     return "\n".join([head, "", *_aligned(rows), "", *_notes(runs), "", *_checks(runs, pixels)])
 
 
-def _aligned(rows: list[tuple[str, list[str]]]) -> list[str]:
-    first = max(len(label) for label, _ in rows)
-    widths = [max(len(row[column]) for _, row in rows) for column in range(len(rows[0][1]))]
+def gain(runs: list[Run]) -> str:
+    """What was gained, in one sentence."""
+    fast, plain = runs
+    waited = f"{sum(fast.waits):.1f} s for data where DataLoader's waited {sum(plain.waits):.1f} s"
+    ratio = fast.images_per_second / plain.images_per_second
+    if ratio >= 1.005:
+        return f"FastLoader trained {ratio:.2f} times as fast: its loop waited {waited}."
+    return f"FastLoader did not train faster here: its loop waited {waited}."
+
+
+def times(ratio: float) -> str:
+    """A ratio with as many digits as mean something."""
+    return f"{ratio:.2f}" if ratio < 2 else f"{ratio:.1f}" if ratio < 20 else f"{ratio:.0f}"
+
+
+class _Row(NamedTuple):
+    label: str
+    values: list[str]
+    better: str = ""
+
+
+def _more(label: str, values: list[float], shown: str) -> _Row:
+    """A row of which the larger value is the better one."""
+    ours, theirs = values
+    better = f"{times(ours / theirs)} x" if theirs > 0 else ""
+    return _Row(label, [shown.format(value) for value in values], better)
+
+
+def _less(label: str, values: Sequence[float | None], shown: str, unit: float = 1) -> _Row:
+    """A row of which the smaller value is the better one. None is not known."""
+    ours, theirs = values
+    better = f"{times(theirs / ours)} x" if ours and theirs else ""
+    texts = ["not known" if value is None else shown.format(value / unit) for value in values]
+    return _Row(label, texts, better)
+
+
+def _aligned(rows: list[_Row]) -> list[str]:
+    cells = [[row.label, *row.values, row.better] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells)]
     lines = [
-        label.ljust(first)
-        + "".join(f"   {value.rjust(width)}" for value, width in zip(values, widths))
-        for label, values in rows
+        "   ".join(
+            text.rjust(width) if place else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in cells
     ]
     return [lines[0], "-" * len(lines[0]), *lines[1:]]
 
@@ -45,7 +92,8 @@ def _notes(runs: list[Run]) -> list[str]:
     notes = [
         "(1) from asking for a batch to having it normalised on the device: for FastLoader next(),",
         "    for DataLoader next() and then .to(device).float().div_(255).sub_(mean).div_(std)",
-        "(2) from iter(), so worker processes and threads are started in it",
+        "(2) from iter(), so worker processes and threads are started in it; those processes begin by",
+        f"    {runs[1].started_by}, Python's default on this system",
         "(3) proportional set size: pages shared between processes count once; sampled 5 times a "
         "second",
     ]
@@ -59,6 +107,10 @@ def _notes(runs: list[Run]) -> list[str]:
     if any(run.device_memory is not None for run in runs):
         notes.append("(5) of torch's allocator, for model, activations and batches")
     return notes
+
+
+def _runs(run: Run) -> str:
+    return "natively" if run.plan.startswith("native images") else "in Python"
 
 
 def _decoded_by(run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import multiprocessing
 import signal
 import sys
 import time
@@ -13,9 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 from tqdm import tqdm
@@ -29,10 +28,6 @@ from fastloader.datasets.image_folder import IMG_EXTENSIONS
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-
-# Pictures of a batch, and batches of a run, that end up in the grid.
-_SHOWN_PICTURES = 8
-_SHOWN_BATCHES = 3
 
 _WARM_UP_STEPS = 3
 _PAGE_CACHE_BYTES = 1 << 30
@@ -59,15 +54,16 @@ class Run:
 
     job: Job
     classes: list[str]
-    waits: list[float]  # seconds, step by step
+    asked: list[float]  # when the loop asked for each batch, in seconds since it began
+    waits: list[float]  # seconds until it had that batch
     seconds: float  # from the first question for a batch to the end of the last step
     losses: list[float]
     memory: int | None  # bytes, this process and the workers
     device_memory: int | None  # bytes, of torch's allocator
-    shown: list[tuple[NDArray[np.uint8], list[int]]]  # pictures NHWC with their classes
     threads: int  # that torch computes with on the CPU
     labels: list[int]  # of every picture, in order
     plan: str  # FastLoader's: which path it took
+    started_by: str  # how DataLoader's worker processes begin: "fork", "forkserver" or "spawn"
 
     @property
     def images_per_second(self) -> float:
@@ -170,10 +166,14 @@ def make_loader(job: Job, dataset: ImageFolder) -> tuple[Any, Callable[[Any], An
 
 
 def ready_batches(
-    loader: Any, prepare: Callable[[Any], Any], steps: int, waits: list[float]
+    loader: Any,
+    prepare: Callable[[Any], Any],
+    steps: int,
+    asks: list[float],
+    waits: list[float],
 ) -> Iterator[Any]:
-    """``steps`` batches as the network takes them, over as many epochs as that needs; appends to
-    ``waits`` the seconds from asking for each to having it."""
+    """``steps`` batches as the network takes them, over as many epochs as that needs. Appends to
+    ``asks`` when each was asked for, and to ``waits`` the seconds until it was there."""
     iterator = None
     for _ in range(steps):
         asked = time.perf_counter()
@@ -184,6 +184,7 @@ def ready_batches(
             iterator = iter(loader)
             batch = next(iterator)
         batch = prepare(batch)
+        asks.append(asked)
         waits.append(time.perf_counter() - asked)
         yield batch
 
@@ -209,6 +210,9 @@ def train_and_send(job: Job, sender: Connection) -> None:
     otherwise be counted for the other. Sends a Run, or what is wrong with the pictures."""
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A spawned process spawns, too, unless it is told otherwise. DataLoader's workers begin as they do
+    # in a script of one's own: on Linux by fork, which takes a fraction of the time.
+    multiprocessing.set_start_method(None, force=True)
     answer: Run | str
     try:
         answer = train(job)
@@ -234,19 +238,17 @@ def train(job: Job) -> Run:
     if hasattr(device_module, "reset_peak_memory_stats"):
         device_module.reset_peak_memory_stats(device)
 
+    asks: list[float] = []
     waits: list[float] = []
     losses: list[torch.Tensor] = []
     seen: list[torch.Tensor] = []
-    shown: list[tuple[torch.Tensor, torch.Tensor]] = []
-    to_show = {step * (job.steps - 1) // (_SHOWN_BATCHES - 1) for step in range(_SHOWN_BATCHES)}
     bar = tqdm(total=job.steps, desc=job.loader, unit="step", file=sys.stderr, dynamic_ncols=True)
     with PeakMemory() as memory, bar:
         start = time.perf_counter()
-        for step, (images, labels) in enumerate(ready_batches(loader, prepare, job.steps, waits)):
+        batches = ready_batches(loader, prepare, job.steps, asks, waits)
+        for step, (images, labels) in enumerate(batches):
             losses.append(trainer.step(images, labels))
             seen.append(labels)
-            if step in to_show:
-                shown.append((images[:_SHOWN_PICTURES].clone(), labels[:_SHOWN_PICTURES].clone()))
             if step % 10 == 9 or step == job.steps - 1:
                 # Not at every step: item() waits for the device.
                 loss = losses[-1].item()
@@ -265,15 +267,16 @@ def train(job: Job) -> Run:
     return Run(
         job=job,
         classes=dataset.classes,
+        asked=[asked - start for asked in asks],
         waits=waits,
         seconds=seconds,
         losses=[float(loss) for loss in losses],
         memory=memory.bytes,
         device_memory=device_memory,
-        shown=[(denormalized(images), labels.tolist()) for images, labels in shown],
         threads=torch.get_num_threads(),
         labels=torch.cat(seen).tolist(),
         plan=plan,
+        started_by=multiprocessing.get_start_method(),
     )
 
 
@@ -290,11 +293,3 @@ def _warm_up(job: Job, dataset: ImageFolder, device: torch.device) -> None:
     labels = torch.zeros(job.batch_size, dtype=torch.int64, device=device)
     for _ in range(_WARM_UP_STEPS):
         trainer.step(images, labels).item()
-
-
-def denormalized(images: torch.Tensor) -> NDArray[np.uint8]:
-    """Normalised NCHW on any device back to uint8 NHWC, to be looked at."""
-    images = images.float().cpu()
-    mean, std = torch.tensor(MEAN).view(1, 3, 1, 1), torch.tensor(STD).view(1, 3, 1, 1)
-    pixels = images.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).to(torch.uint8)
-    return pixels.permute(0, 2, 3, 1).contiguous().numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any
@@ -114,10 +115,17 @@ def _libjpeg(found: Section) -> str:
         return "-"
     if found["libjpeg_at_run_time"] is None:
         return "not in this build: Pillow decodes the JPEGs that fastloader's own decoder leaves"
-    return (
-        f"{found['libjpeg_turbo_compiled']} compiled against; at run time: "
-        f"{found['libjpeg_at_run_time']}"
-    )
+    at_run_time = _library(found["libjpeg_at_run_time"])
+    return f"{found['libjpeg_turbo_compiled']} compiled against; at run time: {at_run_time}"
+
+
+def _library(said: str) -> str:
+    """What a JPEG library says of itself. libjpeg-turbo does not tell its own version, but that of
+    the libjpeg whose interface it has ("6b", of 1998), and the years of its copyright."""
+    years = re.search(r"\(C\) (?:\d{4}-)?(\d{4}) The libjpeg-turbo Project", said)
+    if years is None:
+        return said
+    return f"libjpeg-turbo of {years[1]}, with the interface of libjpeg {said.split()[0]}"
 
 
 def _formats(found: Section) -> str:

@@ -1,6 +1,9 @@
 """``fastloader demo``: it runs, its table and its pictures are there, its errors are readable."""
 
 import contextlib
+import dataclasses
+import errno
+import functools
 import os
 import re
 import signal
@@ -14,10 +17,11 @@ import torch
 from pictures import upstream_pillow
 from PIL import Image
 
+from fastloader import FastLoader
 from fastloader.cli import pictures
 from fastloader.cli.__main__ import main
 from fastloader.cli.demo import command as demo
-from fastloader.cli.demo import table, training
+from fastloader.cli.demo import crops, plots, table, training
 from fastloader.cli.demo.process_memory import PeakMemory, held_by
 from support import HANG, PACKAGE_ROOT, eventually, run_script
 
@@ -34,9 +38,16 @@ def run_demo(*arguments):
 
 
 def figures(text, label):
-    """The two numbers of a row of the table."""
+    """The two numbers of a row of the table, before what FastLoader is better by."""
     row = next(line for line in text.splitlines() if line.strip().startswith(label))
-    return [float(number) for number in row.split()[-2:]]
+    values = row.split()[-4:-2] if row.endswith(" x") else row.split()[-2:]
+    return [float(number) for number in values]
+
+
+def default_start_method():
+    if sys.platform != "linux":
+        return "spawn"
+    return "forkserver" if sys.version_info >= (3, 14) else "fork"
 
 
 def assert_is_a_picture(path, at_least):
@@ -66,7 +77,8 @@ def test_demo_makes_pictures_trains_and_reports(tmp_path):
     with Image.open(made[0]) as picture:
         assert picture.size == (demo.WIDTH, demo.HEIGHT)
 
-    assert re.search(r"^ +FastLoader +DataLoader$", done.stdout, re.MULTILINE)
+    assert re.search(r"^ +FastLoader +DataLoader +better by$", done.stdout, re.MULTILINE)
+    assert re.search(r"^ImageFolder runs +natively +in Python$", done.stdout, re.MULTILINE)
     assert min(figures(done.stdout, "images/s")) > 0
     assert min(figures(done.stdout, "waiting for data")) > 0
     assert all(0 < share <= 100 for share in figures(done.stdout, "% of the training time"))
@@ -79,6 +91,11 @@ def test_demo_makes_pictures_trains_and_reports(tmp_path):
         assert "12 pictures resized and centre-cropped by both: 12 equal, to the bit" in done.stdout
     assert re.search("decoded by +1 thread +1 process", done.stdout)
     assert "FastLoader: 100%" in done.stderr and "loss" in done.stderr and "img/s" in done.stderr
+
+    # DataLoader's workers begin as in a user's script, although the training is a spawned process.
+    assert f"begin by\n    {default_start_method()}, Python's default" in done.stdout
+    last = done.stdout.strip().splitlines()[-1]
+    assert re.fullmatch(r"FastLoader (trained|did not train) .* waited [\d.]+ s\.", last)
 
     assert_is_a_picture(out / "batches.png", (600, 300))
     assert_is_a_picture(out / "waits.png", (600, 300))
@@ -140,6 +157,24 @@ def test_unreadable_picture_is_named(tmp_path):
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "fastloader demo: cannot identify image file" in done.stderr
     assert str(tmp_path / "data" / "a" / "1.jpg") in done.stderr
+
+
+def test_an_out_that_cannot_be_written_is_refused_first(tmp_path, capsys, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setitem(sys.modules, "torch", None)  # not even the packages are looked at
+    assert main(["demo", "--out", str(tmp_path / "file" / "out")]) == 1
+    error = capsys.readouterr().err
+    assert f"--out {tmp_path / 'file' / 'out'} cannot be written: Not a directory" in error
+    assert "name another folder" in error and "Traceback" not in error
+    assert main(["demo", "--out", str(tmp_path / "file")]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+    monkeypatch.setattr(demo.tempfile, "TemporaryFile", refuse_to_write)
+    assert main(["demo", "--out", str(tmp_path / "read-only")]) == 1
+    assert "read-only cannot be written: Read-only file system" in capsys.readouterr().err
+
+
+def refuse_to_write(**_options):
+    raise OSError(errno.EROFS, "Read-only file system")
 
 
 def test_device_that_is_not_there(tmp_path, capsys):
@@ -214,7 +249,8 @@ def test_both_loaders_see_the_same_pictures_in_the_same_order(tmp_path):
     for name in ("FastLoader", "DataLoader"):
         job = training.Job(name, tmp_path, "cpu", 5, 4, 0, 16, 7)
         loader, prepare = training.make_loader(job, dataset)
-        labels.append([b[1].tolist() for b in training.ready_batches(loader, prepare, 5, [])])
+        batches = training.ready_batches(loader, prepare, 5, [], [])
+        labels.append([batch[1].tolist() for batch in batches])
         if name == "FastLoader":
             assert loader.plan().startswith("native images")
     assert labels[0] == labels[1] and labels[0][0] != sorted(labels[0][0])
@@ -238,17 +274,39 @@ def test_only_missing_pictures_are_made(tmp_path):
     assert pictures.missing_pictures(tmp_path, 7, 40, 30, seed=0) == tasks[4:]
 
 
-def test_denormalised_pictures_are_the_ones_that_went_in():
-    images = torch.arange(256, dtype=torch.uint8).repeat(3).view(1, 3, 16, 16)
-    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (training.MEAN, training.STD))
-    normalised = (images.float() / 255 - mean) / std
-    assert np.array_equal(training.denormalized(normalised), images.permute(0, 2, 3, 1).numpy())
+@upstream_pillow
+def test_the_boxes_that_are_drawn_are_those_of_the_crops(tmp_path):
+    make_folder(tmp_path, ["a", "b"], per_class=4, extension="jpg")
+    found = crops.crop_some(tmp_path, 12, seed=0)
+    assert [picture.name for picture in found] == ["a"] * 3 + ["b"] * 3
+    boxes = set()
+    for picture in found:
+        assert picture.original.shape == (20, 30, 3) and len(picture.crops) == crops.EPOCHS
+        for crop in picture.crops:
+            left, top, width, height = crop.box
+            box = (left, top, left + width, top + height)
+            cut = Image.fromarray(picture.original).crop(box).resize((12, 12), Image.BILINEAR)
+            if crop.mirrored:
+                cut = cut.transpose(Image.FLIP_LEFT_RIGHT)
+            assert np.array_equal(np.asarray(cut), crop.pixels)
+            boxes.add(box)
+    assert len(boxes) > crops.EPOCHS, "each epoch draws others"
+
+
+def test_crops_of_the_python_path_have_no_boxes(tmp_path, monkeypatch):
+    make_folder(tmp_path / "data", ["a"], per_class=2)
+    monkeypatch.setattr(crops, "FastLoader", functools.partial(FastLoader, native=False))
+    found = crops.crop_some(tmp_path / "data", 12, seed=0)
+    assert len(found) == 2 and all(crop.box is None for crop in found[0].crops)
+    plots.draw_crops(found, tmp_path / "batches.png")
+    assert_is_a_picture(tmp_path / "batches.png", (400, 300))
 
 
 def test_batches_go_on_into_the_next_epoch():
-    waits = []
-    batches = list(training.ready_batches([1, 2, 3], lambda batch: -batch, 7, waits))
-    assert batches == [-1, -2, -3, -1, -2, -3, -1] and len(waits) == 7
+    asks, waits = [], []
+    batches = list(training.ready_batches([1, 2, 3], lambda batch: -batch, 7, asks, waits))
+    assert batches == [-1, -2, -3, -1, -2, -3, -1] and len(asks) == len(waits) == 7
+    assert all(ask + wait <= later for ask, wait, later in zip(asks, waits, asks[1:]))
 
 
 def two_runs(folder, labels=((1, 2), (1, 2)), plan="native images: x"):
@@ -257,8 +315,8 @@ def two_runs(folder, labels=((1, 2), (1, 2)), plan="native images: x"):
         job = training.Job(name, folder, "cuda:0", 3, 4, 2, 96, 0)
         waits, losses = [speed, 0.5, 0.5], [2.0, 1.0, 0.5]
         run = training.Run(
-            job, ["a"], waits, speed + 4, losses, None, 5_000_000, [], 2, list(seen),
-            plan if name == "FastLoader" else "",
+            job, ["a"], [0.0, speed + 1, speed + 2], waits, speed + 4, losses, None, 5_000_000, 2,
+            list(seen), plan if name == "FastLoader" else "", "fork",
         )  # fmt: skip
         runs.append(run)
     return runs
@@ -267,10 +325,14 @@ def two_runs(folder, labels=((1, 2), (1, 2)), plan="native images: x"):
 def test_table_is_aligned_and_says_what_the_device_held(tmp_path):
     runs = two_runs(tmp_path)
     lines = table.side_by_side(runs, training.Comparison(8, 8, True)).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.endswith("DataLoader"))
+    start = next(i for i, line in enumerate(lines) if line.endswith("better by"))
     end = lines.index("", start)
-    assert {len(line) for line in lines[start:end]} == {len(lines[start])}
+    assert {len(line) for line in lines[start:end] if line.endswith(" x")} == {len(lines[start])}
     text = "\n".join(lines)
+    ratio = {line.split("   ")[0]: line.split()[-2:] for line in lines[start:end]}
+    assert ratio["waiting for data, s (1)"] == ["62", "x"]  # 124 s and 2 s
+    assert ratio["training time, s"] == ["25", "x"]  # 127 s and 5 s
+    assert ratio["images/s, after the first batch"] == ["1.00", "x"]
     assert figures(text, "images/s") == [2, 2]  # eight pictures in the 4 s after the first batch
     assert figures(text, "peak cuda:0 memory") == [5, 5]
     assert "not known" in text
@@ -279,6 +341,24 @@ def test_table_is_aligned_and_says_what_the_device_held(tmp_path):
     assert "Pillow-SIMD" not in text and "Python path" not in text
     assert "other random numbers" in text
     assert max(map(len, lines)) <= 110
+
+
+def test_the_gain_is_one_sentence(tmp_path):
+    fast, plain = two_runs(tmp_path)
+    faster = dataclasses.replace(fast, seconds=3.0)  # two seconds after the first batch
+    assert table.gain([faster, plain]) == (
+        "FastLoader trained 2.00 times as fast: its loop waited 2.0 s for data where DataLoader's "
+        "waited 124.0 s."
+    )
+    assert table.gain([fast, plain]).startswith("FastLoader did not train faster here: ")
+
+
+def test_runs_are_drawn_whatever_they_measured(tmp_path):
+    fast, plain = two_runs(tmp_path)
+    idle = dataclasses.replace(fast, waits=[0.0] * 3)
+    for number, runs in enumerate([[fast, plain], [idle, plain], [plain, idle]]):
+        plots.draw_waits(runs, tmp_path / f"{number}.png")
+        assert_is_a_picture(tmp_path / f"{number}.png", (600, 300))
 
 
 def test_table_says_what_is_not_as_it_should_be(tmp_path):

@@ -371,6 +371,15 @@ def test_numbers_for_people():
         ({"io_uring": "in use"}, "files are read ahead by io_uring"),
         ({"io_uring": "refused"}, "files are read ahead by threads; io_uring: refused"),
         (
+            {
+                "libjpeg_at_run_time": "6b  27-Mar-1998; Copyright (C) 1991-2023 The libjpeg-turbo "
+                "Project and many others"
+            },
+            "2.1.5 compiled against; at run time: libjpeg-turbo of 2023, with the interface of libjpeg "
+            "6b",
+        ),
+        ({"libjpeg_at_run_time": "9e; Guido"}, "at run time: 9e; Guido"),
+        (
             {"libjpeg_at_run_time": None},
             "not in this build: Pillow decodes the JPEGs that fastloader's",
         ),

@@ -11,8 +11,8 @@ from pictures import plain_folder, throttle
 from fastloader import FastLoader
 from fastloader._core.delivery.engine import engine
 from fastloader._core.machine import extension
-from fastloader._core.observation import verdict as verdicts
 from fastloader._core.observation.figures import Figures, Observation, Stage
+from fastloader._core.observation.reports import verdict as verdicts
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore

@@ -7,6 +7,7 @@ import logging
 import threading
 from typing import Any
 
+from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, Statistics
 from fastloader._core.observation.tuning.threads import Interval, ThreadRule
@@ -92,14 +93,16 @@ class ThreadTuner:
         )
         self._apply(decoder)
         if chosen != threads:
-            _log.info("fastloader: %d decode threads now: %s", self.rule.threads, self.rule.why)
+            said = counted(self.rule.threads, "decode thread")
+            _log.info("fastloader: %s now: %s", said, self.rule.why)
 
     def _apply(self, decoder: Any) -> None:
         try:
             decoder.set_threads(self.rule.threads)
         except Exception as error:
             # Only logged, because the batch has been taken, and must not be lost for want of a thread.
-            _log.warning("fastloader: %d decode threads: %s", self.rule.threads, error)
+            said = counted(self.rule.threads, "decode thread")
+            _log.warning("fastloader: %s: %s", said, error)
             self.rule.refused(decoder.threads)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
+from fastloader._core.machine.limits import counted
 from fastloader._core.observation.figures import PER_PROCESSOR, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
@@ -83,7 +84,7 @@ class ArrayPlan:
         when = "ahead" if self.ahead else "when asked for"
         how = "by torch"
         if extension.load() is not None:
-            how = f"by {array_threads(self._loader.num_workers)} threads"
+            how = f"by {counted(array_threads(self._loader.num_workers), 'thread')}"
         return f"arrays: {self._arrays.name}, gathered {when} {how}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:

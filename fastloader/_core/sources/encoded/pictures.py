@@ -7,6 +7,7 @@ from typing import Any
 
 from fastloader._core.handoff import LentMemory
 from fastloader._core.machine import extension
+from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.figures import Stage
 from fastloader._core.order.loader import Loader
@@ -77,7 +78,7 @@ class EncodedPictures:
         if decoder is None:
             return ""
         if decoder.decodes:
-            return f", {decoder.threads} decode threads for encoded pictures"
+            return f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
         return ", which make the encoded pictures" if decoder.workers and workers else ""
 
     def begin(self, refused: str) -> None:

@@ -9,6 +9,7 @@ from fastloader._core.batch.augmentation.augmentation import Augmentation, Epoch
 from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
+from fastloader._core.machine.limits import counted
 from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
@@ -284,9 +285,9 @@ class ImagePlan:
         images, workers = self._images, self._loader.num_workers
         tuner = self._source.tuner(auto_workers(self._loader))
         mixed = "" if images.mixing is None else ", mixed"
-        decoding = f"{workers or own_threads()} decode threads"
+        decoding = counted(workers or own_threads(), "decode thread")
         if tuner is not None:
-            decoding = f"{tuner.rule.threads} decode threads (auto)"
+            decoding = f"{counted(tuner.rule.threads, 'decode thread')} (auto)"
         decoding += _indexed(images, self._loader)
         return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}{mixed}"
 

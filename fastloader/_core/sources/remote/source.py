@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
 from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.handoff import Handoff
+from fastloader._core.machine.limits import counted
 from fastloader._core.observation.figures import Figures, Stage
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
@@ -165,11 +166,12 @@ class RemotePlan(PythonPlan):
 
     def __str__(self) -> str:
         images, loader = self._images, self._loader
-        threads = decode_threads(check_ray_options(loader.ray_options))
+        threads = counted(decode_threads(check_ray_options(loader.ray_options)), "decode thread")
+        actors = counted(loader.num_workers, "Ray actor")
         mixed = "" if images.mixing is None else ", mixed"
         return (
-            f"native images: {images.name}, {len(images)} samples, {loader.num_workers} Ray actors with "
-            f"{threads} decode threads each; {images.chain}{mixed}"
+            f"native images: {images.name}, {len(images)} samples, {actors} with "
+            f"{threads} each; {images.chain}{mixed}"
         )
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:

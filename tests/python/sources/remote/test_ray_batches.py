@@ -231,7 +231,7 @@ def test_pictures(cluster, folder, enter_way, chain, name):
     with on_ray(dataset, 4, **options) as loader:
         if name != "pure":
             assert loader.plan().startswith("native images: fastloader ImageFolder"), loader.plan()
-            assert "2 Ray actors with 1 decode threads each" in loader.plan()
+            assert "2 Ray actors with 1 decode thread each" in loader.plan()
         same(two_epochs(loader), right)
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import Any
 
 from fastloader._core.observation.figures import AutoChoice, Observation, Stage
-from fastloader._core.observation.verdict import judge
+from fastloader._core.observation.recent_steps import Step
+from fastloader._core.observation.reports.report_page import ReportPage
+from fastloader._core.observation.reports.verdict import judge
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,10 @@ class Report:
     were read of encoded pictures, and ``copied_bytes`` were copied through the ring. ``steps_per_s`` is
     the speed of the loop with this loader, and ``headspace_steps_per_s`` its speed if data were free;
     None unless ``loader.headspace()`` was run. ``auto`` says what was ``chosen`` and ``why``, for
-    ``num_workers`` and ``depth`` if they are "auto"."""
+    ``num_workers`` and ``depth`` if they are "auto". ``recent`` has the last 1000 batches one by one,
+    each with ``wait_s``, ``step_s`` and whether it was the ``first`` of its epoch.
+
+    A notebook shows a report as a page, and `html` writes the page into a file."""
 
     verdict: str
     advice: str
@@ -49,10 +56,12 @@ class Report:
     steps_per_s: float | None
     headspace_steps_per_s: float | None
     auto: dict[str, AutoChoice]
+    recent: tuple[Step, ...] = dataclasses.field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as plain numbers, strings and dicts."""
+        """The report as plain numbers, strings and dicts, without ``recent``."""
         flat = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        del flat["recent"]
         flat["stages"] = {name: stage.as_dict() for name, stage in self.stages.items()}
         flat["auto"] = {name: choice.as_dict() for name, choice in self.auto.items()}
         return flat
@@ -65,23 +74,61 @@ class Report:
             return None
         return max(0.0, self.headspace_steps_per_s / self.steps_per_s - 1)
 
-    def __str__(self) -> str:
+    def html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report to ``path`` as one HTML file that needs no other: the verdict, what to do,
+        the stages as bars, and the waits of the last 1000 steps as a chart.
+
+        Raises FileNotFoundError for a path in no folder.
+        """
+        file = Path(path)
+        if not file.absolute().parent.is_dir():
+            raise FileNotFoundError(f"{file}: there is no such folder to write a report to")
+        file.write_text(self._page().document(), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return self._page().fragment()
+
+    def _page(self) -> ReportPage:
+        return ReportPage(
+            verdict=self.verdict,
+            advice=self.advice,
+            summary=self._summary(),
+            tiles=self._tiles(),
+            stages=tuple(self.stages.values()),
+            seconds=self.wait_s + self.step_s,
+            steps=self.recent,
+            batches=self.batches,
+            facts=self._facts(),
+        )
+
+    def _tiles(self) -> list[tuple[str, str]]:
+        tiles = []
+        if self.wait_share is not None:
+            tiles.append((f"{100 * self.wait_share:.0f} %", "of the loop's time is waiting"))
+        if self.steps_per_s is not None:
+            tiles.append((f"{self.steps_per_s:.1f}", "steps per second"))
+        if self.ready is not None:
+            of = "" if self.depth is None else f" of {self.depth}"
+            tiles.append((f"{self.ready:.1f}{of}", "batches ready when asked for"))
+        if self.to_win is not None:
+            tiles.append((f"{100 * self.to_win:.0f} %", "to win if data were free"))
+        return tiles
+
+    def _summary(self) -> str:
         where = "" if self.device is None else f" to {self.device}"
-        width = max([10, *map(len, self.stages)])
-        workers = f"{self.threads} threads or workers" if self.threads else "no workers"
-        lines = [
-            f"{self.batches} batches, path {self.path!r}{where}, {workers}, "
-            f"{self.errors} errors, {self.bad_samples} bad samples",
-            "",
-            f"  {'stage':<{width}} {'seconds':>9} {'ms each':>9}  per      by",
-        ]
-        for stage in self.stages.values():
-            by = stage.where if stage.threads <= 1 else f"{stage.threads} {stage.where}"
-            lines.append(
-                f"  {stage.name:<{width}} {stage.seconds:>9.3f} {stage.each_ms:>9.3f}  "
-                f"{stage.unit:<8} {by}"
+        workers = "no workers"
+        if self.threads:
+            workers = (
+                "1 thread or worker" if self.threads == 1 else f"{self.threads} threads or workers"
             )
-        lines.append("")
+        return (
+            f"{self.batches} batches, path {self.path!r}{where}, {workers}, "
+            f"{self.errors} errors, {self.bad_samples} bad samples"
+        )
+
+    def _facts(self) -> list[str]:
+        """What else is known, each in a line."""
+        lines = []
         if self.wait_share is not None:
             lines.append(
                 f"the loop: {self.step_s:.3f} s in its steps, {self.wait_s - self.edge_wait_s:.3f} s "
@@ -101,6 +148,21 @@ class Report:
             lines.append(f'{name}="auto": {chosen}, {choice.why}')
         if self.headspace_steps_per_s is not None:
             lines.append(_headspace(self))
+        return lines
+
+    def __str__(self) -> str:
+        width = max([10, *map(len, self.stages)])
+        lines = [
+            self._summary(),
+            "",
+            f"  {'stage':<{width}} {'seconds':>9} {'ms each':>9}  per      by",
+        ]
+        for stage in self.stages.values():
+            lines.append(
+                f"  {stage.name:<{width}} {stage.seconds:>9.3f} {stage.each_ms:>9.3f}  "
+                f"{stage.unit:<8} {stage.by}"
+            )
+        lines += ["", *self._facts()]
         lines.append(f"{self.verdict}. {self.advice[:1].upper()}{self.advice[1:]}.")
         return "\n".join(lines)
 
@@ -144,4 +206,5 @@ def make_report(seen: Observation) -> Report:
         steps_per_s=statistics.steps / looped if looped > 0 and statistics.steps else None,
         headspace_steps_per_s=None if seen.headspace is None else seen.headspace.steps_per_s,
         auto=dict(seen.auto),
+        recent=statistics.recent.steps(),
     )

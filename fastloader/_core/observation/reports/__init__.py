@@ -1,0 +1,1 @@
+"""What a user reads of the counts."""

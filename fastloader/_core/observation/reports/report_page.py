@@ -1,0 +1,133 @@
+"""A report as a page: one HTML file, or a part of a notebook."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from html import escape
+
+from fastloader._core.observation.figures import Stage
+from fastloader._core.observation.recent_steps import Step
+from fastloader._core.observation.reports.waits_chart import waits_chart
+
+# Every rule begins with the class, so that a notebook's other cells keep their looks. The colours come
+# with their background, because a notebook's theme may differ from the browser's.
+_STYLE = """
+.fastloader-report{--bg:#fff;--card:#f5f6f8;--fg:#191c21;--dim:#59616e;--line:#dde1e7;--wait:#d9480f;
+--step:#aab9cd;--bar:#2f6fb7;--track:#e6eaef;color-scheme:light;background:var(--bg);color:var(--fg);
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;
+max-width:880px;margin:0 auto;padding:20px 16px 28px;box-sizing:border-box;text-align:left}
+@media (prefers-color-scheme:dark){.fastloader-report{--bg:#14161a;--card:#1e2127;--fg:#e9ebee;
+--dim:#a0a8b4;--line:#333842;--wait:#ff8f50;--step:#53647d;--bar:#6aa7ea;--track:#2a2f37;
+color-scheme:dark}}
+.fastloader-report *{box-sizing:border-box;overflow-wrap:anywhere}
+.fastloader-report p,.fastloader-report h2{margin:0;padding:0;color:inherit}
+.fastloader-report h2{font-size:16px;font-weight:650;margin:28px 0 10px}
+.fastloader-report .summary,.fastloader-report .dim{color:var(--dim);font-size:13px}
+.fastloader-report .verdict{font-size:20px;line-height:1.35;font-weight:650;margin:6px 0 12px}
+.fastloader-report .advice{background:var(--card);border-left:4px solid var(--bar);
+border-radius:0 8px 8px 0;padding:10px 14px}
+.fastloader-report .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));
+gap:10px;margin-top:14px}
+.fastloader-report .tile{background:var(--card);border-radius:8px;padding:10px 14px}
+.fastloader-report .tile b{display:block;font-size:21px;line-height:1.3}
+.fastloader-report .stage{padding:8px 0;border-top:1px solid var(--line)}
+.fastloader-report .about{margin-bottom:10px}
+.fastloader-report .tile .dim{display:block;line-height:1.35}
+.fastloader-report .row{display:flex;justify-content:space-between;gap:12px;flex-wrap:wrap}
+.fastloader-report .row b{font-weight:600}
+.fastloader-report .track{height:10px;border-radius:5px;background:var(--track);margin:5px 0 3px;
+overflow:hidden}
+.fastloader-report .track i{display:block;height:100%;background:var(--bar)}
+.fastloader-report .track i.wait{background:var(--wait)}
+.fastloader-report .chart{display:grid;grid-template-columns:auto 1fr;column-gap:8px}
+.fastloader-report .scale{display:flex;flex-direction:column;justify-content:space-between;
+text-align:right;height:200px;line-height:1;margin:-6px 0}
+.fastloader-report svg{display:block;width:100%;height:188px;border-bottom:1px solid var(--line);
+border-top:1px dashed var(--line)}
+.fastloader-report svg .w{fill:var(--wait)}
+.fastloader-report svg .s{fill:var(--step)}
+.fastloader-report svg .e{stroke:var(--dim);stroke-dasharray:4 4;vector-effect:non-scaling-stroke}
+.fastloader-report .under{grid-column:2;margin-top:4px}
+.fastloader-report .key{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:5px}
+.fastloader-report .keys span{margin-right:16px;white-space:nowrap}
+.fastloader-report ul{margin:0;padding-left:20px}
+.fastloader-report li{margin:3px 0}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportPage:
+    """What the page shows, the most important first. ``tiles``: figures with what each is. ``seconds``:
+    how long the loop was at its steps and waits, of which a stage's bar is a share. ``batches``: the
+    number of the last of ``steps``. ``facts``: further lines."""
+
+    verdict: str
+    advice: str
+    summary: str
+    tiles: Sequence[tuple[str, str]]
+    stages: Sequence[Stage]
+    seconds: float
+    steps: Sequence[Step]
+    batches: int
+    facts: Sequence[str]
+
+    def document(self) -> str:
+        """The whole file."""
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width,initial-scale=1">'
+            '<meta name="color-scheme" content="light dark">'
+            f"<title>fastloader: {escape(self.verdict)}</title>"
+            "<style>body{margin:0;background:#fff}"
+            "@media (prefers-color-scheme:dark){body{background:#14161a}}</style></head>\n"
+            f"<body>{self.fragment()}</body></html>\n"
+        )
+
+    def fragment(self) -> str:
+        """The page's content with its styles, which reach nothing else."""
+        tiles = "".join(
+            f'<div class="tile"><b>{escape(figure)}</b>'
+            f'<span class="dim">{escape(what)}</span></div>'
+            for figure, what in self.tiles
+        )
+        parts = [
+            f"<style>{_STYLE}</style>",
+            f'<p class="summary">fastloader report: {escape(self.summary)}</p>',
+            f'<p class="verdict">{escape(_sentence(self.verdict))}</p>',
+            f'<p class="advice">{escape(_sentence(self.advice))}</p>',
+        ]
+        if tiles:
+            parts.append(f'<div class="tiles">{tiles}</div>')
+        if self.stages:
+            parts.append(
+                "<h2>Stages</h2>"
+                '<p class="dim about">A bar is the share of the loop\'s time that the threads named '
+                "below it were at work in the stage. The shares of the same threads add up, and threads "
+                "that come to 100 % hold up the loop. Waits count with the first of each epoch.</p>"
+            )
+            parts += map(self._stage, self.stages)
+        if self.steps:
+            parts.append(f"<h2>Waiting per step</h2>{waits_chart(self.steps, self.batches)}")
+        if self.facts:
+            facts = "".join(f"<li>{escape(fact)}</li>" for fact in self.facts)
+            parts.append(f"<h2>More figures</h2><ul>{facts}</ul>")
+        return f'<div class="fastloader-report">{"".join(parts)}</div>'
+
+    def _stage(self, stage: Stage) -> str:
+        share = 0.0
+        if self.seconds > 0:
+            share = min(1.0, stage.seconds / (max(1, stage.threads) * self.seconds))
+        kind = ' class="wait"' if stage.name == "wait" else ""
+        return (
+            f'<div class="stage"><div class="row"><b>{escape(stage.name)}</b>'
+            f"<span>{100 * share:.0f} %</span></div>"
+            f'<div class="track"><i{kind} style="width:{100 * share:.1f}%"></i></div>'
+            f'<div class="row dim"><span>{escape(stage.by)}</span>'
+            f"<span>{stage.seconds:.3f} s, {stage.each_ms:.3f} ms per {escape(stage.unit)}</span>"
+            "</div></div>"
+        )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

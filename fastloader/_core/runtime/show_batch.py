@@ -1,0 +1,83 @@
+"""``loader.show_batch()``: what the network will see."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader._core.batch.shown_pictures import find_pictures
+from fastloader._core.order.loader import Loader
+
+
+def show_batch(loader: Loader, batch: Any, count: int) -> Any:
+    """The figure. Raises what `FastLoader.show_batch` says."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"count must be a whole number of pictures, got {count!r}")
+    if count < 1:
+        raise ValueError(f"count={count}: show at least one picture")
+    try:  # before a batch is made
+        from fastloader._core.runtime.picture_grid import PictureGrid
+    except ImportError as error:
+        raise ImportError(
+            f"show_batch() draws with matplotlib: pip install matplotlib ({error})"
+        ) from error
+    if batch is None:
+        batch = _first_batch(loader)
+    normalization = loader._runtime.delivery.normalization
+    shown = find_pictures(batch, normalization, _classes(loader.dataset), count)
+    if not shown.pixels:
+        raise ValueError("the batch is empty, so there is no picture to show")
+    return PictureGrid(shown)
+
+
+def _first_batch(loader: Loader) -> Any:
+    """Of an epoch that a copy of the loader begins, so that the loader itself stays where it is."""
+    own: Any = copy.copy(loader)
+    # One worker is enough, and persistent ones are the loader's.
+    own.__dict__.update(persistent_workers=False, _iterator=None)
+    if own.worker_backend != "ray":
+        own.__dict__["num_workers"] = min(1, loader.num_workers)
+    with _kept_random_state(own):
+        try:
+            iterator = iter(own)
+            for batch in iterator:
+                return batch
+        finally:
+            own.close()
+    raise ValueError("the loader has no batch to show")
+
+
+@contextlib.contextmanager
+def _kept_random_state(loader: Loader) -> Iterator[None]:
+    """Puts back what a shuffle and a dataset draw from: the generators of Python, numpy and torch on
+    the CPU, and those of the loader and its samplers."""
+    sampler, batch_sampler = loader.sampler, loader.batch_sampler
+    holders = (loader, sampler, batch_sampler, getattr(batch_sampler, "sampler", None))
+    found = [getattr(holder, "generator", None) for holder in holders]
+    generators = [each for each in found if isinstance(each, torch.Generator)]
+    states = [generator.get_state() for generator in generators]
+    of_python, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        torch.set_rng_state(of_torch)
+        for generator, state in zip(generators, states):
+            generator.set_state(state)
+
+
+def _classes(dataset: Any) -> Any:
+    """The names of the classes, also of a dataset inside a Subset; None if there are none."""
+    for _ in range(8):
+        classes = getattr(dataset, "classes", None)
+        if isinstance(classes, list | tuple):
+            return classes
+        dataset = getattr(dataset, "dataset", None)
+    return None
