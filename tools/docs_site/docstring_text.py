@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from tree import title_of
+from tree import REPOSITORY, title_of
 
 # An example: a paragraph that ends in `::`, and the indented lines below it.
 _EXAMPLE = re.compile(r"( ?)::\n\n((?:[ ]{4}.*(?:\n|$)|\n)+)")
@@ -21,6 +21,8 @@ def as_markdown(text: str) -> str:
         return f"{'' if match[1] else ':'}\n\n```python\n{code}\n```\n\n"
 
     def link(match: re.Match[str]) -> str:
+        if not (REPOSITORY / match[0]).is_file():
+            return match[0]
         return f"[{title_of(match[0])}](../{match[1]}.md)"
 
     return _PAGE.sub(link, _EXAMPLE.sub(fenced, text)).rstrip()

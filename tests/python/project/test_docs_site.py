@@ -109,6 +109,12 @@ def test_docstrings_become_markdown(site):
     )
 
 
+def test_pages_that_the_package_names_are_in_the_navigation():
+    for path in (PACKAGE_ROOT / "fastloader").rglob("*.py"):
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text()):
+            assert page in NAV, (path, page)
+
+
 def test_broken_links_are_found(site, tmp_path):
     (tmp_path / "b.html").write_text('<h1 id="there">B</h1><img src="p.png">')
     (tmp_path / "c.html").write_text('<script src="https://pytorch.org/x.js"></script>')
