@@ -51,8 +51,6 @@ class Progress:
 
     def step(self, count: int = 1, anew: bool = True) -> None:
         """``anew``: False for what was there already, which says nothing of the rate."""
-        if self._next == float("inf"):  # nothing is shown, and a scan calls this for each file
-            return
         with self._lock:
             self._done += count
             self._before += 0 if anew else count
