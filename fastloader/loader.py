@@ -15,13 +15,13 @@ from fastloader._core.observation.reports.report import Report, make_report
 from fastloader._core.observation.trace import Trace
 from fastloader._core.order.loader import AutoWorkers
 from fastloader._core.runtime.accelerate_notice import AccelerateNotice
+from fastloader._core.runtime.display.show_batch import show_batch
+from fastloader._core.runtime.display.shown_loader import shown_loader
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
 from fastloader._core.runtime.picture_arguments import check_picture_arguments
 from fastloader._core.runtime.runtime import Runtime
-from fastloader._core.runtime.show_batch import show_batch
 from fastloader._core.runtime.shown_arguments import ShownArguments
-from fastloader._core.runtime.shown_loader import shown_loader
 from fastloader._core.sources.python.torch_arguments import for_torch, takes_newer
 
 T_co = TypeVar("T_co", covariant=True)

@@ -111,13 +111,11 @@ class ImageFolder(FileList):
         with progress(f"scanning {self.root}", None, "files", SILENT) as line:
 
             def taken() -> Iterator[tuple[str, int]]:
-                seen = 0
                 for name, number in numbers.items():
                     for path in self._files_of(name) if self.cache is None else found[name]:
-                        if (seen := seen + 1) % 1000 == 0:
-                            line.step(1000)
                         if take(path):
                             yield path, number
+                        line.step()
 
             self.samples = taken()
         seconds = time.monotonic() - begun

@@ -111,7 +111,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from fastloader.cli.demo import crops, plots, table, training
+    from fastloader.cli.demo import comparison, crops, plots, table, training
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     try:
@@ -136,7 +136,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         )
         runs.append(run_in_own_process(job))
 
-    print(table.side_by_side(runs, training.compare_pixels(folder, arguments.size)))
+    print(table.side_by_side(runs, comparison.compare_pixels(folder, arguments.size)))
     if load > available_threads() / 2:
         print(
             f"\nThis machine was busy with other work when the demo began (load {load:.1f} on "

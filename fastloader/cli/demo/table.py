@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fastloader.cli.demo.training import Comparison, Run
+from fastloader.cli.demo.comparison import Comparison
+from fastloader.cli.demo.training import Run
 
 
 def side_by_side(runs: list[Run], pixels: Comparison) -> str:
@@ -34,6 +35,7 @@ def side_by_side(runs: list[Run], pixels: Comparison) -> str:
     if any(run.device_memory is not None for run in runs):
         held = [run.device_memory for run in runs]
         rows.append(_Row(f"peak {job.device} memory, MB (5)", [_megabytes(each) for each in held]))
+    rows.append(_less("CPU time with workers, s", [run.cpu for run in runs], "{:.2f}"))
     rows.append(_less("training time, s", [run.seconds for run in runs], "{:.2f}"))
     rows.append(_Row("final loss (4)", [f"{run.final_loss:.4f}" for run in runs]))
     return "\n".join([head, "", *_aligned(rows), "", *_notes(runs), "", *_checks(runs, pixels)])
@@ -42,11 +44,14 @@ def side_by_side(runs: list[Run], pixels: Comparison) -> str:
 def gain(runs: list[Run]) -> str:
     """What was gained, in one sentence."""
     fast, plain = runs
-    waited = f"{sum(fast.waits):.1f} s for data where DataLoader's waited {sum(plain.waits):.1f} s"
     ratio = fast.images_per_second / plain.images_per_second
-    if ratio >= 1.005:
-        return f"FastLoader trained {ratio:.2f} times as fast: its loop waited {waited}."
-    return f"FastLoader did not train faster here: its loop waited {waited}."
+    faster = (
+        f"trained {times(ratio)} times as fast" if ratio >= 1.005 else "did not train faster here"
+    )
+    return (
+        f"FastLoader {faster}, on {fast.cpu:.1f} s of CPU time where DataLoader took {plain.cpu:.1f} s: "
+        f"its loop waited {sum(fast.waits):.1f} s for data, and DataLoader's {sum(plain.waits):.1f} s."
+    )
 
 
 def times(ratio: float) -> str:

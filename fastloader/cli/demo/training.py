@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 import multiprocessing
+import os
 import signal
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from fastloader import FastLoader, transforms
@@ -57,6 +58,7 @@ class Run:
     asked: list[float]  # when the loop asked for each batch, in seconds since it began
     waits: list[float]  # seconds until it had that batch
     seconds: float  # from the first question for a batch to the end of the last step
+    cpu: float  # seconds of all processors, of this process and the workers, their start included
     losses: list[float]
     memory: int | None  # bytes, this process and the workers
     device_memory: int | None  # bytes, of torch's allocator
@@ -99,31 +101,6 @@ def make_dataset(folder: Path, size: int) -> ImageFolder:
             f"{', '.join(IMG_EXTENSIONS)}"
         )
     return dataset
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """What came of the same pictures through both loaders, without random steps."""
-
-    pictures: int
-    equal: int  # of those, to the bit
-    native: bool  # whether FastLoader's went another way than DataLoader's
-
-
-def compare_pixels(folder: Path, size: int, at_most: int = 64) -> Comparison:
-    """Resizes and crops some pictures of ``folder`` with both loaders."""
-    chain = transforms.Compose(
-        [transforms.Resize(size * 8 // 7), transforms.CenterCrop(size), transforms.PILToTensor()]
-    )
-    dataset = ImageFolder(folder, chain, allow_empty=True)
-    step = max(1, len(dataset) // at_most)
-    some = Subset(dataset, range(0, len(dataset), step)[:at_most])
-    with FastLoader(some, len(some)) as loader:
-        native = loader.plan().startswith("native images")
-        fast = next(iter(loader))[0]
-        plain = next(iter(DataLoader(some, len(some))))[0]
-        equal = sum(torch.equal(one, other) for one, other in zip(fast, plain))
-    return Comparison(len(some), equal, native)
 
 
 def make_network(classes: int) -> nn.Module:
@@ -244,7 +221,7 @@ def train(job: Job) -> Run:
     seen: list[torch.Tensor] = []
     bar = tqdm(total=job.steps, desc=job.loader, unit="step", file=sys.stderr, dynamic_ncols=True)
     with PeakMemory() as memory, bar:
-        start = time.perf_counter()
+        cpu, start = _cpu_seconds(), time.perf_counter()
         batches = ready_batches(loader, prepare, job.steps, asks, waits)
         for step, (images, labels) in enumerate(batches):
             losses.append(trainer.step(images, labels))
@@ -264,12 +241,14 @@ def train(job: Job) -> Run:
     if isinstance(loader, FastLoader):
         plan = loader.plan()
         loader.close()
+    del loader  # its workers end, and only then does the system tell their time
     return Run(
         job=job,
         classes=dataset.classes,
         asked=[asked - start for asked in asks],
         waits=waits,
         seconds=seconds,
+        cpu=_cpu_seconds() - cpu,
         losses=[float(loss) for loss in losses],
         memory=memory.bytes,
         device_memory=device_memory,
@@ -278,6 +257,11 @@ def train(job: Job) -> Run:
         plan=plan,
         started_by=multiprocessing.get_start_method(),
     )
+
+
+def _cpu_seconds() -> float:
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def _warm_up(job: Job, dataset: ImageFolder, device: torch.device) -> None:

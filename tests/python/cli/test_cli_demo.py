@@ -21,7 +21,7 @@ from fastloader import FastLoader
 from fastloader.cli import pictures
 from fastloader.cli.__main__ import main
 from fastloader.cli.demo import command as demo
-from fastloader.cli.demo import crops, plots, table, training
+from fastloader.cli.demo import comparison, crops, plots, table, training
 from fastloader.cli.demo.process_memory import PeakMemory, held_by
 from support import HANG, PACKAGE_ROOT, eventually, run_script
 
@@ -83,6 +83,7 @@ def test_demo_makes_pictures_trains_and_reports(tmp_path):
     assert min(figures(done.stdout, "waiting for data")) > 0
     assert all(0 < share <= 100 for share in figures(done.stdout, "% of the training time"))
     assert min(figures(done.stdout, "first batch after")) > 0
+    assert max(figures(done.stdout, "CPU time with workers")) > 0
     assert min(figures(done.stdout, "peak memory")) > 20
     # Of six classes: what five steps leave of log(6), whatever the crops.
     assert all(0.5 < loss < 4 for loss in figures(done.stdout, "final loss"))
@@ -95,7 +96,7 @@ def test_demo_makes_pictures_trains_and_reports(tmp_path):
     # DataLoader's workers begin as in a user's script, although the training is a spawned process.
     assert f"begin by\n    {default_start_method()}, Python's default" in done.stdout
     last = done.stdout.strip().splitlines()[-1]
-    assert re.fullmatch(r"FastLoader (trained|did not train) .* waited [\d.]+ s\.", last)
+    assert re.fullmatch(r"FastLoader (trained|did not train) .* DataLoader's [\d.]+ s\.", last)
 
     assert_is_a_picture(out / "batches.png", (600, 300))
     assert_is_a_picture(out / "waits.png", (600, 300))
@@ -225,21 +226,21 @@ def test_dataset_of_a_folder(tmp_path):
 @upstream_pillow
 def test_the_comparison_takes_the_native_path_and_finds_equal_pixels(tmp_path):
     make_folder(tmp_path, ["a", "b"], per_class=5, extension="jpg")
-    found = training.compare_pixels(tmp_path, 14, at_most=4)
-    assert found == training.Comparison(pictures=4, equal=4, native=True)
+    found = comparison.compare_pixels(tmp_path, 14, at_most=4)
+    assert found == comparison.Comparison(pictures=4, equal=4, native=True)
 
 
 def test_the_comparison_sees_a_difference(tmp_path, monkeypatch):
     make_folder(tmp_path, ["a"], per_class=3, extension="jpg")
-    from fastloader.cli.demo.training import DataLoader
+    from fastloader.cli.demo.comparison import DataLoader
 
     def darker(dataset, batch_size):
         for images, labels in DataLoader(dataset, batch_size):
             images[1] //= 2
             yield images, labels
 
-    monkeypatch.setattr(training, "DataLoader", darker)
-    assert training.compare_pixels(tmp_path, 14).equal == 2
+    monkeypatch.setattr(comparison, "DataLoader", darker)
+    assert comparison.compare_pixels(tmp_path, 14).equal == 2
 
 
 def test_both_loaders_see_the_same_pictures_in_the_same_order(tmp_path):
@@ -315,7 +316,7 @@ def two_runs(folder, labels=((1, 2), (1, 2)), plan="native images: x"):
         job = training.Job(name, folder, "cuda:0", 3, 4, 2, 96, 0)
         waits, losses = [speed, 0.5, 0.5], [2.0, 1.0, 0.5]
         run = training.Run(
-            job, ["a"], [0.0, speed + 1, speed + 2], waits, speed + 4, losses, None, 5_000_000, 2,
+            job, ["a"], [0.0, speed + 1, speed + 2], waits, speed + 4, 2.0, losses, None, 5_000_000, 2,
             list(seen), plan if name == "FastLoader" else "", "fork",
         )  # fmt: skip
         runs.append(run)
@@ -324,7 +325,7 @@ def two_runs(folder, labels=((1, 2), (1, 2)), plan="native images: x"):
 
 def test_table_is_aligned_and_says_what_the_device_held(tmp_path):
     runs = two_runs(tmp_path)
-    lines = table.side_by_side(runs, training.Comparison(8, 8, True)).splitlines()
+    lines = table.side_by_side(runs, comparison.Comparison(8, 8, True)).splitlines()
     start = next(i for i, line in enumerate(lines) if line.endswith("better by"))
     end = lines.index("", start)
     assert {len(line) for line in lines[start:end] if line.endswith(" x")} == {len(lines[start])}
@@ -347,10 +348,12 @@ def test_the_gain_is_one_sentence(tmp_path):
     fast, plain = two_runs(tmp_path)
     faster = dataclasses.replace(fast, seconds=3.0)  # two seconds after the first batch
     assert table.gain([faster, plain]) == (
-        "FastLoader trained 2.00 times as fast: its loop waited 2.0 s for data where DataLoader's "
-        "waited 124.0 s."
+        "FastLoader trained 2.0 times as fast, on 2.0 s of CPU time where DataLoader took 2.0 s: its "
+        "loop waited 2.0 s for data, and DataLoader's 124.0 s."
     )
-    assert table.gain([fast, plain]).startswith("FastLoader did not train faster here: ")
+    assert table.gain([fast, plain]).startswith(
+        "FastLoader did not train faster here, on 2.0 s of CPU"
+    )
 
 
 def test_runs_are_drawn_whatever_they_measured(tmp_path):
@@ -363,7 +366,7 @@ def test_runs_are_drawn_whatever_they_measured(tmp_path):
 
 def test_table_says_what_is_not_as_it_should_be(tmp_path):
     runs = two_runs(tmp_path, labels=((1, 2), (2, 1)), plan="Python path: native=False")
-    text = table.side_by_side(runs, training.Comparison(8, 5, False))
+    text = table.side_by_side(runs, comparison.Comparison(8, 5, False))
     assert "in order: NOT THE SAME" in text and "by both: 5 equal" in text
     assert "Pillow-SIMD" in text and "Python path: native=False" in text
     assert "other random numbers" not in text

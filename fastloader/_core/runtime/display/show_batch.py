@@ -22,7 +22,7 @@ def show_batch(loader: Loader, batch: Any, count: int) -> Any:
     if count < 1:
         raise ValueError(f"count={count}: show at least one picture")
     try:  # before a batch is made
-        from fastloader._core.runtime.picture_grid import PictureGrid
+        from fastloader._core.runtime.display.picture_grid import PictureGrid
     except ImportError as error:
         raise ImportError(
             f"show_batch() draws with matplotlib: pip install matplotlib ({error})"
