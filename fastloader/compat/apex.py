@@ -47,9 +47,9 @@ class data_prefetcher(Iterator[tuple[Any, Any]]):
         dtype: Of the inputs: torch.float32 (default), torch.float16 or torch.bfloat16. In half
             precision your loop needs no ``input.half()``.
 
-    Inputs arrive in ``dtype`` as ``(x/255 - mean)/std``, rounded once, in the memory format of the first batch (contiguous
-    or channels_last). Targets arrive as they are. Both belong to the stream that is current when they
-    are taken, so you need not wait for a stream or call ``record_stream``.
+    Inputs arrive in ``dtype`` as ``(x/255 - mean)/std``, rounded once, in the memory format of the first
+    batch (contiguous or channels_last). Targets arrive as they are. Both belong to the stream that is
+    current when they are taken, so you need not wait for a stream or call ``record_stream``.
 
     Attributes: ``loader``; ``mean``, ``std``: tensors (1, C, 1, 1) on the device, in 0..255;
     ``next_input``, ``next_target``: what `next` will give, None at the end (asking takes the batch from
