@@ -192,7 +192,10 @@ def test_pictures_of_an_own_dataset(capsys):
         ("{name}:more", r"{name}:more\(folder\) cannot be called with nothing"),
         ("{name}:fails", "{name}:fails raised KeyError: 'seven'\n  .*{name}.py, line 16"),
         ("{name}:ends", "{name}:ends raised SystemExit: 3 .*__main__"),
-        ("{name}:empty", "{name}:empty: the loader gave no batch"),
+        (
+            "{name}:empty",
+            "{name}:empty: the loader gave no batch in an epoch: its dataset is empty",
+        ),
         ("{name}:broken", "{name}:broken raised ZeroDivisionError: .*\n  .*{name}.py, line 23"),
         ("{name}:worker", "{name}:worker raised ZeroDivisionError: .*\n  .*{name}.py, line 23"),
     ],
