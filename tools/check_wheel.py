@@ -27,6 +27,13 @@ NEEDED = re.compile(
     r"(libjpeg|libz|libwebp|libwebpdemux|libstdc\+\+|libm|libgcc_s|libc|libpthread|libdl|librt|ld-linux-[\w-]+)\.so(\.\d+)*"
 )
 
+# What auditwheel put into the wheel: a name with a hash in it, which no other package's library has.
+GRAFTED = re.compile(
+    r"(libjpeg|libz|libwebp|libwebpdemux|libsharpyuv|liburing)-[0-9a-f]{8}\.so(\.\d+)*"
+)
+GRAFTED_FOLDER = "fastloader.libs"
+LARGEST = 20 * 2**20  # bytes of a wheel
+
 IMPORT = """
 import json, sys
 import fastloader
@@ -75,14 +82,21 @@ def output(*command: str | Path, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def check_links(module: Path, problems: Problems) -> None:
-    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", output("readelf", "-dW", module))
+def check_links(module: Path, grafted: set[str], problems: Problems) -> None:
+    dynamic = output("readelf", "-dW", module)
+    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
     print("needs    ", ", ".join(sorted(needed)))
     for library in needed:
-        problems.expect(NEEDED.fullmatch(library) is not None, f"it needs {library}")
+        problems.expect(
+            NEEDED.fullmatch(library) is not None or library in grafted, f"it needs {library}"
+        )
+    # From fastloader/ to the folder of grafted libraries, or from that folder to itself.
+    own = {f"$ORIGIN/../{GRAFTED_FOLDER}", "$ORIGIN"} if grafted else set()
     for tag in ("RPATH", "RUNPATH"):
-        paths = re.findall(rf"\({tag}\).*\[(.+)\]", output("readelf", "-dW", module))
-        problems.expect(not paths, f"{tag} {paths} of the machine that built it")
+        for paths in re.findall(rf"\({tag}\).*\[(.+)\]", dynamic):
+            problems.expect(
+                set(paths.split(":")) <= own, f"{tag} {paths} of the machine that built it"
+            )
 
 
 def check_exports(module: Path, problems: Problems) -> None:
@@ -181,7 +195,8 @@ def main() -> int:
         with zipfile.ZipFile(wheel) as archive:
             files = archive.namelist()
             archive.extractall(folder / "unpacked")
-        modules = [file for file in files if file.endswith(".so")]
+        modules = [file for file in files if re.search(r"\.so(\.\d+)*$", file)]
+        modules = [file for file in modules if not file.startswith(f"{GRAFTED_FOLDER}/")]
         native = not wheel.name.endswith("-py3-none-any.whl")
         print("wheel    ", f"{wheel.name}, {wheel.stat().st_size / 1024:.0f} KiB")
 
@@ -189,7 +204,15 @@ def main() -> int:
         for name in ("__init__.py", "py.typed", "_native.pyi", "cli/bench/scenarios/__init__.py"):
             file = f"fastloader/{name}"
             problems.expect(file in files, f"{file} is missing")
+        size = wheel.stat().st_size
+        problems.expect(size <= LARGEST, f"it has {size} bytes, more than {LARGEST}")
+        inside = [file for file in files if file.startswith(f"{GRAFTED_FOLDER}/")]
+        grafted = {Path(file).name for file in inside if not file.endswith("/")}
+        for library in sorted(grafted):
+            print("holds    ", library)
+            problems.expect(GRAFTED.fullmatch(library) is not None, f"{library} is grafted into it")
         tops = {file.split("/")[0] for file in files if ".dist-info/" not in file}
+        tops -= {GRAFTED_FOLDER} if native else set()
         problems.expect(tops == {"fastloader"}, f"it installs {sorted(tops)}")
         if native:
             problems.expect(not marked, "a native wheel with the marker of a pure one")
@@ -197,7 +220,7 @@ def main() -> int:
             problems.expect(one, f"its modules are {modules}, not only fastloader/_native")
             for module in modules:
                 path = folder / "unpacked" / module
-                check_links(path, problems)
+                check_links(path, grafted, problems)
                 check_exports(path, problems)
                 check_hooks(path, problems)
                 check_floor(path)
