@@ -31,7 +31,7 @@ with_cmake() {
   local folder=$build/$1
   shift
   cmake -S "$folder" -B "$folder/made" -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
-    -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
+    -DCMAKE_INSTALL_LIBDIR="$prefix/lib" -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
     -DCMAKE_POLICY_VERSION_MINIMUM=3.5 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" "$@"
   cmake --build "$folder/made" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   cmake --install "$folder/made"

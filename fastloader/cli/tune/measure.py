@@ -40,7 +40,7 @@ def measure(loader: Any, seconds: float, rate: Rate, line: Progress, called: str
     The first batch is waited for however long it takes.
 
     Raises:
-        TuneError: for what the loader raises, and if it gives no second batch.
+        TuneError: for what the loader raises, and if an epoch has no batch.
     """
     begun = time.perf_counter()
     first = ended = 0.0
@@ -63,7 +63,10 @@ def measure(loader: Any, seconds: float, rate: Rate, line: Progress, called: str
             else:
                 rate.epochs += 1
         if taken == before:
-            raise TuneError(f"{called}: the loader gave no batch")
+            raise TuneError(
+                f"{called}: the loader gave no batch in an epoch: its dataset is empty, or gives its "
+                "samples only once"
+            )
     if devices.synchronize(None):
         ended = time.perf_counter()
     rate.samples += samples

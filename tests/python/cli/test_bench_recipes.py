@@ -83,7 +83,7 @@ def test_every_recipe_runs_as_the_table_says(tmp_path, monkeypatch, name):
             assert str(view.dtype) == f"torch.{RECIPES[name].output}"
     assert (loaders.way_of(ours._made_by), ours._looked) == (RECIPES[name].way, True)
     assert ours.plan.startswith("native") == (RECIPES[name].way == NATIVE)
-    assert ("decode threads for encoded" in ours.plan) == (RECIPES[name].way == ENCODED)
+    assert ("for encoded pictures" in ours.plan) == (RECIPES[name].way == ENCODED)
 
 
 def assert_is_the_originals(dataset):

@@ -3,8 +3,10 @@
 import re
 
 import pytest
+from PIL import Image
 from terminal import on_terminal
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.messages.progress import Progress, duration, progress
 from support import run_script
 
@@ -107,3 +109,45 @@ def test_a_long_scan_of_a_folder_shows_files(tmp_path):
     status, _printed, shown = on_terminal(scan, tmp_path, 0)
     assert status == 0 and re.search(r"scanning .*: 1 files, \d.*/s", shown), shown
     assert on_terminal(scan, tmp_path, 30) == (0, "", "")
+
+
+def test_pack_and_index_show_theirs(tmp_path):
+    """With each picture made slow, since this folder takes a moment only."""
+    (tmp_path / "photos" / "a").mkdir(parents=True)
+    for number in range(9):
+        Image.new("RGB", (9, number + 1)).save(tmp_path / "photos" / "a" / f"{number}.jpg")
+    slow = """
+        import sys, time
+        from fastloader.cli.__main__ import main
+        from fastloader.cli.index import indexer
+        from fastloader.cli.pack import packer
+        def slowly(prepare, indices, workers):
+            for index in indices:
+                time.sleep(0.1)
+                yield prepare(index)
+        indexer.ahead = packer.ahead = slowly
+        sys.exit(main(sys.argv[1:]))
+    """
+    for words in (
+        ["pack", tmp_path / "photos", tmp_path / "set.lmdb"],
+        ["index", tmp_path / "photos"],
+    ):
+        if words[0] == "index" and extension.load() is None:
+            continue
+        status, _printed, shown = on_terminal(slow, *words)
+        assert status == 0, shown
+        assert re.search(rf"{words[0]}ing: \d of 9 pictures, [\d.]+/s, \d s left", shown)
+        assert shown.endswith("\r\x1b[K")
+        (tmp_path / "set.lmdb").unlink(missing_ok=True)
+        assert run_script(slow, *words).stderr == ""
+
+
+def test_bench_shows_its_rounds_on_a_terminal_only():
+    script = """
+        from fastloader.cli.bench.suite import progress
+        progress("round 2 of 5: dali", 185.0)
+        progress("")
+    """
+    shown = on_terminal(script)[2]
+    assert shown == "\r\x1b[Kround 2 of 5: dali, 3 min 05 s left\r\x1b[K"
+    assert run_script(script).stderr == ""

@@ -34,7 +34,7 @@ gap:10px;margin-top:14px}
 .fastloader-report .stage{padding:8px 0;border-top:1px solid var(--line)}
 .fastloader-report .about{margin-bottom:10px}
 .fastloader-report .tile .dim{display:block;line-height:1.35}
-.fastloader-report .row{display:flex;justify-content:space-between;gap:12px;flex-wrap:wrap}
+.fastloader-report .row{display:flex;justify-content:space-between;gap:0 12px;flex-wrap:wrap}
 .fastloader-report .row b{font-weight:600}
 .fastloader-report .track{height:10px;border-radius:5px;background:var(--track);margin:5px 0 3px;
 overflow:hidden}

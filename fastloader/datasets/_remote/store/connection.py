@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from fastloader._core.machine.messages.progress import SILENT, progress
 from fastloader._core.machine.process import HomeProcess, ProcessLock, exiting
 from fastloader.datasets._formats.counters import Counters
 from fastloader.datasets._formats.urls import is_http, place_of
@@ -92,8 +93,11 @@ class Connection:
                 f"{url}: web servers have no lists of files. Name tar shards, by braces or in a list"
             )
         listing = Listing(wanted, deep)
-        while self._call(url, lambda bucket, path: listing.take_page(bucket, path.rstrip("/"))):
-            pass
+        with progress(f"listing {url}", None, "objects", SILENT) as line:
+            before = 0
+            while self._call(url, lambda bucket, path: listing.take_page(bucket, path.rstrip("/"))):
+                line.step(len(listing.found) - before)
+                before = len(listing.found)
         return listing.found
 
     def read(self, wanted: RemoteObject, begin: int, end: int) -> Any:

@@ -1,5 +1,7 @@
 """`TarImages` from object stores: real servers over a socket, and what lies between that does harm."""
 
+import contextlib
+
 import pytest
 from remote_shards import EACH, SHARDS, check_batches, check_samples
 from torch.utils.data import DataLoader, Subset
@@ -7,8 +9,10 @@ from torch.utils.data import DataLoader, Subset
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
+from fastloader._core.machine.messages.progress import Progress
 from fastloader.datasets import TarImages
 from fastloader.datasets._remote.cache import shard_cache
+from fastloader.datasets._remote.tar import shards
 from fastloader.errors import Error
 
 
@@ -29,6 +33,28 @@ def test_all_shards_in_the_cache(store, tmp_path):
     again = store.cache(tmp_path / "cache")
     check_samples(TarImages(store.url(), cache=again), store.files)
     assert again.counts()["bytes"] == again.counts()["fetched"] == 0
+
+
+def test_fetching_shows_how_far_it_is(store, tmp_path, monkeypatch):
+    """Of the shards that are in the cache already, no time is told."""
+    shown = []
+
+    class Noted(Progress):
+        def step(self, count=1, anew=True):
+            shown[-1][anew] += count
+            super().step(count, anew)
+
+    @contextlib.contextmanager
+    def noted(what, total, unit, after):
+        shown.append({True: 0, False: 0})
+        assert (what, total, unit) == ("fetching shards", sum(map(len, store.shards)), "bytes")
+        yield Noted(what, total, unit, after, 0)
+
+    monkeypatch.setattr(shards, "progress", noted)
+    for _ in range(2):
+        TarImages(store.url(), cache=store.cache(tmp_path / "cache"))
+    whole = sum(map(len, store.shards))
+    assert shown == [{True: whole, False: 0}, {True: 0, False: whole}]
 
 
 @pytest.mark.parametrize("backend", ["thread", "loop"])
