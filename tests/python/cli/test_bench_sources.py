@@ -138,7 +138,7 @@ def test_a_verdict_is_for_what_was_promised(
     results = json.loads((tmp_path / "sources.json").read_text())
     assert results["judged"] == judged
     assert results["ratios"]["list.folder"]["met"] == (True if judged else None)
-    assert ("No verdict" in (tmp_path / "sources.md").read_text()) == (not judged)
+    assert "met" not in (tmp_path / "sources.md").read_text().split()
 
 
 RUN = """
@@ -324,10 +324,8 @@ def test_tables_and_plot_show_what_there_is(tmp_path):
     results = results_of(measured(some, list=[2.0, 8.0], mongo=[0.5, 1.0]))
     table = tables.markdown(results)
     for said in (
-        "| ListImages, of the folder's rate | 0.38 x (0.25 to 0.50) | 0.38 x "
-        "| at least 0.95 x: NOT MET |",
-        "of pymongo alone with the same queries | 2.00 x (2.00 to 2.00) | 2.00 x "
-        "| at least 0.95 x: met |",
+        "| ListImages, of the folder's rate | 0.38 x (0.25 to 0.50) | 0.38 x |",
+        "of pymongo alone with the same queries | 2.00 x (2.00 to 2.00) | 2.00 x |",
         "| mongo-server | the server alone | 1 (0 to 1) | 3000.00 |  |",
         "| folder | FastLoader, ImageFolder | 1 (0 to 1) | 3000.00 | 500 |",
         "Preliminary",
@@ -337,12 +335,8 @@ def test_tables_and_plot_show_what_there_is(tmp_path):
         "- hf: ModuleNotFoundError: No module named 'datasets'",
     ):
         assert said in table, table
-    assert "No verdict" not in table
-    table = tables.markdown(results_of(measured(some, list=[2.0, 8.0]), judged=False))
-    assert "are for 2 threads and 5 rounds or more (`--threads 2 --repeats 5`)" in table
-    assert (
-        "| 0.38 x | at least 0.95 x |" in table and "met" not in table.lower().split("| what |")[1]
-    )
+    # Results, not what the project has set itself: that is in the JSON.
+    assert not re.search("target|at least|met\\b|verdict", table, re.IGNORECASE)
     (drawn,) = plot.draw(results, tmp_path)
     assert drawn == tmp_path / "sources.png"
     assert_is_a_plot(drawn)

@@ -189,3 +189,27 @@ def test_arguments_are_checked():
         data_prefetcher(DataLoader(DATA, collate_fn=floats), std=(0.1, 0.0, 0.1))
     with pytest.raises(ValueError, match="finds no"):
         data_prefetcher([], device="xpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_as_in_the_tutorial(way, dtype):
+    """Rounded once, without the loop's ``input.half()``."""
+    loader = DataLoader(DATA, batch_size=4, collate_fn=fast_collate)
+    prefetcher = data_prefetcher(loader, dtype=dtype, **way.options)
+    for image, label in tutorial(prefetcher):
+        assert image.dtype is dtype
+        same_bits(image, normalised(DATA.images[label], MEAN, STD, dtype))
+
+
+def test_half_precision_of_floats(way):
+    loader = DataLoader(DATA, batch_size=4, collate_fn=floats)
+    for image, label in tutorial(data_prefetcher(loader, dtype=torch.float16, **way.options)):
+        assert image.dtype is torch.float16
+        wanted = expected(DATA.images[label])
+        torch.testing.assert_close(image.double(), wanted, atol=4e-3, rtol=0)
+
+
+def test_another_dtype_is_refused():
+    loader = DataLoader(DATA, batch_size=4, collate_fn=floats)
+    with pytest.raises((TypeError, ValueError), match="dtype"):
+        data_prefetcher(loader, dtype=torch.int32, device="cpu")

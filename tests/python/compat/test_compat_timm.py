@@ -1,6 +1,7 @@
 """compat.timm beside the installed timm: the same signatures and arguments; and compat.timm
 without it."""
 
+import importlib
 import inspect
 import logging
 import random
@@ -200,3 +201,18 @@ def test_nothing_is_logged_in_vain(root, caplog):
     caplog.set_level(logging.WARNING)
     list(ours.create_loader(ours.ImageDataset(root), 24, 4))
     assert not caplog.records
+
+
+def test_the_module_that_tutorials_import_from(theirs):
+    """``timm.data.loader``: what it defines in public is in ours, and is what the package has."""
+    original = importlib.import_module("timm.data.loader")
+    defined = {
+        name
+        for name, value in vars(original).items()
+        if getattr(value, "__module__", "") == original.__name__ and not name.startswith("_")
+    }
+    loader = importlib.import_module("fastloader.compat.timm.loader")
+    assert defined - set(loader.__all__) == {"adapt_to_chs"}  # a step of its PrefetchLoader
+    package = importlib.import_module("fastloader.compat.timm")
+    for name in loader.__all__:
+        assert getattr(loader, name) is getattr(package, name)

@@ -206,6 +206,12 @@ def known(program, words):
         program, *words = words
     if program == "export":
         return all(re.fullmatch(r"\w+=.*", word) for word in words)
+    if program in ("apt-get", "dnf"):  # for root
+        return words[0] == "install"
+    if program == "python3":
+        return words == ["-m", "venv", ".venv"]
+    if program == ".":
+        return words == [".venv/bin/activate"]
     if program == "bash":
         return subprocess.run(["bash", "-n", *words]).returncode == 0
     if program == "fastloader":

@@ -35,23 +35,16 @@ def draw(results: Json, folder: Path) -> list[Path]:
             at, measured = number + (place - 1) * THICK, value["ratio"]
             axes.barh(at, measured["median"], THICK * 0.92, color=COLOURS[place], label=label)
             axes.plot([measured["min"], measured["max"]], [at, at], color="#333333", linewidth=1.2)
-            if value["at_least"] is not None:
-                ends = [at - THICK / 2, at + THICK / 2]
-                axes.plot([value["at_least"]] * 2, ends, color="#D55E00", linewidth=2.2)
-            end, promised = measured["max"], value["at_least"] or 0
-            if end < promised < end + 0.5:  # the number would hide the mark
-                end = promised
             axes.annotate(
                 f"{measured['median']:.2f}",
-                (end, at),
+                (measured["max"], at),
                 xytext=(5, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize=8,
             )
-            furthest = max(furthest, measured["max"], promised)
+            furthest = max(furthest, measured["max"])
             label = "_"  # a legend has each row once
-    axes.plot([], [], color="#D55E00", linewidth=2.2, label="promised at least")
     axes.axvline(1, color="black", linestyle="--", linewidth=1)
     axes.set_yticks(range(len(recipes)), [_label(each) for each in recipes.values()])
     axes.invert_yaxis()  # the table's order, from the top

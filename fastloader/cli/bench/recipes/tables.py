@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 from fastloader.cli.bench.recipes.comparison import ROWS
-from fastloader.cli.bench.tables import missing, preliminary, promise, table, times
+from fastloader.cli.bench.tables import missing, preliminary, table, times
 
 Json = dict[str, Any]
 
@@ -39,19 +39,13 @@ def _ratios(results: Json) -> str:
         ratios = recipe["ratios"]
         if not ratios:
             continue
-        line = [name, recipe["label"], recipe["output"], f"{recipe['predicted']:.1f} x"]
+        line = [name, recipe["label"], recipe["output"]]
         for row in ROWS:
             value = ratios.get(row.name)
-            line += ["", ""] if value is None else [times(value["ratio"]), _kept(value)]
+            line.append("" if value is None else times(value["ratio"]))
         lines.append(line)
-    head = ["recipe", "what", "output", "predicted"]
-    for row in ROWS:
-        head += [row.label.format(threads=threads), "target"]
+    head = ["recipe", "what", "output", *(row.label.format(threads=threads) for row in ROWS)]
     return table(head, lines) if lines else ""
-
-
-def _kept(value: Json) -> str:
-    return promise("at least", value["at_least"], value["met"])
 
 
 def _speeds(recipes: Json) -> str:

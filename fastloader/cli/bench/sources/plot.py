@@ -12,7 +12,6 @@ from fastloader.cli.bench.plots import LIMIT, OURS, machine_line
 Json = dict[str, Any]
 
 THEIRS, NOBODYS = "#B0B0B0", "#E0E0E0"
-PROMISED = "#D55E00"
 
 
 def draw(results: Json, folder: Path) -> list[Path]:
@@ -55,14 +54,9 @@ def _draw_speeds(axes: Any, contenders: Json) -> None:
 
 
 def _draw_ratios(axes: Any, rows: Json) -> None:
-    furthest = max(
-        1.0, *(max(each["ratio"]["max"], each["at_least"] or 0) for each in rows.values())
-    )
+    furthest = max(1.0, *(each["ratio"]["max"] for each in rows.values()))
     for row, each in enumerate(rows.values()):
         _bar(axes, row, each["ratio"], OURS, f"{each['ratio']['median']:.2f}", furthest)
-        if each["at_least"] is not None:
-            axes.plot([each["at_least"]] * 2, [row - 0.4, row + 0.4], color=PROMISED, linewidth=2.2)
-    axes.plot([], [], color=PROMISED, linewidth=2.2, label="promised at least")
     axes.axvline(1, color=LIMIT, linestyle="--", linewidth=1)
     axes.set_yticks(
         range(len(rows)), [each["what"].replace(", of ", "\nof ") for each in rows.values()]
@@ -71,7 +65,6 @@ def _draw_ratios(axes: Any, rows: Json) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, furthest * 1.15)
     axes.set_xlabel("times as fast (median; the line spans all rounds)")
-    axes.legend(loc="lower right", framealpha=1, fontsize=9)
 
 
 def _bar(axes: Any, row: int, value: Json, colour: str, text: str, furthest: float) -> None:

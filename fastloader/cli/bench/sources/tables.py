@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from fastloader.cli.bench.sources import ROUNDS, THREADS
-from fastloader.cli.bench.tables import missing, preliminary, promise, table, times
+from fastloader.cli.bench.tables import missing, preliminary, table, times
 
 Json = dict[str, Any]
 
@@ -30,16 +29,7 @@ def _head(results: Json) -> str:
         f"and flip, uint8, {threads} threads against {threads} worker processes, "
         f"{settings['repeats']} rounds, page cache warm. Ratios say how many times as fast the first "
         "is as the second: medians over the rounds, in brackets the smallest and the largest."
-        f"{preliminary(results)}{_unjudged(results)}\n\nThe same photographs as {where}."
-    )
-
-
-def _unjudged(results: Json) -> str:
-    if results["judged"]:
-        return ""
-    return (
-        f"\n\n**No verdict**: the targets are for {THREADS} threads and {ROUNDS} rounds or more "
-        f"(`--threads {THREADS} --repeats {ROUNDS}`)."
+        f"{preliminary(results)}\n\nThe same photographs as {where}."
     )
 
 
@@ -49,11 +39,10 @@ def _ratios(rows: Json) -> str:
             row["what"],
             times(row["ratio"]),
             f"{row['cpu_ratio']['median']:.2f} x",
-            promise("at least", row["at_least"], row["met"]),
         ]
         for row in rows.values()
     ]
-    head = ["what", "measured", "takes less CPU by", "target"]
+    head = ["what", "measured", "takes less CPU by"]
     return table(head, lines) if lines else ""
 
 
