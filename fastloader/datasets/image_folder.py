@@ -21,6 +21,7 @@ from fastloader.datasets._remote.class_files import class_files
 
 _log = logging.getLogger("fastloader")
 
+_TOGETHER = 100  # files that are counted at a time, since to show one takes as long as to find one
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
 
@@ -111,15 +112,15 @@ class ImageFolder(FileList):
         with progress(f"scanning {self.root}", None, "files", SILENT) as line:
             for name, number in self.class_to_idx.items():
                 before = len(ends)
-                for files in (
-                    _files(os.path.join(self.root, name)) if self.cache is None else [found[name]]
+                for seen, path in enumerate(
+                    _files(os.path.join(self.root, name)) if self.cache is None else found[name], 1
                 ):
-                    for path in files:
-                        if is_valid_file(path) if is_valid_file else _has_extension(path):
-                            paths += os.fsencode(path)
-                            ends.append(len(paths))
-                            targets.append(number)
-                    line.step(len(files))
+                    if is_valid_file(path) if is_valid_file else _has_extension(path):
+                        paths += os.fsencode(path)
+                        ends.append(len(paths))
+                        targets.append(number)
+                    if seen % _TOGETHER == 0:
+                        line.step(_TOGETHER)
                 if len(ends) == before:
                     empty.append(name)
         seconds = time.monotonic() - begun
@@ -145,8 +146,9 @@ def _has_extension(path: str) -> bool:
     return path.lower().endswith(IMG_EXTENSIONS)
 
 
-def _files(folder: str) -> Iterator[list[str]]:
-    """Gives the files of each folder within this one, in torchvision's order: folders sorted by their
-    whole path, names sorted in each, links followed."""
+def _files(folder: str) -> Iterator[str]:
+    """Gives files in torchvision's order: folders sorted by their whole path, names sorted in each,
+    links followed."""
     for parent, _folders, names in sorted(os.walk(folder, followlinks=True)):
-        yield [os.path.join(parent, name) for name in sorted(names)]
+        for name in sorted(names):
+            yield os.path.join(parent, name)

@@ -162,6 +162,15 @@ def test_each_has_half_of_the_time_in_two_turns(monkeypatch):
     assert turns == [("FastLoader", 8)]
 
 
+@pytest.mark.parametrize(("load", "busy"), [(1.1, True), (0.9, False)])
+def test_a_busy_machine_is_told(capsys, monkeypatch, load, busy):
+    monkeypatch.setattr(tuning, "available_threads", lambda: 2)
+    monkeypatch.setattr(tuning.os, "getloadavg", lambda: (load, 9.0, 9.0))
+    assert tune(f"{write(OWN)}:make_loader", 0.1) == 0
+    said = "This machine was busy with other work (load 1.1 on 2 CPUs)" in capsys.readouterr().out
+    assert said == busy
+
+
 def test_a_path_and_an_object(capsys):
     name = write(OWN + "\n    loader = make_loader()\n")
     for target in (f"./{name}.py:loader", f"{name}.py:make_loader"):
