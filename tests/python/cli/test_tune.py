@@ -115,7 +115,7 @@ def test_the_rate_is_that_of_the_samples_counted(capsys):
         assert rate == pytest.approx(samples / seconds, rel=0.02, abs=0.1)
         # Epochs of 4, 4 and 2. The first batch of two measurements is left out, and the last epoch of
         # each may be any part of one.
-        assert abs(samples - (10 * epochs - 8)) <= 16 and abs(batches - (3 * epochs - 2)) <= 4
+        assert 0 <= samples - (10 * epochs - 8) <= 20 and 0 <= batches - (3 * epochs - 2) <= 6
         assert 0.2 <= seconds < 5  # a busy machine may pause between two batches
     taken = sys.modules[name].Own.taken
     counted = sum(samples for _rate, samples, *_ in found.values())
