@@ -3,6 +3,7 @@
 #
 #   tools/build_wheels.sh [OPTION...]     all Pythons, in containers: cibuildwheel, which needs docker or podman
 #   tools/build_wheels.sh --local                this Python, this machine's compiler and libraries
+#   tools/build_wheels.sh --zig                  this Python, for systems from glibc 2.28 on, without CUDA: zig's compiler
 #   tools/build_wheels.sh --source               the archive of the sources
 #
 # pyproject.toml says what cibuildwheel builds. A local wheel runs where the system is as new as this one: its tag,
@@ -56,6 +57,27 @@ local_wheel() {
   echo "dist/$(basename "$work"/repaired/*.whl)"
 }
 
+# The compiler of the package ziglang, which has the headers of each glibc, and its own C++ library.
+zig_wheel() {
+  local name archives=${ARCHIVES:-$work/archives}
+  "${PYTHON:-python3}" -m venv "$work/zig"
+  "$work/zig/bin/pip" install -q ziglang==0.17.1 "cmake>=3.26"
+  for name in cc c++ ar ranlib; do
+    case $name in
+      cc | c++) echo "exec $work/zig/bin/python -m ziglang $name -target x86_64-linux-gnu.2.28 \"\$@\"" ;;
+      *) echo "exec $work/zig/bin/python -m ziglang $name \"\$@\"" ;;
+    esac >"$work/zig/$name"
+    sed -i '1i #!/bin/sh' "$work/zig/$name"
+    chmod +x "$work/zig/$name"
+  done
+  export CC=$work/zig/cc CXX=$work/zig/c++ AR=$work/zig/ar RANLIB=$work/zig/ranlib
+  # Of liburing, which is compiled without a C library, zig finds no headers.
+  WITHOUT_URING=1 PATH=$work/zig/bin:$PATH tools/wheel_libraries.sh "$work/libraries" "$archives"
+  export CMAKE_PREFIX_PATH=$work/libraries FASTLOADER_CUDA=off FASTLOADER_URING=off
+  export CMAKE_ARGS="-DCMAKE_AR=$AR -DCMAKE_RANLIB=$RANLIB"
+  local_wheel
+}
+
 source_archive() {
   python3 -m venv "$work/tools"
   "$work/tools/bin/pip" install -q build==1.6.1 twine==7.0.0
@@ -65,6 +87,7 @@ source_archive() {
 
 case ${1:-} in
   --local) local_wheel ;;
+  --zig) zig_wheel ;;
   --source) source_archive ;;
   --in-container) in_container ;;
   *)

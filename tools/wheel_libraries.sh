@@ -5,12 +5,11 @@
 #   tools/wheel_libraries.sh PREFIX ARCHIVES
 #
 # ARCHIVES is a folder for the source archives of Debian 12 and 13. Those that are not there are fetched.
-# Each must have the checksum below. CC, CXX and WHEEL_ARCH (x86_64, the default, or aarch64) choose the compiler.
+# Each must have the checksum below. CC and CXX choose the compiler; WITHOUT_URING=1 leaves liburing out.
 # Needs cmake, make, curl and, for x86-64, nasm.
 set -euo pipefail
 
 prefix=$(realpath -m "$1") archives=$(realpath -m "$2")
-arch=${WHEEL_ARCH:-$(uname -m)}
 export CC=${CC:-cc} CXX=${CXX:-c++}
 pool=https://deb.debian.org/debian/pool/main
 build=$(mktemp -d "${TMPDIR:-/tmp}/wheel-libraries.XXXXXX")
@@ -32,14 +31,14 @@ with_cmake() {
   shift
   cmake -S "$folder" -B "$folder/made" -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
     -DCMAKE_INSTALL_LIBDIR="$prefix/lib" -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
-    -DCMAKE_POLICY_VERSION_MINIMUM=3.5 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR="$arch" "$@"
+    -DCMAKE_POLICY_VERSION_MINIMUM=3.5 "$@"
   cmake --build "$folder/made" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   cmake --install "$folder/made"
 }
 
 unpacked jpeg libj/libjpeg-turbo/libjpeg-turbo_2.1.5.orig.tar.gz \
   254f3642b04e309fee775123133c6464181addc150499561020312ec61c1bf7c
-# Without its SIMD it would take thrice the time. WITH_JPEG8 as Debian and Pillow's wheels have it: off.
+# Without SIMD it would still build, and be slow.
 with_cmake jpeg -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD=ON
 
 unpacked zlib z/zlib/zlib_1.3.dfsg+really1.3.1.orig.tar.gz \
@@ -55,6 +54,7 @@ unpacked webp libw/libwebp/libwebp_1.5.0.orig.tar.gz \
   7d6fab70cf844bf6769077bd5d7a74893f8ffd4dfb42861745750c63c2a5c92c
 with_cmake webp -DWEBP_BUILD_{ANIM_UTILS,CWEBP,DWEBP,GIF2WEBP,IMG2WEBP,VWEBP,WEBPINFO,WEBPMUX,EXTRAS}=OFF
 
+[[ ${WITHOUT_URING:-} != 1 ]] || exit 0
 unpacked uring libu/liburing/liburing_2.9.orig.tar.gz \
   57e9b36e4ac1e46b8e0351dfb1694dc59638fc25e384b4ba36d87b800b16db1a
 (
@@ -63,4 +63,3 @@ unpacked uring libu/liburing/liburing_2.9.orig.tar.gz \
   make -C src ENABLE_SHARED=0 CFLAGS="-O2 -fPIC"
   make -C src ENABLE_SHARED=0 install
 )
-ls "$prefix"/lib/*.a

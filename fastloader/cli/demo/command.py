@@ -158,9 +158,8 @@ def _made_pictures(arguments: argparse.Namespace) -> Path:
     name = f"{arguments.pictures}-of-{WIDTH}x{HEIGHT}-seed{arguments.seed}"
     folder: Path = arguments.out / "data" / name
     tasks = pictures.missing_pictures(folder, arguments.pictures, WIDTH, HEIGHT, arguments.seed)
-    with tqdm(
-        total=len(tasks), desc="pictures", file=sys.stderr, dynamic_ncols=True, disable=not tasks
-    ) as bar:
+    disable = None if tasks else True  # None: unless stderr is a terminal
+    with tqdm(total=len(tasks), desc="pictures", dynamic_ncols=True, disable=disable) as bar:
         for ready in pictures.make_pictures(tasks, available_threads()):
             bar.update(ready)
     return folder

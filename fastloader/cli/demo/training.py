@@ -8,7 +8,6 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
@@ -219,7 +218,8 @@ def train(job: Job) -> Run:
     waits: list[float] = []
     losses: list[torch.Tensor] = []
     seen: list[torch.Tensor] = []
-    bar = tqdm(total=job.steps, desc=job.loader, unit="step", file=sys.stderr, dynamic_ncols=True)
+    # Shown on a terminal only.
+    bar = tqdm(total=job.steps, desc=job.loader, unit="step", disable=None, dynamic_ncols=True)
     with PeakMemory() as memory, bar:
         cpu, start = _cpu_seconds(), time.perf_counter()
         batches = ready_batches(loader, prepare, job.steps, asks, waits)

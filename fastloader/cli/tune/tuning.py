@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from fastloader import FastLoader, PythonPathWarning
+from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.messages.progress import progress
 from fastloader.cli.tune.change import Wanted, diff_of
 from fastloader.cli.tune.measure import Rate, measure
@@ -94,9 +96,15 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float) -> None:
 
 
 def _measure(loaders: list[tuple[Any, Rate]], seconds: list[float], called: str) -> None:
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with progress(f"measuring for {sum(seconds):g} s", None, "samples") as line:
         for (loader, rate), each in zip(loaders, seconds, strict=True):
             measure(loader, each, rate, line, called)
+    if load > available_threads() / 2:
+        print(
+            f"This machine was busy with other work (load {load:.1f} on {available_threads()} CPUs): "
+            "repeat it when it is idle, the figures below say little."
+        )
 
 
 def _print_rate(kind: str, rate: Rate) -> None:

@@ -100,7 +100,7 @@ def test_a_long_scan_of_a_folder_shows_files(tmp_path):
         import sys, time
         from fastloader._core.machine.messages import progress
         from fastloader.datasets import ImageFolder, image_folder
-        image_folder.SILENT = float(sys.argv[2])
+        image_folder.SILENT, image_folder._TOGETHER = float(sys.argv[2]), 1
         def slow(path):
             time.sleep(0.25)
             return True

@@ -74,3 +74,41 @@ def test_the_words_of_the_hooks_are_in_a_module_that_has_them():
         pytest.skip("needs the native module")
     found = hooks_in(Path(native.__file__))
     assert len(found) == (len(check_wheel.HOOKS) if native.__test_hooks__ else 0)
+
+
+# --- libraries inside the wheel -----------------------------------------------------------------
+
+JPEG = "libjpeg-dad87949.so.62.3.0"
+
+
+def linked(monkeypatch, libraries, path=None, grafted=()):
+    lines = [f" 0x1 (NEEDED)  Shared library: [{library}]" for library in libraries]
+    lines += [f" 0x1d (RPATH)  Library rpath: [{path}]"] if path else []
+    monkeypatch.setattr(check_wheel, "output", lambda *command: "\n".join(lines))
+    problems = check_wheel.Problems()
+    check_wheel.check_links(Path("module.so"), set(grafted), problems)
+    return problems.found
+
+
+def test_a_grafted_library_is_found_beside_the_package_only(monkeypatch):
+    beside = "$ORIGIN/../fastloader.libs"
+    assert linked(monkeypatch, ["libc.so.6", JPEG], beside, [JPEG]) == []
+    assert linked(monkeypatch, ["libc.so.6", JPEG]) == [f"it needs {JPEG}"]
+    for path in ("/opt/lib", f"{beside}:/opt/lib"):
+        (found,) = linked(monkeypatch, [JPEG], path, [JPEG])
+        assert "/opt/lib" in found and "of the machine that built it" in found
+    assert linked(monkeypatch, ["libc.so.6"], beside) != []
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        (JPEG, True),
+        ("libsharpyuv-0123abcd.so.0.0.1", True),
+        ("libjpeg.so.62", False),
+        ("libcudart-0123abcd.so.13", False),
+        ("fastloader.libs", False),
+    ],
+)
+def test_only_libraries_of_pictures_are_grafted_and_under_names_of_their_own(name, known):
+    assert bool(check_wheel.GRAFTED.fullmatch(name)) == known
