@@ -2,7 +2,7 @@
 
 python examples/lmdb_dataset.py
 
-It needs lmdb (pip install lmdb). `fastloader pack` is the command; the script calls it as a shell would.
+It calls the command `fastloader pack` as a shell would, and needs lmdb (pip install lmdb).
 """
 
 import subprocess
