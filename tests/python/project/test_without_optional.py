@@ -46,8 +46,8 @@ def test_every_file_is_collected_without_them(monkeypatch):
 
 def test_what_needs_them_skips_by_name(monkeypatch):
     """Files of which some tests need torchvision or timm and others do not."""
-    names = ("images/test_native_images_v2.py", "test_python_path_warning.py")
-    files = [str(TESTS / "sources" / name) for name in names]
+    names = ("sources/images/test_native_images_v2.py", "runtime/test_python_path_warning.py")
+    files = [str(TESTS / name) for name in names]
     done = run_without(["torchvision", "timm"], *files, monkeypatch=monkeypatch)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     summary = done.stdout.splitlines()[-1]
