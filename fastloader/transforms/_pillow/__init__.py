@@ -135,8 +135,9 @@ def refusal(reason: str, name: str = "") -> Exception:
 def pixel_limits() -> tuple[int, int]:
     """The limits in pixels, as ``Image.MAX_IMAGE_PIXELS`` says now. A picture with more pixels than the
     first is worth a warning, and one with more than the second is refused."""
-    module = sys.modules.get("PIL.Image")  # code that has not imported it cannot have set it
-    limit = 89478485 if module is None else module.MAX_IMAGE_PIXELS
+    # Code that has not imported it cannot have set it. While another thread imports it, it has no limit.
+    module = sys.modules.get("PIL.Image")
+    limit = getattr(module, "MAX_IMAGE_PIXELS", 89478485)
     if limit is None:
         return _NO_LIMIT, _NO_LIMIT
     try:

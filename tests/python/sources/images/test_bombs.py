@@ -6,8 +6,10 @@ import decimal
 import fractions
 import io
 import random
+import sys
 import threading
 import time
+import types
 import warnings
 from pathlib import Path
 
@@ -320,3 +322,9 @@ def test_a_warning_that_a_filter_makes_an_error(tmp_path, device, monkeypatch):
         assert len(next(iterator)[0]) == 2
         with pytest.raises(Image.DecompressionBombWarning, match="120000 pixels"):
             next(iterator)
+
+
+def test_the_limit_is_pillows_own_while_another_thread_imports_pillow(monkeypatch):
+    limits = _pillow.pixel_limits()
+    monkeypatch.setitem(sys.modules, "PIL.Image", types.ModuleType("PIL.Image"))
+    assert _pillow.pixel_limits() == limits == (89478485, 2 * 89478485)
