@@ -103,7 +103,7 @@ def make_dataset(folder: Path, size: int) -> ImageFolder:
 
 
 def make_network(classes: int) -> nn.Module:
-    channels = [3, 16, 32, 64, 128]
+    channels = [3, 8, 16, 32, 64]
     layers: list[nn.Module] = []
     for inputs, outputs in itertools.pairwise(channels):
         layers += [
