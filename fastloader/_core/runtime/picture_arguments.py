@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch.utils.data import Dataset
+
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.collation import container
@@ -34,11 +36,13 @@ def check_picture_arguments(loader: Loader) -> None:
     dataset = first_part(loader.dataset)
     if own_part(dataset):  # of the subclass: its samples may be anything
         return
-    form = getattr(dataset, "form", PLAIN)
-    if isinstance(form, SampleForm):
-        _check_key(dataset, form, wanted.image_key)
+    # torchvision's and timm's have none. Those of Hugging Face have columns of any name.
+    form = getattr(dataset, "form", PLAIN if isinstance(dataset, Dataset) else None)
+    if not isinstance(form, SampleForm):
+        return
+    _check_key(dataset, form, wanted.image_key)
     # A column may be an image leaf, too.
-    if (form is PLAIN or form.plain) and _transforms_alone(dataset):
+    if form.plain and _transforms_alone(dataset):
         _check_floats(dataset)
 
 

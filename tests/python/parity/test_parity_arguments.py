@@ -58,7 +58,6 @@ WRONG = {
     "iterable and batch_sampler": {"dataset": Endless(), "batch_sampler": [[1]]},
     "several": {"num_workers": -1, "timeout": -1, "batch_size": 0},
     "empty and shuffle": {"dataset": [], "shuffle": True},
-    "num_workers str": {"num_workers": "2"},
     "unknown": {"workers": 2},
 }
 
@@ -114,7 +113,7 @@ def test_attributes(fast, case):
         seen += [type(loader.sampler), type(loader.batch_sampler)]
         context = loader.multiprocessing_context
         seen.append(context and context.get_start_method())
-        assert repr(loader).startswith("<") and hash(loader)
+        assert type(loader).__name__ in repr(loader) and hash(loader)
         try:
             seen.append(len(loader))
         except TypeError as error:

@@ -9,7 +9,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader.datasets import ImageFolder
+from fastloader.datasets import ImageFolder, ListImages
 from support import MEAN, STD
 
 NORMALISED = {"mean": MEAN, "std": STD}
@@ -112,3 +112,25 @@ def test_a_batch_says_under_which_key_its_pictures_are():
         ValueError, match=r"no image under 'label'.*Give image_key='picture', or leave it out"
     ):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_the_picture_of_a_sample_that_is_a_dict_has_its_own_key(folder, tmp_path, as_dict):
+    paths = [path for path, _ in ImageFolder(folder, ours()).samples]
+    (tmp_path / "list.csv").write_text("path,label\n" + "".join(f"{path},1\n" for path in paths))
+    dataset = ListImages(tmp_path / "list.csv", ours(), as_dict=as_dict)
+    right, wrong = ("pixel_values", "labels") if as_dict else (0, 1)
+    with pytest.raises(ValueError, match=f"is under {right!r}"):
+        FastLoader(dataset, 2, image_key=wrong, **NORMALISED)
+    batch = next(iter(FastLoader(dataset, 2, image_key=right, **NORMALISED)))
+    assert batch[right].is_floating_point()
+
+
+def test_the_columns_of_a_hugging_face_data_set_have_any_name(folder):
+    datasets = pytest.importorskip("datasets")
+    paths = [path for path, _ in ImageFolder(folder, ours()).samples]
+    features = datasets.Features({"photo": datasets.Image(), "label": datasets.Value("int64")})
+    columns = {"photo": paths, "label": [1] * len(paths)}
+    given = datasets.Dataset.from_dict(columns, features=features).with_transform(ours())
+    batch = next(iter(FastLoader(given, 2, image_key="photo", **NORMALISED)))
+    assert batch["photo"].is_floating_point()

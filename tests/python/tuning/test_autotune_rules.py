@@ -324,7 +324,7 @@ def test_auto_may_be_set_later(root, monkeypatch):
     assert loader.num_workers == 2
     assert len(list(loader)) == 6
     assert loader.stats()["auto"]["num_workers"]["chosen"] >= 1
-    with pytest.raises(ValueError, match=r"num_workers='many'.*'auto'"):
+    with pytest.raises(TypeError, match=r"num_workers='many'.*'auto'"):
         loader.num_workers = "many"
 
 

@@ -246,7 +246,12 @@ def test_what_cannot_be_done_is_pythons(root):
     assert "holds 0 to 255" in loader.plan()
     with pytest.warns(PythonPathWarning, match="holds 0 to 255"):
         next(iter(loader))
-    loader = FastLoader(ImageFolder(root, CHAINS["zeros"][0]), 4, mean=MEAN)
+    dataset = ImageFolder(root, CHAINS["zeros"][0])
+    with pytest.raises(TypeError, match="makes floats"):
+        FastLoader(dataset, 4, mean=MEAN)
+    # A transform that is replaced is looked at when the epoch begins.
+    loader = FastLoader(ImageFolder(root, T.Compose(HEAD)), 4, mean=MEAN)
+    loader.dataset.transform = dataset.transform
     assert "ask for uint8" in loader.plan()
 
 
