@@ -112,7 +112,10 @@ class ImageFolder(FileList):
 
             def taken() -> Iterator[tuple[str, int]]:
                 for name, number in numbers.items():
-                    for path in self._files_of(name) if self.cache is None else found[name]:
+                    files = (
+                        _files(os.path.join(self.root, name)) if self.cache is None else found[name]
+                    )
+                    for path in files:
                         if take(path):
                             yield path, number
                         line.step()
@@ -148,9 +151,6 @@ class ImageFolder(FileList):
         self.targets = np.frombuffer(targets.tobytes(), dtype=np.int32)
 
     imgs = samples
-
-    def _files_of(self, name: str) -> Iterator[str]:
-        return _files(os.path.join(self.root, name))
 
 
 def _seek_file(root: str, index: str | os.PathLike[str] | None) -> SeekFile | None:

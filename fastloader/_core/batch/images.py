@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -56,31 +58,32 @@ def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
     return Image((n, c, h, w), False, nchw.contiguous())
 
 
-def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
-    described = [
+def described(leaves: Iterable[tuple[Any, torch.Tensor]]) -> str:
+    """What a batch holds, for a message: its tensors with their keys."""
+    each = [
         f"[{key!r}] {str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
-        for leaf, key in zip(tree.leaves, tree.keys, strict=True)
+        for key, leaf in leaves
     ]
+    return ", ".join(each) or "no tensor at all"
+
+
+def _no_image(tree: BatchTree, normalization: Normalization) -> Exception:
+    leaves = list(zip(tree.keys, tree.leaves, strict=True))
     channels = (
         "1 to 4 channels" if normalization.mean is None else f"{len(normalization.mean)} channels"
     )
     wanted = f"a uint8 tensor of 4 dimensions, NCHW or NHWC, with {channels}"
-    where = "" if normalization.image_key is None else f" under {normalization.image_key!r}"
+    asked = normalization.image_key
+    where = "" if asked is None else f" under {asked!r}"
     text = (
         f"mean, std or dtype asks for normalised images, but the batch has no image{where}: "
-        f"an image leaf is {wanted}; this batch holds {', '.join(described) or 'no tensor at all'}. "
+        f"an image leaf is {wanted}; this batch holds {described(leaves)}. "
     )
-    looked_at = tree.leaves
-    if normalization.image_key is not None:
-        elsewhere = [
-            repr(key)
-            for leaf, key in zip(tree.leaves, tree.keys, strict=True)
-            if as_image(leaf, normalization) is not None
-        ]
-        if elsewhere:
-            return ValueError(f"{text}Give image_key={' or '.join(elsewhere)}, or leave it out.")
-        keyed = zip(tree.leaves, tree.keys, strict=True)
-        looked_at = [leaf for leaf, key in keyed if key == normalization.image_key]
+    # Those under the key that was asked for are no images, or there would be no error.
+    elsewhere = [repr(key) for key, leaf in leaves if as_image(leaf, normalization) is not None]
+    if elsewhere:
+        return ValueError(f"{text}Give image_key={' or '.join(elsewhere)}, or leave it out.")
+    looked_at = [leaf for key, leaf in leaves if asked is None or key == asked]
     if any(leaf.is_floating_point() and leaf.dim() == 4 for leaf in looked_at):
         return TypeError(
             text

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastloader._core.batch.containers import Key, rebuild
+from fastloader._core.batch.images import described
 from fastloader.transforms._normalization import Normalization
 
 _LABELS = ("label", "labels", "target", "targets", "y")
@@ -139,11 +140,7 @@ def _titles(
 
 
 def _no_pictures(leaves: list[tuple[Key, torch.Tensor]]) -> ValueError:
-    held = ", ".join(
-        f"[{key!r}] {str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
-        for key, leaf in leaves
-    )
     return ValueError(
         "the batch has no pictures to show: they are a tensor of bytes or floats of 4 dimensions, "
-        f"NCHW or NHWC, with 1 or 3 channels; this batch holds {held or 'no tensor at all'}"
+        f"NCHW or NHWC, with 1 or 3 channels; this batch holds {described(leaves)}"
     )
