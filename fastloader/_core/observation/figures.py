@@ -160,8 +160,8 @@ class Observation:
 
     @property
     def wait_share(self) -> float | None:
-        """The share of the loop's time that it waited; None if nothing was measured."""
+        """The share of the loop's time that it waited; None before the second batch of an epoch."""
         statistics = self.statistics
-        if self.looped_s <= 0 or statistics.batches <= 1:
+        if self.looped_s <= 0 or not statistics.between:
             return None
         return (statistics.wait_s - statistics.edge_wait_s) / self.looped_s

@@ -38,6 +38,7 @@ class Statistics:
     errors: int = 0
     wait_s: float = 0.0
     edge_wait_s: float = 0.0  # the part of wait_s for each epoch's first batch and its end
+    between: int = 0  # how many waits were neither of these two
     step_s: float = 0.0  # the seconds between a batch and the call for the next one
     steps: int = 0  # how many steps those were
     asked: int = 0  # how often the loop asked for a batch
@@ -84,6 +85,8 @@ class Statistics:
         self.wait_s += waited
         if first or ended:
             self.edge_wait_s += waited
+        else:
+            self.between += 1
         self.recent.waits.append((self._step, waited, first, ended))
         self._left = 0.0 if ended else now
         self._of = epoch

@@ -222,6 +222,17 @@ def test_workers_that_tell_nothing(monkeypatch, processors):
     assert "fetch" not in report.stages
 
 
+@pytest.mark.parametrize("step", [0.0, 0.005])
+def test_epochs_of_one_batch_tell_nothing(step):
+    """All that such a loop waits for are first batches, which say nothing of those that follow."""
+    loader = make(SlowPictures(2))
+    report = run(loader, step, epochs=4)
+    assert report.wait_share is None and report.edge_wait_s > 4 * 2 * 0.01
+    said_of = "nothing to say: no epoch has had a second batch"
+    assert report.bound == "unknown" and report.verdict.startswith(said_of)
+    assert str(report).endswith("Run epochs of a few batches.")
+
+
 # --- on a GPU, with figures put in its place --------------------------------------------------------
 
 
@@ -230,7 +241,7 @@ RING = {"device_wait_s": 0.0, "pinned": True, "why_not_pinned": ""}
 
 def judged(ring, share, *stages):
     """Of a loader on a GPU, asked for batches in ten seconds, of which it waited a share."""
-    waited = Statistics(batches=2, wait_s=10 * share, step_s=10 * (1 - share))
+    waited = Statistics(batches=2, between=1, wait_s=10 * share, step_s=10 * (1 - share))
     seen = Observation(
         statistics=waited,
         figures=Figures(stages=stages, ring={**RING, **ring}),

@@ -44,6 +44,11 @@ def judge(seen: Observation) -> Verdict:
     stages, share, seconds = seen.figures.stages, seen.wait_share, seen.seconds
     step = "GPU" if seen.on_accelerator else "training step"
     if share is None or seconds <= 0:
+        if seen.statistics.batches > 1:
+            text = (
+                "nothing to say: no epoch has had a second batch, and all waits were for first ones"
+            )
+            return Verdict("unknown", text, "run epochs of a few batches")
         return Verdict("unknown", "nothing to say yet: too few batches", "run a few more batches")
     resources = _resources(stages, seconds)
     device_wait = seen.figures.ring.get("device_wait_s", 0.0) / seconds
