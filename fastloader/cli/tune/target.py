@@ -57,8 +57,8 @@ class Target:
             return cls(text, lambda: found, file, (1, 0))
         if not callable(found):
             raise TuneError(
-                f"{text} is a {type(found).__name__}: a DataLoader or a FastLoader is needed, or a "
-                "function that returns one"
+                f"{text} is of type {type(found).__name__}: a DataLoader or a FastLoader is needed, or "
+                "a function that returns one"
             )
         _check_signature(text, found)
 
@@ -67,7 +67,8 @@ class Target:
                 made = found()
             if not _is_loader(made):
                 raise TuneError(
-                    f"{text} returned a {type(made).__name__}: a DataLoader or a FastLoader is needed"
+                    f"{text} returned an object of type {type(made).__name__}: a DataLoader or a "
+                    "FastLoader is needed"
                 )
             return made
 

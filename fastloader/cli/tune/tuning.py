@@ -17,6 +17,8 @@ from fastloader.cli.tune.native import Native, tail
 from fastloader.cli.tune.rebuilt import rebuilt
 from fastloader.cli.tune.target import Target, TuneError, told
 
+SHORT = 10  # batches of an epoch below which its beginning weighs too much
+
 
 def tune(text: str, seconds: float) -> None:
     """Prints all there is to say of the loader.
@@ -72,6 +74,7 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float) -> None:
     ratio = our_rate.per_s / plain_rate.per_s if plain_rate.per_s else 0.0
     changed = ", ".join(f"{name}={text}" for name, text in arguments.items())
     print(f"FastLoader ({changed}) gives {ratio:.2f} times the samples per second.")
+    _print_conditions(plain, native.chain is not None)
     if ratio < 1.1 and native.reason:
         print("That is next to nothing to win, until what is named below is changed.")
     _print_step(our_rate)
@@ -116,6 +119,25 @@ def _print_rate(kind: str, rate: Rate) -> None:
         f"{rate.seconds:.3f} s, {rate.epochs} epochs ended; the first batch came after "
         f"{rate.first_batch_s:.3f} s)"
     )
+
+
+def _print_conditions(plain: DataLoader[Any], native: bool) -> None:
+    """What of that ratio a larger dataset, or more workers, would change."""
+    try:
+        batches = len(plain)
+    except TypeError:  # its dataset has no length
+        batches = SHORT
+    if batches < SHORT:
+        print(
+            f"An epoch has {batches} batches: its beginning is much of what was measured. Measure a "
+            f"dataset of {SHORT} batches or more."
+        )
+    processors = available_threads()
+    if native and plain.num_workers == 0 and processors > 1:
+        print(
+            f"DataLoader ran in one process, as num_workers=0 says, FastLoader on {processors} "
+            f"processors: measure num_workers={processors}, too."
+        )
 
 
 def _print_step(rate: Rate) -> None:

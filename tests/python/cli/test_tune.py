@@ -211,6 +211,22 @@ def test_pictures_of_an_own_dataset(capsys):
     assert 'num_workers="auto"' not in printed
 
 
+def test_short_epochs_and_one_process_are_named(capsys, monkeypatch):
+    monkeypatch.setattr(tuning, "available_threads", lambda: 4)
+    short, workers = "An epoch has", "as num_workers=0 says, FastLoader on 4 processors"
+    pictures, own = write(PICTURES), write(OWN)
+    assert tune(f"{pictures}:make_loader", 0.1) == 0
+    printed = capsys.readouterr().out
+    batches = len(sys.modules[pictures].make_loader())
+    assert batches < 10 and f"{short} {batches} batches" in printed and workers in printed
+    assert tune(f"{own}:make_loader", 0.1) == 0
+    printed = capsys.readouterr().out
+    assert f"{short} 3 batches" in printed and workers not in printed
+    enough = write(OWN.replace("return 10", "return 40"))
+    assert tune(f"{enough}:make_loader", 0.1) == 0
+    assert short not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("target", "said"),
     [
@@ -218,8 +234,8 @@ def test_pictures_of_an_own_dataset(capsys):
         ("nowhere.py:make", "there is no file nowhere.py"),
         ("make", "make is not MODULE:NAME"),
         ("{name}:missing", "{name} has no missing; it has .*make_loader"),
-        ("{name}:number", "{name}:number is a int: a DataLoader or a FastLoader is needed"),
-        ("{name}:wrong", "{name}:wrong returned a list: a DataLoader"),
+        ("{name}:number", "{name}:number is of type int: a DataLoader or a FastLoader is needed"),
+        ("{name}:wrong", "{name}:wrong returned an object of type list"),
         ("{name}:more", r"{name}:more\(folder\) cannot be called with nothing"),
         ("{name}:fails", "{name}:fails raised KeyError: 'seven'\n  .*{name}.py, line 17"),
         ("{name}:ends", "{name}:ends raised SystemExit: 3 .*__main__"),
