@@ -325,6 +325,30 @@ def test_a_worker_whose_actor_has_no_room_is_a_guest_until_it_has(made, monkeypa
     assert ready(ours) == [(1, "its own")]
 
 
+def test_a_guest_that_has_gone_home_loses_nothing_with_its_host(made, monkeypatch):
+    """Its batches are asked for at home before the host dies of one of them: that is no batch that was
+    lost and made again."""
+    for module in (asking, crew):
+        monkeypatch.setattr(module, "PATIENCE", -1.0)
+    ours, pool, (first, second) = made()
+    late, host = pool.handles
+    for number, worker in enumerate([first, second]):
+        ours.ask(worker, (number, [number]))
+    host.come_up()
+    assert ready(ours) == []
+    assert sorted(call.index for call in host.made()) == [[0], [1]] and pool.counts.moved == 1
+    next(call for call in host.made() if call.index == [1]).answers("the host's own")
+    assert ready(ours) == [(1, "the host's own")]
+    late.come_up()
+    assert ready(ours) == []
+    host.die()
+    assert ready(ours) == []
+    assert (pool.counts.replaced, pool.counts.remade) == (1, 0)
+    (call,) = late.made()
+    call.answers("at home")
+    assert ready(ours) == [(0, "at home")]
+
+
 def test_an_actor_that_is_up_already_begins_once(made):
     """It may come up between being asked for and being looked at."""
     ours, pool, (worker,) = made(count=1)

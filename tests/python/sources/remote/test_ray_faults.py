@@ -1,6 +1,7 @@
 """Actors and nodes that die, nodes that are slow or have no files, memory that is full, loops that end
 early: nothing is lost, nothing comes twice, nothing hangs, nothing is left."""
 
+import math
 import signal
 import threading
 
@@ -23,6 +24,7 @@ from torch.utils.data import Dataset
 from fastloader import Error, FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
+from fastloader._core.sources.remote import asking, crew
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, Stream, eventually, random_images, same
 
@@ -61,14 +63,17 @@ class StruckStream(DrawingStream):
 
 
 @pytest.mark.parametrize("at", [0, 9])
-def test_an_actor_that_dies_is_replaced(cluster, of_processes, tmp_path, at):
+def test_an_actor_that_dies_is_replaced(cluster, of_processes, tmp_path, monkeypatch, at):
     """Batches that died with it are made again, from where its generators were."""
+    # Without guests: one that goes home just before its host dies loses nothing with it (test_crew.py).
+    for module in (asking, crew):
+        monkeypatch.setattr(module, "PATIENCE", math.inf)
     torch.manual_seed(3)
     with on_ray(Struck(Drawing(COUNT), at, die, tmp_path), 4) as loader:
         same([list(batch) for batch in loader], of_processes[Drawing])
         seen = counts(loader)
-        # As many as were under way there: of its worker, or also of one that was its guest.
-        assert seen["replaced"] == 1 and 1 <= seen["remade"] <= 4
+        # As many as were under way there: two at most, of its worker.
+        assert seen["replaced"] == 1 and 1 <= seen["remade"] <= 2
         assert sum(node["batches"] for node in seen["nodes"].values()) == COUNT // 4
 
 
