@@ -36,8 +36,16 @@ from support import run_script
 
 pytestmark = pytest.mark.skipif(extension.load() is None, reason="the native module is not in use")
 
-KINDS = ["fastloader", "dataloader", "fastloader-python", "fastloader@0", "dataloader@0"]
-ROWS = ["workers", "without workers", "native=False"]
+KINDS = [
+    "fastloader",
+    "dataloader",
+    "dataloader-v2",
+    "fastloader-python",
+    "fastloader@0",
+    "dataloader@0",
+]
+ROWS = ["workers", "without workers", "torchvision v2", "native=False"]
+V2 = "dataloader-v2"  # needs torchvision's binary, which is not here beside every torch
 
 
 def module_of(name):
@@ -86,6 +94,54 @@ def test_every_recipe_runs_as_the_table_says(tmp_path, monkeypatch, name):
     assert ("for encoded pictures" in ours.plan) == (RECIPES[name].way == ENCODED)
 
 
+@pytest.fixture
+def second_torchvision(monkeypatch):
+    """The module of torchvision v2's contenders. Pillow stands for torchvision's decoder, whose binary
+    need not be here."""
+    import_torchvision()
+    name = "fastloader.cli.bench.scenarios.recipes.torchvision_v2"
+    operators = torch.ops.image
+    monkeypatch.setattr(operators, "decode_image", None, raising=False)
+    module = importlib.import_module(name)
+    yield module
+    for each in (name, "fastloader.cli.bench.scenarios.torchvision_v2"):
+        sys.modules.pop(each, None)
+
+
+OF_TORCHVISION = [
+    name for name, each in RECIPES.items() if each.module in ("torchvision", "encoded")
+]
+
+
+@pytest.mark.parametrize("name", OF_TORCHVISION)
+def test_torchvisions_second_transforms_make_the_same_recipe(
+    tmp_path, monkeypatch, second_torchvision, name
+):
+    def decoded(path, mode):
+        assert mode == second_torchvision.ImageReadMode.RGB
+        return torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
+
+    monkeypatch.setattr(second_torchvision, "read_file", lambda path: path)
+    monkeypatch.setattr(second_torchvision, "decode_image", decoded)
+    assert V2 in comparison.scenarios(RECIPES[name])
+    epochs = second_torchvision.dataloader(settings_of(tmp_path, name))
+    assert type(epochs.loader) is torch.utils.data.DataLoader and not epochs.plan
+    assert list(epochs()) == [3, 3]
+    images, _labels = next(iter(epochs.loader))
+    edges = EDGES.get(name, 224)
+    views = images if isinstance(images, list) else [images]
+    for view, edge in zip(views, edges if isinstance(edges, list) else [edges], strict=True):
+        assert view.shape == (3, 3, edge, edge)
+        assert str(view.dtype) == f"torch.{RECIPES[name].output}"
+    # The same steps, and behind the pixels floats.
+    first = RECIPES[name].module == "torchvision"
+    theirs = module_of(name).CHAINS[name] if first else module_of(name).VIEWS[name][0].transforms
+    pairs = zip(second_torchvision.VIEWS[name][0].transforms, theirs, strict=True)
+    renamed = {"ToTensor": "ToDtype"}
+    for new, old in pairs:
+        assert type(new).__name__ == renamed.get(type(old).__name__, type(old).__name__)
+
+
 def assert_is_the_originals(dataset):
     """A dataset and transforms in which nothing of fastloader works, except for a user's dataset that
     gives no EncodedImages."""
@@ -118,7 +174,9 @@ def test_what_runs_otherwise_than_the_table_says_is_an_error(
     monkeypatch.setitem(RECIPES, name, dataclasses.replace(RECIPES[name], way=claimed))
     if change == "own step":
         *others, last = module.VIEWS[name]
-        last = module.T.Compose([*last.transforms[:-2], lambda each: each, *last.transforms[-2:]])
+        last = module.torchvision.transforms.Compose(
+            [*last.transforms[:-2], lambda each: each, *last.transforms[-2:]]
+        )
         monkeypatch.setitem(module.VIEWS, name, [*others, last])
     if change == "no native module":
         monkeypatch.setattr(extension, "load", lambda: None)
@@ -185,15 +243,16 @@ def test_the_command_compares_and_writes_everything(tmp_path):
     assert {"machine", "settings", "busy", "recipes"} == set(results)
     assert results["settings"]["distinct_pictures"] == 8 and results["settings"]["threads"] == 2
     crop = results["recipes"]["crop"]
-    assert not crop["failed"] and not crop["skipped"]
+    assert not crop["failed"] and crop["skipped"].keys() <= {V2}
     assert crop["label"] == RECIPES["crop"].label and crop["predicted"] == RECIPES["crop"].predicted
-    assert list(crop["contenders"]) == KINDS
+    assert list(crop["contenders"]) == [kind for kind in KINDS if kind not in crop["skipped"]]
     for kind, each in crop["contenders"].items():
         assert each["threads"] == (0 if kind.endswith("@0") else 2), kind
         assert len(each["seconds_per_picture"]) == 2 and min(each["seconds_per_picture"]) > 0, kind
         assert each["versions"]["torchvision"], kind
         assert bool(each["plan"]) == kind.startswith("fastloader"), kind
-    assert list(crop["ratios"]) == ROWS
+    assert [row for row in ROWS if row in crop["ratios"]] == list(crop["ratios"])
+    assert set(ROWS) - crop["ratios"].keys() == ({"torchvision v2"} if crop["skipped"] else set())
     seconds = {kind: each["seconds_per_picture"] for kind, each in crop["contenders"].items()}
     for row in crop["ratios"].values():
         pairs = zip(seconds[row["slow"]], seconds[row["fast"]], strict=True)
@@ -280,6 +339,11 @@ def test_ratios_are_paired_by_round_and_held_against_the_promises():
     assert rows["workers"]["ratio"] == {"median": 3.0, "min": 2.0, "max": 3.1}
     assert (rows["workers"]["at_least"], rows["workers"]["met"]) == (3.0, True)
     assert rows["native=False"]["at_least"] == 0.97 and rows["native=False"]["met"] is False
+    measured[V2] = measured["dataloader"]
+    rows = comparison.compared(RECIPES["crop-and-own-step"], measured)
+    assert rows["torchvision v2"]["ratio"]["median"] == 3.0
+    assert rows["torchvision v2"]["at_least"] is None and rows["torchvision v2"]["met"] is None
+    del measured[V2]
     rows = comparison.compared(RECIPES["crop"], measured)
     assert rows["workers"]["at_least"] is None and rows["workers"]["met"] is None
     assert rows["native=False"]["at_least"] == 0.97

@@ -13,8 +13,8 @@ from fastloader.cli.bench.recipes.comparison import ROWS
 
 Json = dict[str, Any]
 
-COLOURS = [OURS, OURS_FLOAT, "#B0B0B0"]
-THICK = 0.26
+COLOURS = [OURS, OURS_FLOAT, "#7FB3D5", "#B0B0B0"]
+THICK = 0.2
 
 
 def draw(results: Json, folder: Path) -> list[Path]:
@@ -23,7 +23,7 @@ def draw(results: Json, folder: Path) -> list[Path]:
     if not recipes:
         return []
     # Figure without pyplot: no global state, no display, no backend to choose.
-    figure = Figure(figsize=(10, 2.2 + 0.75 * len(recipes)), layout="constrained")
+    figure = Figure(figsize=(10, 2.2 + 0.9 * len(recipes)), layout="constrained")
     axes = figure.subplots()
     furthest = 1.0
     for place, row in enumerate(ROWS):
@@ -32,7 +32,7 @@ def draw(results: Json, folder: Path) -> list[Path]:
             value = recipe["ratios"].get(row.name)
             if value is None:
                 continue
-            at, measured = number + (place - 1) * THICK, value["ratio"]
+            at, measured = number + (place - 1.5) * THICK, value["ratio"]
             axes.barh(at, measured["median"], THICK * 0.92, color=COLOURS[place], label=label)
             axes.plot([measured["min"], measured["max"]], [at, at], color="#333333", linewidth=1.2)
             axes.annotate(

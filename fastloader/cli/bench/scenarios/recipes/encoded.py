@@ -3,7 +3,6 @@ Pillow, once for all views. The transforms are torchvision's on both sides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from PIL import Image
@@ -13,49 +12,58 @@ from fastloader import EncodedImage
 from fastloader.cli.bench.scenarios import SIZE, Settings
 from fastloader.cli.bench.scenarios.recipes import loaders
 from fastloader.cli.bench.scenarios.recipes.torchvision import (
-    CROPS,
     FLOATS,
-    SIMCLR,
+    crops,
+    simclr,
     torchvision,
     versions,
 )
 
 __all__ = ["dataloader", "fastloader", "fastloader_python", "versions"]
 
-T = torchvision.transforms
 SMALL = 96
-# Of DINO's script, main_dino.py.
-FLIP_AND_JITTER = [
-    T.RandomHorizontalFlip(),
-    T.RandomApply([T.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
-    T.RandomGrayscale(p=0.2),
-]
-BICUBIC = T.InterpolationMode.BICUBIC
 
 
-def dino(size: int, scale: tuple[float, float], blur: float, solarize: float = 0.0) -> Any:
-    """A crop of DINO, blurred and solarized with these chances. The script blurs with Pillow. Here it is
-    torchvision's blur, with the kernel of DINOv2."""
-    return T.Compose(
-        [
-            T.RandomResizedCrop(size, scale, interpolation=BICUBIC),
-            *FLIP_AND_JITTER,
-            T.RandomApply([T.GaussianBlur(9, sigma=(0.1, 2.0))], p=blur),
-            *([T.RandomSolarize(128, p=solarize)] if solarize else []),
-            *FLOATS,
-        ]
-    )
+def dino(library: Any, floats: list[Any]) -> list[Any]:
+    """The views of DINO's script, main_dino.py. The script blurs with Pillow. Here it is torchvision's
+    blur, with the kernel of DINOv2."""
+    flip_and_jitter = [
+        library.RandomHorizontalFlip(),
+        library.RandomApply([library.ColorJitter(0.4, 0.4, 0.2, 0.1)], p=0.8),
+        library.RandomGrayscale(p=0.2),
+    ]
+
+    def view(size: int, scale: tuple[float, float], blur: float, solarize: float = 0.0) -> Any:
+        """A crop, blurred and solarized with these chances."""
+        return library.Compose(
+            [
+                library.RandomResizedCrop(size, scale, interpolation=BICUBIC),
+                *flip_and_jitter,
+                library.RandomApply([library.GaussianBlur(9, sigma=(0.1, 2.0))], p=blur),
+                *([library.RandomSolarize(128, p=solarize)] if solarize else []),
+                *floats,
+            ]
+        )
+
+    return [
+        view(SIZE, (0.4, 1.0), blur=1.0),
+        view(SIZE, (0.4, 1.0), blur=0.1, solarize=0.2),
+        *[view(SMALL, (0.05, 0.4), blur=0.5)] * 8,
+    ]
 
 
-VIEWS: dict[str, list[Any]] = {
-    "encoded": [T.Compose([*CROPS, *FLOATS])],
-    "simclr": [T.Compose([*CROPS, *SIMCLR, *FLOATS])] * 2,
-    "dino": [
-        dino(SIZE, (0.4, 1.0), blur=1.0),
-        dino(SIZE, (0.4, 1.0), blur=0.1, solarize=0.2),
-        *[dino(SMALL, (0.05, 0.4), blur=0.5)] * 8,
-    ],
-}
+def all_views(library: Any, floats: list[Any]) -> dict[str, list[Any]]:
+    """The transforms of each recipe's views, of torchvision.transforms or of its v2."""
+    first = crops(library)
+    return {
+        "encoded": [library.Compose([*first, *floats])],
+        "simclr": [library.Compose([*first, *simclr(library), *floats])] * 2,
+        "dino": dino(library, floats),
+    }
+
+
+BICUBIC = torchvision.transforms.InterpolationMode.BICUBIC
+VIEWS = all_views(torchvision.transforms, FLOATS)
 
 
 class Pictures(Dataset[Any]):
@@ -63,7 +71,7 @@ class Pictures(Dataset[Any]):
 
     def __init__(self, settings: Settings) -> None:
         self.samples = settings.samples()
-        self.transforms: list[Callable[[Any], Any]] = VIEWS[settings.recipe]
+        self.recipe = settings.recipe
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -80,12 +88,12 @@ class Pictures(Dataset[Any]):
 class Opened(Pictures):
     def views(self, path: str) -> list[Any]:
         picture = Image.open(path).convert("RGB")
-        return [transform(picture) for transform in self.transforms]
+        return [transform(picture) for transform in VIEWS[self.recipe]]
 
 
 class Encoded(Pictures):
     def views(self, path: str) -> list[Any]:
-        return [EncodedImage(path, transform) for transform in self.transforms]
+        return [EncodedImage(path, transform) for transform in VIEWS[self.recipe]]
 
 
 def fastloader(settings: Settings) -> loaders.Epochs:

@@ -17,15 +17,6 @@ torchvision = import_torchvision()
 from torchvision import transforms as T  # noqa: E402 - only now can it be imported everywhere
 from torchvision.datasets import ImageFolder  # noqa: E402
 
-CROPS = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]
-FLOATS = [T.ToTensor(), T.Normalize(MEAN, STD)]
-# The chances and factors of SimCLR's paper, for pictures of 224 pixels.
-SIMCLR = [
-    T.RandomApply([T.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
-    T.RandomGrayscale(p=0.2),
-    T.RandomApply([T.GaussianBlur(23, sigma=(0.1, 2.0))], p=0.5),
-]
-
 
 class OwnStep:
     """What nobody knows, and costs next to nothing."""
@@ -34,16 +25,42 @@ class OwnStep:
         return picture
 
 
-CHAINS: dict[str, list[Any]] = {
-    "trivial-augment": [*CROPS, T.TrivialAugmentWide(), *FLOATS],
-    # As in torchvision's reference script.
-    "trivial-augment-erasing": [*CROPS, T.TrivialAugmentWide(), *FLOATS, T.RandomErasing(p=0.1)],
-    "auto-augment": [*CROPS, T.AutoAugment(), *FLOATS],
-    "rand-augment": [*CROPS, T.RandAugment(), *FLOATS],
-    "simclr-view": [*CROPS, *SIMCLR, *FLOATS],
-    "crop": [*CROPS, T.PILToTensor()],
-    "crop-and-own-step": [*CROPS, OwnStep(), *FLOATS],
-}
+def crops(library: Any) -> list[Any]:
+    return [library.RandomResizedCrop(SIZE), library.RandomHorizontalFlip()]
+
+
+def simclr(library: Any) -> list[Any]:
+    """With the chances and factors of SimCLR's paper, for pictures of 224 pixels."""
+    return [
+        library.RandomApply([library.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
+        library.RandomGrayscale(p=0.2),
+        library.RandomApply([library.GaussianBlur(23, sigma=(0.1, 2.0))], p=0.5),
+    ]
+
+
+def chains(library: Any, floats: list[Any]) -> dict[str, list[Any]]:
+    """The steps of each recipe, of torchvision.transforms or of its v2, which has the same names.
+    ``floats``: the last ones, from pixels to normalised floats."""
+    first = crops(library)
+    return {
+        "trivial-augment": [*first, library.TrivialAugmentWide(), *floats],
+        # As in torchvision's reference script.
+        "trivial-augment-erasing": [
+            *first,
+            library.TrivialAugmentWide(),
+            *floats,
+            library.RandomErasing(p=0.1),
+        ],
+        "auto-augment": [*first, library.AutoAugment(), *floats],
+        "rand-augment": [*first, library.RandAugment(), *floats],
+        "simclr-view": [*first, *simclr(library), *floats],
+        "crop": [*first, library.PILToTensor()],
+        "crop-and-own-step": [*first, OwnStep(), *floats],
+    }
+
+
+FLOATS = [T.ToTensor(), T.Normalize(MEAN, STD)]
+CHAINS = chains(T, FLOATS)
 
 
 def versions() -> dict[str, str]:
