@@ -4,13 +4,15 @@
 
 Run it where the wheel is installed, with torch, numpy and Pillow. Of the JPEGs, fastloader's own decoder
 leaves two to libjpeg-turbo: one in CMYK and one that ends early. Exits with 1 if a picture differs, if
-Pillow was asked for one, or if CUDA is not compiled in. ``--without-cuda``: it need not be.
+Pillow was asked for one, if the processor's vector instructions are not used, or if CUDA is not compiled
+in. ``--without-cuda``: it need not be.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import platform
 import random
 import sys
 import tempfile
@@ -57,6 +59,15 @@ def pictures() -> dict[str, bytes]:
     }
 
 
+def vectors() -> str:
+    """What the module must find: the least of what a processor with vector instructions has."""
+    if platform.machine() == "aarch64":
+        return "neon"
+    with open("/proc/cpuinfo") as file:
+        flags = next(line.split() for line in file if line.startswith("flags"))
+    return "avx2" if "avx2" in flags else "scalar"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -68,9 +79,13 @@ def main() -> int:
         print(f"WRONG: no native module: {info['native']['why_not']}")
         return 1
     print(f"fastloader {info['version']}, Python {info['python']}, torch {torch.__version__}")
-    for name in ("jpeg", "png", "webp", "io_uring", "cuda"):
+    for name in ("cpu", "jpeg", "png", "webp", "io_uring", "cuda"):
         print(f"  {name}: {info[name]}")
     wrong = 0
+    wanted = vectors()
+    if wanted not in info["cpu"]["available"]:
+        print(f"WRONG: this processor has {wanted}, and the module does not use it")
+        wrong += 1
     if not info["cuda"]["compiled_in"] and not arguments.without_cuda:
         print("WRONG: CUDA is not compiled in")
         wrong += 1

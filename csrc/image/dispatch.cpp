@@ -3,10 +3,6 @@
 #include <atomic>
 #include <cstdlib>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include "base/error.h"
 #include "image/jpeg/kernels/entropy.h"
 #include "image/jpeg/kernels/pixels.h"
@@ -16,59 +12,31 @@
 #include "image/ops/kernels/filter.h"
 #include "image/ops/kernels/warp.h"
 #include "image/resize/kernels.h"
+#include "image/x86_features.h"
 
 namespace fastloader {
 namespace {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports asks the operating system (XGETBV) as well as the CPU.
 bool has_avx512() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
+  const X86Features cpu = x86_features();
+  return cpu.avx512f && cpu.avx512bw && cpu.avx512vl;
 }
 
 // Ice Lake, Zen 4 and later: permuting single bytes across a whole register, products of 4 bytes.
 bool has_avx512vnni() {
-  return has_avx512() && __builtin_cpu_supports("avx512vbmi") &&
-         __builtin_cpu_supports("avx512vnni");
-}
-
-// Not __builtin_cpu_supports("f16c"): GCC 10 and Clang before 18 don't know the name. F16C needs
-// no more of the operating system than AVX2 does.
-bool has_f16c() {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  const X86Features cpu = x86_features();
+  return has_avx512() && cpu.avx512vbmi && cpu.avx512vnni;
 }
 
 bool has_avx2() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-         __builtin_cpu_supports("popcnt") && has_f16c();
+  const X86Features cpu = x86_features();
+  return cpu.avx2 && cpu.fma && cpu.bmi && cpu.bmi2 && cpu.popcnt && cpu.f16c;
 }
 
-/// AMD's CPUs before Zen 3 take pdep apart into a loop.
-bool has_fast_pdep() {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  __get_cpuid(0, &eax, &ebx, &ecx, &edx);
-  constexpr unsigned kHygon = 0x6f677948;  // "Hygo", which makes the same
-  if (ebx != signature_AMD_ebx && ebx != kHygon) return true;
-  __get_cpuid(1, &eax, &ebx, &ecx, &edx);
-  const unsigned family = (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
-  constexpr unsigned kZen3 = 0x19;
-  return family >= kZen3;
-}
+bool has_avx2_and_fast_pdep() { return has_avx2() && x86_features().fast_pdep; }
 
-bool has_avx2_and_fast_pdep() { return has_avx2() && has_fast_pdep(); }
-
-bool has_avx2_and_slow_pdep() { return has_avx2() && !has_fast_pdep(); }
+bool has_avx2_and_slow_pdep() { return has_avx2() && !x86_features().fast_pdep; }
 #endif
 
 bool always() { return true; }
