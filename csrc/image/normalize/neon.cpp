@@ -117,13 +117,15 @@ struct Neon {
     for (; p + 16 <= pixels; p += 16) {
       const uint8x16_t a = vld1q_u8(in + p);
       const uint8x16_t b = vld1q_u8(in + plane + p);
+      // In parentheses, because Clang's are macros, which take a comma in braces for their own.
       if constexpr (kChannels == 2) {
-        vst2q_u8(out + p * 2, uint8x16x2_t{{a, b}});
+        vst2q_u8(out + p * 2, (uint8x16x2_t{{a, b}}));
       } else if constexpr (kChannels == 3) {
-        vst3q_u8(out + p * 3, uint8x16x3_t{{a, b, vld1q_u8(in + 2 * plane + p)}});
+        vst3q_u8(out + p * 3, (uint8x16x3_t{{a, b, vld1q_u8(in + 2 * plane + p)}}));
       } else {
-        vst4q_u8(out + p * 4,
-                 uint8x16x4_t{{a, b, vld1q_u8(in + 2 * plane + p), vld1q_u8(in + 3 * plane + p)}});
+        vst4q_u8(
+            out + p * 4,
+            (uint8x16x4_t{{a, b, vld1q_u8(in + 2 * plane + p), vld1q_u8(in + 3 * plane + p)}}));
       }
     }
     for (; p < pixels; ++p) {
