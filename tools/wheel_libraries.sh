@@ -5,7 +5,8 @@
 #   tools/wheel_libraries.sh PREFIX ARCHIVES
 #
 # ARCHIVES is a folder for the source archives of Debian 12 and 13. Those that are not there are fetched.
-# Each must have the checksum below. CC and CXX choose the compiler; WITHOUT_URING=1 leaves liburing out.
+# Each must have the checksum below. CC and CXX choose the compiler, CMAKE_ARGS has more for CMake;
+# WITHOUT_URING=1 leaves liburing out.
 # Needs cmake, make, curl and, for x86-64, nasm.
 set -euo pipefail
 
@@ -29,9 +30,10 @@ unpacked() {
 with_cmake() {
   local folder=$build/$1
   shift
+  # shellcheck disable=SC2086  # several arguments
   cmake -S "$folder" -B "$folder/made" -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
     -DCMAKE_INSTALL_LIBDIR="$prefix/lib" -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
-    -DCMAKE_POLICY_VERSION_MINIMUM=3.5 "$@"
+    -DCMAKE_POLICY_VERSION_MINIMUM=3.5 ${CMAKE_ARGS:-} "$@"
   cmake --build "$folder/made" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   cmake --install "$folder/made"
 }
