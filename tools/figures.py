@@ -63,6 +63,7 @@ def peer_speed(results: Json, name: str) -> float:
 RECIPE_ROWS = {
     "ratio": "workers",
     "without-workers": "without workers",
+    "v2": "torchvision v2",
     "in-python": "native=False",
 }
 

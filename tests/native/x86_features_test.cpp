@@ -4,10 +4,8 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include "check.h"
-#include "image/dispatch.h"
 
 namespace fastloader {
 namespace {
@@ -45,14 +43,6 @@ TEST(features_are_those_that_the_kernel_tells) {
   EXPECT(found.avx512vl == told("avx512vl"));
   EXPECT(found.avx512vbmi == told("avx512vbmi"));
   EXPECT(found.avx512vnni == told("avx512_vnni"));
-}
-
-TEST(a_cpu_with_avx2_is_not_left_to_the_scalar_loops) {
-  const std::vector<std::string> names = available_isa_names();
-  const std::set<std::string> flags = flags_of_the_kernel();
-  const std::set<std::string> available(names.begin(), names.end());
-  EXPECT(available.count("scalar") == 1);
-  EXPECT(available.count("avx2") == flags.count("avx2"));
 }
 #endif
 

@@ -83,7 +83,7 @@ def _described(section: Section, line: Callable[[Section], str]) -> str:
 
 
 def _fastloader(found: Section) -> str:
-    return f"{found['version'] or 'not installed, a source tree'}, in {found['location']}"
+    return f"{found['version']}, in {found['location']}"
 
 
 def _python(found: Section) -> str:

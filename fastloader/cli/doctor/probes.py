@@ -18,6 +18,7 @@ from typing import Any
 
 import fastloader
 from fastloader._core.machine import extension
+from fastloader._core.machine.build_info import installed_version
 from fastloader._core.machine.limits import cpu_quota, memory_limit
 
 Section = dict[str, Any]
@@ -38,12 +39,7 @@ def guarded(probe: Callable[[], Section]) -> Section:
 
 
 def _fastloader() -> Section:
-    found: Section = {"location": fastloader.__path__[0]}
-    try:
-        found["version"] = importlib.metadata.version("fastloader")
-    except importlib.metadata.PackageNotFoundError:
-        found["version"] = None  # a source tree on sys.path
-    return found
+    return {"location": fastloader.__path__[0], "version": installed_version()}
 
 
 def _python() -> Section:

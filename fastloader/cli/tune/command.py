@@ -12,12 +12,12 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "tune",
         help="run your own loader for a minute, and say how fast it is and what to change",
-        description="Runs a loader of yours with no training step, and prints how fast it is, where its "
+        description="Runs a loader of yours, with your training step if you name it, and prints how fast it is, where its "
         "time goes, which step of its transform keeps it from the native path, and the change to your "
         "file as a diff. A DataLoader is compared with the FastLoader that the diff makes of it, each "
         "for half of the time. Nothing is written.",
         epilog="fastloader tune my_module:make_loader\n"
-        "fastloader tune train.py:make_loader --seconds 20\n"
+        "fastloader tune train.py:make_loader --step train.py:step --seconds 20\n"
         "fastloader tune train.py:make_loader | sed -n '/^--- /,$p' | patch",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -26,6 +26,12 @@ def add_command(commands: Any) -> None:
         metavar="MODULE:NAME",
         help="a function that takes nothing and returns a DataLoader or a FastLoader, or such a loader. "
         "MODULE may also be the path of a .py file",
+    )
+    parser.add_argument(
+        "--step",
+        metavar="MODULE:NAME",
+        help="a function that takes a batch and trains with it: it is called with each batch, and the "
+        "report says what there is to win in that loop (default: no step)",
     )
     parser.add_argument(
         "--seconds",
@@ -52,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from fastloader.cli.tune.tuning import tune
 
-        tune(arguments.loader, arguments.seconds)
+        tune(arguments.loader, arguments.seconds, arguments.step)
     except (TuneError, ImportError) as error:
         print(f"fastloader tune: {error}", file=sys.stderr)
         return 2

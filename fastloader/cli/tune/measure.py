@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -35,9 +35,16 @@ class Rate:
         return 1000 * self.seconds / self.batches if self.batches else 0.0
 
 
-def measure(loader: Any, seconds: float, rate: Rate, line: Progress, called: str) -> None:
-    """Takes batches for so many seconds, over as many epochs as that takes, and adds them to ``rate``.
-    The first batch is waited for however long it takes.
+def measure(
+    loader: Any,
+    seconds: float,
+    rate: Rate,
+    line: Progress,
+    called: str,
+    step: Callable[[Any], None],
+) -> None:
+    """Takes batches for so many seconds, over as many epochs as that takes, calls ``step`` with each, and
+    adds them to ``rate``. The first batch is waited for however long it takes.
 
     Raises:
         TuneError: for what the loader raises, and if an epoch has no batch.
@@ -49,13 +56,15 @@ def measure(loader: Any, seconds: float, rate: Rate, line: Progress, called: str
         before = taken
         with told(called):
             for batch in loader:
+                arrived = time.perf_counter()
                 count = samples_of(batch, loader)
+                step(batch)
                 ended = time.perf_counter()
                 taken += 1
                 line.step(count)
                 if not first:
                     first = ended
-                    rate.first_batch_s = min(rate.first_batch_s, first - begun)
+                    rate.first_batch_s = min(rate.first_batch_s, arrived - begun)
                 else:
                     samples += count
                     if ended - first >= seconds:

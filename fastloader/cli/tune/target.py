@@ -40,19 +40,7 @@ class Target:
         Raises:
             TuneError: if there is no such thing, or it cannot be a loader.
         """
-        where, colon, name = text.rpartition(":")
-        if not colon or not where or not name:
-            raise TuneError(
-                f"{text} is not MODULE:NAME (such as my_module:make_loader or train.py:make_loader)"
-            )
-        module = _module(where)
-        found: Any = module
-        for part in name.split("."):
-            if not hasattr(found, part):
-                there = [each for each in vars(found) if not each.startswith("_")][:20]
-                raise TuneError(f"{where} has no {part}; it has {', '.join(there) or 'nothing'}")
-            found = getattr(found, part)
-        file = getattr(module, "__file__", None)
+        found, file = look_up(text)
         if _is_loader(found):
             return cls(text, lambda: found, file, (1, 0))
         if not callable(found):
@@ -60,7 +48,8 @@ class Target:
                 f"{text} is of type {type(found).__name__}: a DataLoader or a FastLoader is needed, or "
                 "a function that returns one"
             )
-        _check_signature(text, found)
+        advice = "write a function that calls it with the arguments of your training"
+        check_call(text, found, (), advice)
 
         def make() -> Any:
             with told(text):
@@ -73,6 +62,27 @@ class Target:
             return made
 
         return cls(text, make, *_place(found, file))
+
+
+def look_up(text: str) -> tuple[Any, str | None]:
+    """What MODULE:NAME names, and the module's file.
+
+    Raises:
+        TuneError: if there is no such thing.
+    """
+    where, colon, name = text.rpartition(":")
+    if not colon or not where or not name:
+        raise TuneError(
+            f"{text} is not MODULE:NAME (such as my_module:make_loader or train.py:make_loader)"
+        )
+    module = _module(where)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            there = [each for each in vars(found) if not each.startswith("_")][:20]
+            raise TuneError(f"{where} has no {part}; it has {', '.join(there) or 'nothing'}")
+        found = getattr(found, part)
+    return found, getattr(module, "__file__", None)
 
 
 def _is_loader(thing: Any) -> bool:
@@ -93,6 +103,9 @@ def _module(where: str) -> ModuleType:
     # As `python FILE` does, and under a name that worker processes can import, too.
     sys.path.insert(0, os.path.dirname(path))
     name = os.path.basename(path).removesuffix(".py")
+    there = getattr(sys.modules.get(name), "__file__", None)
+    if there is not None and os.path.samefile(there, path):  # the step's is the loader's
+        return sys.modules[name]
     with told(where):
         found = importlib.util.find_spec(name) if name.isidentifier() else None
         if found is not None and found.origin and os.path.samefile(found.origin, path):
@@ -105,17 +118,23 @@ def _module(where: str) -> ModuleType:
         return module
 
 
-def _check_signature(text: str, function: Callable[..., Any]) -> None:
+def check_call(
+    text: str, function: Callable[..., Any], arguments: tuple[str, ...], advice: str
+) -> None:
+    """
+    Raises:
+        TuneError: if the function cannot be called with so many arguments.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a C function, which Python cannot look into
         return
     try:
-        signature.bind()
+        signature.bind(*arguments)
     except TypeError as error:
+        given = " and ".join(f"a {each}" for each in arguments) or "nothing"
         raise TuneError(
-            f"{text}{signature} cannot be called with nothing ({error}): write a function that calls it "
-            "with the arguments of your training"
+            f"{text}{signature} cannot be called with {given} ({error}): {advice}"
         ) from None
 
 

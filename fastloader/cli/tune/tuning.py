@@ -15,33 +15,37 @@ from fastloader.cli.tune.change import Wanted, diff_of
 from fastloader.cli.tune.measure import Rate, measure
 from fastloader.cli.tune.native import Native, tail
 from fastloader.cli.tune.rebuilt import rebuilt
+from fastloader.cli.tune.step import Step
 from fastloader.cli.tune.target import Target, TuneError, told
 
 SHORT = 10  # batches of an epoch below which its beginning weighs too much
 
 
-def tune(text: str, seconds: float) -> None:
-    """Prints all there is to say of the loader.
+def tune(text: str, seconds: float, step_text: str | None = None) -> None:
+    """Prints all there is to say of the loader. ``step_text`` names the user's training step.
 
     Raises:
-        TuneError: if there is no such loader, or it fails.
+        TuneError: if there is no such loader or step, or one of them fails.
     """
     target = Target.of(text)
+    step = Step.of(step_text)
     loader = target.make()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PythonPathWarning)  # the reason is printed
         if isinstance(loader, FastLoader):
-            _tune_ours(target, loader, seconds)
+            _tune_ours(target, loader, seconds, step)
         else:
-            _tune_plain(target, loader, seconds)
+            _tune_plain(target, loader, seconds, step)
 
 
-def _tune_ours(target: Target, loader: FastLoader[Any], seconds: float) -> None:
+def _tune_ours(target: Target, loader: FastLoader[Any], seconds: float, step: Step) -> None:
     rate = Rate()
-    _measure([(loader, rate)], [seconds], target.text)
+    # The fifth part is for the step alone.
+    _measure([(loader, rate)], [seconds * (0.8 if step.text else 1)], target.text, step)
     _print_rate("FastLoader", rate)
-    _print_step(rate)
-    print(f"\nThe report of {target.text}, whose loop does nothing but take batches:")
+    _print_step(rate, step)
+    step.measure_alone(loader, seconds / 5, rate)
+    print(f"\nThe report of {target.text}, whose loop {step.words}:")
     print(loader.report())
     print()
     print("\n".join(Native.of(loader).lines(loader.dataset)))
@@ -49,7 +53,7 @@ def _tune_ours(target: Target, loader: FastLoader[Any], seconds: float) -> None:
     loader.close()
 
 
-def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float) -> None:
+def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: Step) -> None:
     arguments = {"device": '"auto"'}
     plain_rate, our_rate = Rate(), Rate()
     try:
@@ -61,14 +65,15 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float) -> None:
                 ours = rebuilt(plain, device="auto", num_workers="auto")
                 native = Native.of(ours)
     except TuneError as error:
-        _measure([(plain, plain_rate)], [seconds], target.text)
+        _measure([(plain, plain_rate)], [seconds], target.text, step)
         _print_rate("DataLoader", plain_rate)
-        _print_step(plain_rate)
+        _print_step(plain_rate, step)
         print(f"\nNot compared: {error}. Write FastLoader in its place yourself.")
         return
     # Each twice, in turn, so that files that are read for the first time burden both.
     both = [(plain, plain_rate), (ours, our_rate)]
-    _measure([*both, *reversed(both)], [seconds / 4] * 4, target.text)
+    each = seconds / (5 if step.text else 4)
+    _measure([*both, *reversed(both)], [each] * 4, target.text, step)
     _print_rate("DataLoader", plain_rate)
     _print_rate("FastLoader", our_rate)
     ratio = our_rate.per_s / plain_rate.per_s if plain_rate.per_s else 0.0
@@ -77,8 +82,9 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float) -> None:
     _print_conditions(plain, native.chain is not None)
     if ratio < 1.1 and native.reason:
         print("That is next to nothing to win, until what is named below is changed.")
-    _print_step(our_rate)
-    print("\nThe report of that FastLoader, whose loop does nothing but take batches:")
+    _print_step(our_rate, step)
+    step.measure_alone(ours, each, our_rate)
+    print(f"\nThe report of that FastLoader, whose loop {step.words}:")
     print(ours.report())
     print()
     print("\n".join(native.lines(plain.dataset)))
@@ -98,11 +104,13 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float) -> None:
     print(change, end="")
 
 
-def _measure(loaders: list[tuple[Any, Rate]], seconds: list[float], called: str) -> None:
+def _measure(
+    loaders: list[tuple[Any, Rate]], seconds: list[float], called: str, step: Step
+) -> None:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with progress(f"measuring for {sum(seconds):g} s", None, "samples") as line:
         for (loader, rate), each in zip(loaders, seconds, strict=True):
-            measure(loader, each, rate, line, called)
+            measure(loader, each, rate, line, called, step)
     if load > available_threads() / 2:
         print(
             f"This machine was busy with other work (load {load:.1f} on {available_threads()} CPUs): "
@@ -140,11 +148,11 @@ def _print_conditions(plain: DataLoader[Any], native: bool) -> None:
         )
 
 
-def _print_step(rate: Rate) -> None:
-    """What the rate means for a training loop, which is not run here."""
-    if rate.samples:
+def _print_step(rate: Rate, step: Step) -> None:
+    """What the rate means for a training loop, if that is not run here."""
+    if rate.samples and not step.text:
         print(
-            f"Your training step was not run. If it takes more than {rate.batch_ms:.1f} ms for a batch, "
+            f"Your training step was not run (--step names it). If it takes more than {rate.batch_ms:.1f} ms for a batch, "
             "it is what bounds your loop; if less, the loader is. loader.headspace() in your training "
             "measures both."
         )

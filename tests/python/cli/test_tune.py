@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -225,6 +226,62 @@ def test_short_epochs_and_one_process_are_named(capsys, monkeypatch):
     enough = write(OWN.replace("return 10", "return 40"))
     assert tune(f"{enough}:make_loader", 0.1) == 0
     assert short not in capsys.readouterr().out
+
+
+STEP = """
+    taken = []
+
+    def step(batch):
+        taken.append(batch[1].tolist())
+
+    def fails(batch):
+        raise KeyError("seven")
+
+    def alone(): pass
+
+    number = 3
+"""
+
+
+def test_the_training_step_is_called_with_each_batch(capsys):
+    """Also with the one of the headspace, which the report then has."""
+    name = write(OWN.replace("return 10", "return 48") + STEP)
+    assert main(["tune", f"{name}:make_loader", "--step", f"{name}:step", "--seconds", "0.5"]) == 0
+    printed = capsys.readouterr().out
+    module = sys.modules[name]
+    taken = module.taken
+    epoch = [list(range(n, n + 4)) for n in range(0, 48, 4)]
+    assert taken[:4] == epoch[:4] and all(each in epoch for each in taken)
+    batches = sum(each[2] for each in rates(printed).values())
+    alone = len(taken) - batches - 4  # the first batch of four measurements is not counted
+    assert alone >= 4 and taken[-4:] == [epoch[0]] * 4
+    assert f"whose loop calls {name}:step with each batch" in printed
+    assert re.search(r"training step alone: [\d.]+ steps/s; with this loader [\d.]+", printed)
+    assert "Your training step was not run" not in printed
+
+
+def test_a_fastloader_and_a_step_of_the_same_file(capsys):
+    """The file is imported once: the step would otherwise train another model."""
+    name = write(OWN + OURS + STEP)
+    os.rename(f"{name}.py", f"{name}-it.py")
+    target = f"{name}-it.py"
+    assert main(["tune", f"{target}:ours", "--step", f"{target}:step", "--seconds", "0.3"]) == 0
+    assert sys.modules[f"{name}-it"].taken and "training step alone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        ("fails", "{name}:fails raised KeyError: 'seven'"),
+        ("alone", r"{name}:alone\(\) cannot be called with a batch"),
+        ("number", "{name}:number is of type int: a function that takes a batch is needed"),
+        ("none", "{name} has no none"),
+    ],
+)
+def test_errors_of_a_step(step, said, capsys):
+    name = write(OWN + STEP)
+    assert main(["tune", f"{name}:make_loader", "--step", f"{name}:{step}"]) == 2
+    assert re.search(said.format(name=name), capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

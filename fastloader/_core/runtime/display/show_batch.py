@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from fastloader._core.batch.shown_pictures import find_pictures
 from fastloader._core.order.loader import Loader
+from fastloader._core.order.states.generators import distinct, put_back, states_of
 
 
 def show_batch(loader: Loader, batch: Any, count: int) -> Any:
@@ -59,18 +59,15 @@ def _kept_random_state(loader: Loader) -> Iterator[None]:
     the CPU, and those of the loader and its samplers."""
     sampler, batch_sampler = loader.sampler, loader.batch_sampler
     holders = (loader, sampler, batch_sampler, getattr(batch_sampler, "sampler", None))
-    found = [getattr(holder, "generator", None) for holder in holders]
-    generators = [each for each in found if isinstance(each, torch.Generator)]
-    states = [generator.get_state() for generator in generators]
-    of_python, of_numpy, of_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    generators = distinct(*[getattr(holder, "generator", None) for holder in holders])
+    states = states_of(generators)
+    of_python, of_numpy = random.getstate(), np.random.get_state()
     try:
         yield
     finally:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
-        torch.set_rng_state(of_torch)
-        for generator, state in zip(generators, states):
-            generator.set_state(state)
+        put_back(generators, states)
 
 
 def _classes(dataset: Any) -> Any:
