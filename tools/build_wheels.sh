@@ -71,13 +71,13 @@ local_wheel() {
   env "${for_python[@]}" "$work/tools/bin/python" -m pip wheel -q --no-deps --no-build-isolation -w "$work/built" .
   auditwheel show "$work"/built/*.whl | tee "$work/tag"
   auditwheel repair --plat auto -w "$work/repaired" "$work"/built/*.whl
-  mkdir -p dist
-  cp "$work"/repaired/*.whl dist/
   if [[ ${arch:=$(uname -m)} == "$(uname -m)" ]]; then
     try_wheel "$(realpath "$work"/repaired/*.whl)"
   else
     try_elsewhere "$(realpath "$work"/repaired/*.whl)"
   fi
+  mkdir -p dist
+  cp "$work"/repaired/*.whl dist/
   echo "dist/$(basename "$work"/repaired/*.whl)"
 }
 

@@ -20,7 +20,10 @@ mkdir -p "$prefix" "$archives"
 # unpacked FOLDER ARCHIVE CHECKSUM: into $build/FOLDER.
 unpacked() {
   local folder=$1 name=${2##*/} checksum=$3
-  [[ -f $archives/$name ]] || curl -fsSL --retry 3 -o "$archives/$name" "$pool/${2//+/%2b}"
+  if [[ ! -f $archives/$name ]]; then
+    curl -fsSL --retry 3 -o "$build/$name" "$pool/${2//+/%2b}"
+    mv "$build/$name" "$archives/$name"
+  fi
   sha256sum --quiet --check <<<"$checksum  $archives/$name"
   mkdir "$build/$folder"
   tar -xf "$archives/$name" -C "$build/$folder" --strip-components=1

@@ -22,7 +22,8 @@ TEST(scalar_is_everywhere) { EXPECT(is_available("scalar")); }
 #if defined(__x86_64__)
 TEST(what_the_processor_has_is_used) {
   const X86Features cpu = x86_features();
-  EXPECT(is_available("avx2") == (cpu.avx2 && cpu.fma && cpu.f16c && cpu.bmi && cpu.bmi2 && cpu.popcnt));
+  EXPECT(is_available("avx2") ==
+         (cpu.avx2 && cpu.fma && cpu.f16c && cpu.bmi && cpu.bmi2 && cpu.popcnt));
   EXPECT(is_available("avx512") == (cpu.avx512f && cpu.avx512bw && cpu.avx512vl));
   EXPECT(is_available("avx512vnni") ==
          (is_available("avx512") && cpu.avx512vbmi && cpu.avx512vnni));

@@ -89,7 +89,7 @@ def _undone(images: torch.Tensor, normalization: Normalization) -> torch.Tensor:
     images = images.float().cpu()
     if normalization.mean is not None and normalization.std is not None:
         mean, std = (
-            torch.tensor(values).view(1, -1, 1, 1)
+            torch.tensor(values, device="cpu").view(1, -1, 1, 1)
             for values in (normalization.mean, normalization.std)
         )
         images = images * std + mean

@@ -1,9 +1,14 @@
-"""How many ranks share this machine."""
+"""How many ranks share this machine, and this one's part of its processors and memory."""
 
 from __future__ import annotations
 
 import os
 import re
+
+from fastloader._core.machine.limits import available_memory, available_threads
+
+# The batches of one loader may take this part (1/8) of the free memory.
+_MEMORY_SHARE = 8
 
 _ranks_here: int | None = None  # the number that the last agreement counted
 
@@ -37,3 +42,13 @@ def most_ranks_here(world: int) -> int:
         counts = re.findall(r"(?:^|,)(\d+)", tasks or "")  # such as 4(x2),3
         return max([min(int(each), world) for each in counts], default=world)
     return world
+
+
+def own_threads() -> int:
+    """How many threads are this rank's part of the processors."""
+    return max(1, available_threads() // ranks_here())
+
+
+def memory_budget() -> int:
+    """The bytes for the batches of one loader that are ready or being made."""
+    return available_memory() // _MEMORY_SHARE // ranks_here()

@@ -195,11 +195,15 @@ class Position:
         assert shard is not None
         consumed = saved["samples"] if saved and saved["begun"] else 0
         facts = agreement.facts_about(loader, shard, len(self.dataset), self.epoch, consumed)
-        proposal = self.run_seed
-        if proposal is None:  # not drawn, because DataLoader draws nothing here
-            proposal = (loader.generator or torch.default_generator).initial_seed()
+        proposal = _seed_of(loader) if self.run_seed is None else self.run_seed
         self.run_seed = agreement.agree(facts, proposal)
         self._agreed = True
+
+    def keep_to_itself(self, loader: Loader) -> None:
+        """Has the next epoch ask no other rank, and tell the dataset nothing: for a look at a batch."""
+        self._agreed, self.announces = True, False
+        if self.samplers.shard is not None and self.run_seed is None:
+            self.run_seed = _seed_of(loader)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
         """What is erased and mixed in the epoch that begins. A state of an older version lacks it."""
@@ -287,3 +291,8 @@ def within_iter(what: str) -> Error:
         f"{what} was called on a loader by its own sampler or dataset, while its iter() was beginning "
         "an epoch: call it before or after that"
     )
+
+
+def _seed_of(loader: Loader) -> int:
+    """The one to agree on: not drawn, because DataLoader draws nothing here."""
+    return (loader.generator or torch.default_generator).initial_seed()

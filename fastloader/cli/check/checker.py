@@ -34,7 +34,7 @@ def check(path: str, workers: int | None, as_json: bool) -> int:
                 bad += 1
                 kind, said = type(error).__name__, _message(name, error)
                 if as_json:
-                    listed.append({"file": _printable(name), "error": kind, "message": said})
+                    listed.append({"file": name, "error": kind, "message": said})
                 else:
                     line.above(_printable(f"{name}: {kind}: {said}"))
     seconds = time.monotonic() - begun
@@ -44,7 +44,11 @@ def check(path: str, workers: int | None, as_json: bool) -> int:
         print(json.dumps(whole, indent=1))
         return 1 if bad else 0
     others = f"; {found.others} other files were not looked at" if found.others else ""
-    what = f"{bad} of {count} pictures are bad" if bad else f"all {count} pictures are sound"
+    unread = len(found.bad)
+    what = (
+        f"{bad - unread} of {count} pictures are bad" if bad else f"all {count} pictures are sound"
+    )
+    what += f", and {unread} files or folders cannot be read" if unread else ""
     rate = f"{count / max(seconds, 1e-9):.0f} pictures/s"
     print(_printable(f"{path}: {what}, {seconds:.1f} s, {rate}{others}"))
     return 1 if bad else 0

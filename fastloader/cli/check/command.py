@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         return check(arguments.folder, arguments.workers, arguments.json)
+    except BrokenPipeError:  # whoever reads has seen enough: `main` knows
+        raise
     except (ImportError, OSError, ValueError) as error:
         print(f"fastloader check: {error}", file=sys.stderr)
         return 2

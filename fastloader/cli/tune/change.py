@@ -47,12 +47,17 @@ def diff_of(file: str | None, lines: tuple[int, int], wanted: Wanted) -> str:
     name = file if path.startswith("..") else path
     return "".join(
         difflib.unified_diff(
-            source.decode().splitlines(keepends=True),
-            changed.decode().splitlines(keepends=True),
+            _lines(source),
+            _lines(changed),
             name,
             name,
         )
     )
+
+
+def _lines(source: bytes) -> list[str]:
+    """As ``patch`` divides them: str.splitlines also ends a line at a form feed."""
+    return [line.decode() for line in source.splitlines(keepends=True)]
 
 
 def _read(file: str | None) -> bytes | None:
@@ -106,10 +111,13 @@ def _changed(source: bytes, lines: tuple[int, int], wanted: Wanted) -> bytes | N
     if len(calls) != 1 or not isinstance(calls[0], ast.Call):
         return None
     call = calls[0]
+    if "num_workers" in wanted.arguments and _may_have_workers(call):
+        return None
     edits = [Edit(*span(call.func), _OURS)]
     arguments = dict(wanted.arguments)
-    # Elsewhere another loader may use the same transform.
-    pairs = list(_conversions(inside)) if wanted.normalization is not None and lines[1] else []
+    # Elsewhere another dataset may use the same transform.
+    own = _makings(call, inside, tree) if wanted.normalization is not None and lines[1] else []
+    pairs = list(_conversions(own))
     bare = ""
     if len(pairs) == 1:
         first, last = pairs[0]
@@ -121,7 +129,7 @@ def _changed(source: bytes, lines: tuple[int, int], wanted: Wanted) -> bytes | N
     for name in [name for name in arguments if name in given]:
         edits.append(Edit(*span(given[name]), arguments.pop(name)))
     edits += _added(source, call, span, arguments)
-    edits.append(_import(tree, offsets, bare))
+    edits.append(_import(tree, call, offsets, bare))
     for edit in sorted(edits, key=lambda each: each.begin, reverse=True):
         source = source[: edit.begin] + edit.text.encode() + source[edit.end :]
     ast.parse(source)
@@ -132,6 +140,34 @@ def _called(node: ast.AST) -> str:
     if not isinstance(node, ast.Call):
         return ""
     return ast.unparse(node.func).rpartition(".")[2]
+
+
+def _may_have_workers(call: ast.Call) -> bool:
+    """Whether num_workers may be among the arguments without standing there by name."""
+    several = any(isinstance(each, ast.Starred) for each in call.args)
+    return several or len(call.args) > 5 or any(each.arg is None for each in call.keywords)
+
+
+def _makings(call: ast.Call, inside: list[ast.expr], tree: ast.Module) -> list[ast.expr]:
+    """The expressions of which the function makes the call's dataset."""
+    here = {id(node) for node in inside}
+    values: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and id(node.value) in here:
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    values.setdefault(target.id, []).append(node.value)
+    due: list[ast.expr] = call.args[:1] or [
+        each.value for each in call.keywords if each.arg == "dataset"
+    ]
+    made: list[ast.expr] = []
+    while due:
+        for node in ast.walk(due.pop()):
+            if isinstance(node, ast.expr):
+                made.append(node)
+            if isinstance(node, ast.Name):
+                due += values.pop(node.id, [])
+    return made
 
 
 def _conversions(inside: list[ast.expr]) -> Iterator[tuple[ast.Call, ast.Call]]:
@@ -162,15 +198,16 @@ def _added(source: bytes, call: ast.Call, span: _Span, arguments: dict[str, str]
     yield Edit(place, place, "".join(between + text for text in texts))
 
 
-def _import(tree: ast.Module, offsets: list[int], bare: str) -> Edit:
+def _import(tree: ast.Module, call: ast.Call, offsets: list[int], bare: str) -> Edit:
     """The line that imports FastLoader: in the place of DataLoader's, if nothing else needs that, or
-    behind the last import. ``bare``: another line of imports, or empty."""
+    behind the last import before the call. ``bare``: another line of imports, or empty."""
     text = f"from fastloader import {_OURS}\n"
     imports = [
         node
         for node in tree.body
         if isinstance(node, ast.Import | ast.ImportFrom)
         and getattr(node, "module", "") != "__future__"
+        and node.lineno < call.lineno
     ]
     if any(
         isinstance(node, ast.ImportFrom) and _OURS in [each.name for each in node.names]
@@ -179,16 +216,23 @@ def _import(tree: ast.Module, offsets: list[int], bare: str) -> Edit:
         text = ""
     text += bare
     names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    alone = isinstance(call.func, ast.Name) and names.count(_PLAIN) == 1
     for node in imports:
-        if [each.name for each in node.names] == [_PLAIN] and text and names.count(_PLAIN) == 1:
+        on_its_line = [each for each in tree.body if node.lineno <= each.lineno <= _end(node)]
+        its_names = [each.name for each in node.names]
+        if its_names == [_PLAIN] and text and alone and len(on_its_line) == 1:
             return Edit(offsets[node.lineno - 1], offsets[node.end_lineno or 0], text)
     if imports:
-        end = imports[-1].end_lineno
-        assert end is not None
+        end = max(_end(node) for node in imports)
         return Edit(offsets[end], offsets[end], text)
     first = [node for node in tree.body if not _is_docstring(node)]
     line = min((node.lineno for node in first), default=1) - 1
     return Edit(offsets[line], offsets[line], text)
+
+
+def _end(node: ast.stmt) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno
 
 
 def _is_docstring(node: ast.stmt) -> bool:

@@ -12,13 +12,13 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "tune",
         help="run your own loader for a minute, and say how fast it is and what to change",
-        description="Runs a loader of yours, with your training step if you name it, and prints how fast it is, where its "
-        "time goes, which step of its transform keeps it from the native path, and the change to your "
-        "file as a diff. A DataLoader is compared with the FastLoader that the diff makes of it, each "
-        "for half of the time. Nothing is written.",
+        description="Runs a loader of yours, with your training step if you name it. Prints how fast "
+        "it is, where its time goes, which step of its transform keeps it from the native path, and the "
+        "change to your file as a diff. A DataLoader is compared with the FastLoader that the diff "
+        "makes of it, each for half of the time. Nothing is written.",
         epilog="fastloader tune my_module:make_loader\n"
         "fastloader tune train.py:make_loader --step train.py:step --seconds 20\n"
-        "fastloader tune train.py:make_loader | sed -n '/^--- /,$p' | patch",
+        "fastloader tune train.py:make_loader | sed -n '/^--- /,$p' | patch -p0",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

@@ -43,8 +43,8 @@ def measure(
     called: str,
     step: Callable[[Any], None],
 ) -> None:
-    """Takes batches for so many seconds, over as many epochs as that takes, calls ``step`` with each, and
-    adds them to ``rate``. The first batch is waited for however long it takes.
+    """Takes batches for so many seconds, over as many epochs as that takes, calls ``step`` with each,
+    and adds them to ``rate``. The first batch is waited for however long it takes.
 
     Raises:
         TuneError: for what the loader raises, and if an epoch has no batch.

@@ -29,8 +29,7 @@ class Native:
         try:
             return cls(plan, recognize_images(loader).chain, "")
         except NotNative as refusal:
-            native = plan.startswith("native")
-            return cls(plan, None, "" if native else str(refusal))
+            return cls(plan, None, str(refusal) if plan.startswith("Python path") else "")
 
     def lines(self, dataset: Any) -> list[str]:
         """The plan and, if something is not native, what to change."""

@@ -20,7 +20,8 @@ def rebuilt(plain: DataLoader[Any], **more: Any) -> FastLoader[Any]:
         TuneError: for a subclass that does something of its own.
     """
     kind = type(plain)
-    if kind is not DataLoader and {"__iter__", "__init__", "_get_iterator"} & vars(kind).keys():
+    above = kind.__mro__[: kind.__mro__.index(DataLoader)]
+    if any({"__iter__", "__init__", "_get_iterator"} & vars(each).keys() for each in above):
         raise TuneError(f"{kind.__qualname__} has an __iter__ or __init__ of its own")
     taken = inspect.signature(FastLoader.__init__).parameters
     known = inspect.signature(DataLoader.__init__).parameters

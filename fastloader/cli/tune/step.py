@@ -32,7 +32,9 @@ class Step:
             raise TuneError(
                 f"{text} is of type {type(function).__name__}: a function that takes a batch is needed"
             )
-        check_call(text, function, ("batch",), "write a function that takes a batch, and trains with it")
+        check_call(
+            text, function, ("batch",), "write a function that takes a batch, and trains with it"
+        )
         return cls(text, function)
 
     def __call__(self, batch: Any) -> None:

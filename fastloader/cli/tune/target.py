@@ -147,6 +147,16 @@ def _place(function: Callable[..., Any], file: str | None) -> tuple[str | None, 
 
 
 @contextlib.contextmanager
+def own_arguments(text: str) -> Iterator[None]:
+    """Hides this command's arguments from the user's module, which may read its own from sys.argv."""
+    before, sys.argv = sys.argv, [text.rpartition(":")[0]]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextlib.contextmanager
 def told(what: str, missing: str | None = None) -> Iterator[None]:
     """Makes a TuneError of what the user's code raises. It names the line of that code.
 

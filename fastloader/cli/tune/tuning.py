@@ -16,7 +16,7 @@ from fastloader.cli.tune.measure import Rate, measure
 from fastloader.cli.tune.native import Native, tail
 from fastloader.cli.tune.rebuilt import rebuilt
 from fastloader.cli.tune.step import Step
-from fastloader.cli.tune.target import Target, TuneError, told
+from fastloader.cli.tune.target import Target, TuneError, own_arguments, told
 
 SHORT = 10  # batches of an epoch below which its beginning weighs too much
 
@@ -27,11 +27,11 @@ def tune(text: str, seconds: float, step_text: str | None = None) -> None:
     Raises:
         TuneError: if there is no such loader or step, or one of them fails.
     """
-    target = Target.of(text)
-    step = Step.of(step_text)
-    loader = target.make()
-    with warnings.catch_warnings():
+    with own_arguments(text), warnings.catch_warnings():
         warnings.simplefilter("ignore", PythonPathWarning)  # the reason is printed
+        target = Target.of(text)
+        step = Step.of(step_text)
+        loader = target.make()
         if isinstance(loader, FastLoader):
             _tune_ours(target, loader, seconds, step)
         else:
@@ -80,7 +80,12 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     changed = ", ".join(f"{name}={text}" for name, text in arguments.items())
     print(f"FastLoader ({changed}) gives {ratio:.2f} times the samples per second.")
     _print_conditions(plain, native.chain is not None)
-    if ratio < 1.1 and native.reason:
+    if ratio < 0.95:
+        print(
+            "That is slower. Measure again when the machine does nothing else; if it stays so, keep the "
+            "DataLoader for this dataset."
+        )
+    elif ratio < 1.1 and native.reason:
         print("That is next to nothing to win, until what is named below is changed.")
     _print_step(our_rate, step)
     step.measure_alone(ours, each, our_rate)
@@ -97,8 +102,8 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     change = diff_of(target.file, target.lines, Wanted(arguments, normalization, home))
     if normalization is not None and "PILToTensor()" not in change:
         print(
-            "ToTensor and Normalize stay, because they are not written in the function that makes the "
-            "loader: another loader may use them. The native path does both."
+            "ToTensor and Normalize stay, because they are not written where the function makes this "
+            "loader's dataset: another one may use them. The native path does both."
         )
     print("\nThe change:")
     print(change, end="")
@@ -133,7 +138,7 @@ def _print_conditions(plain: DataLoader[Any], native: bool) -> None:
     """What of that ratio a larger dataset, or more workers, would change."""
     try:
         batches = len(plain)
-    except TypeError:  # its dataset has no length
+    except (TypeError, NotImplementedError):  # its dataset has no length
         batches = SHORT
     if batches < SHORT:
         print(
@@ -152,7 +157,6 @@ def _print_step(rate: Rate, step: Step) -> None:
     """What the rate means for a training loop, if that is not run here."""
     if rate.samples and not step.text:
         print(
-            f"Your training step was not run (--step names it). If it takes more than {rate.batch_ms:.1f} ms for a batch, "
-            "it is what bounds your loop; if less, the loader is. loader.headspace() in your training "
-            "measures both."
+            "Your training step was not run (--step names it). If it takes more than "
+            f"{rate.batch_ms:.1f} ms for a batch, it is what bounds your loop; if less, the loader is."
         )

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DistributedSampler, IterableDataset, RandomSampler
 
 from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader._core.observation.tuning.share import own_threads
+from fastloader._core.machine.ranks import own_threads
 from fastloader.compat.timm.collate import WorkerSeeding, fast_collate
 from fastloader.compat.timm.erasing import ErasingLoader, ErasingMultiEpochsLoader
 from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader

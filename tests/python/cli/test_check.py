@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import sys
 import tarfile
 
 import bombs
@@ -94,6 +95,25 @@ def test_json(folder, capsys):
         assert re.match(reason, f"{each['error']}: {each['message']}")
 
 
+def test_json_has_names_as_they_are(folder, capsys):
+    (folder / "a\nb.jpg").write_bytes(b"no picture")
+    assert check(folder, "--json") == 1
+    (bad,) = json.loads(capsys.readouterr().out)["files"]
+    assert bad["file"] == str(folder / "a\nb.jpg")
+
+
+def test_a_reader_that_has_seen_enough(folder, monkeypatch):
+    """As `| head -1`: the command ends as others do then, and has nothing to say."""
+    spoil(folder)
+
+    def closed(*_args, **_more):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("fastloader.cli.check.checker.print", closed, raising=False)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # which the command takes away then
+    assert check(folder) == 141
+
+
 def test_json_of_sound_pictures(folder, capsys):
     assert check(folder, "--json") == 0
     assert json.loads(capsys.readouterr().out)["files"] == []
@@ -128,7 +148,7 @@ def test_tar_shards(folder, tmp_path, capsys):
     assert [re.sub(".*/", "", line.split(":")[0]) for line in lines[:-1]] == [
         "2.tar", "1.tar", "1.tar", "1.tar"
     ]  # fmt: skip
-    assert "4 of 15 pictures are bad" in lines[-1]
+    assert "3 of 15 pictures are bad, and 1 files or folders cannot be read" in lines[-1]
     assert check(tmp_path / "shards" / "0.tar") == 0
     assert sorted(os.listdir(tmp_path / "shards")) == ["0.tar", "1.tar", "2.tar"]
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
 from fastloader.cli.__main__ import main
-from fastloader.cli.tune import tuning
+from fastloader.cli.tune import change, tuning
 from fastloader.cli.tune.change import Wanted, diff_of
 from support import run_script
 
@@ -228,6 +228,48 @@ def test_short_epochs_and_one_process_are_named(capsys, monkeypatch):
     assert short not in capsys.readouterr().out
 
 
+def test_arrays_are_native(capsys):
+    name = write("""
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+        def make():
+            return DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
+    """)
+    assert tune(f"{name}:make", 0.2) == 0
+    printed = capsys.readouterr().out
+    assert "the plan: arrays" in printed and "not native" not in printed
+
+
+def test_what_is_slower_is_called_so(capsys, monkeypatch):
+    def measured(loader, _seconds, rate, *_more):
+        rate.samples, rate.batches, rate.first_batch_s = 100, 10, 0.1
+        rate.seconds = 1.0 if type(loader) is DataLoader else 2.0
+
+    monkeypatch.setattr(tuning, "measure", measured)
+    assert tune(f"{write(OWN)}:make_loader", 0.1) == 0
+    printed = capsys.readouterr().out
+    assert "gives 0.50 times" in printed and "That is slower." in printed
+    assert "next to nothing" not in printed
+
+
+def test_the_users_module_reads_arguments_of_its_own(capsys):
+    name = write(
+        OWN
+        + """
+    import argparse
+
+    def parsed():
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--epochs", default=3)
+        assert parser.parse_args().epochs == 3
+        return make_loader()
+"""
+    )
+    before = list(sys.argv)
+    assert tune(f"{name}:parsed", 0.1) == 0
+    assert sys.argv == before
+
+
 STEP = """
     taken = []
 
@@ -348,7 +390,7 @@ def test_a_minute_is_the_default(monkeypatch):
     seen = []
     monkeypatch.setattr(tuning, "tune", lambda *given: seen.append(given))
     assert main(["tune", "a:b"]) == 0
-    assert seen == [("a:b", 60.0)]
+    assert seen == [("a:b", 60.0, None)]
 
 
 def test_a_subclass_is_not_compared(capsys):
@@ -397,7 +439,7 @@ def changed_lines(source, wanted=WANTED, lines=None):
     [
         ("DataLoader(data)", 'FastLoader(data, device="auto", num_workers="auto")'),
         ("DataLoader(data, num_workers=0)", 'FastLoader(data, num_workers="auto", device="auto")'),
-        ("u.d.DataLoader(d, **more)", 'FastLoader(d, **more, device="auto", num_workers="auto")'),
+        ("u.d.DataLoader(d, 4)", 'FastLoader(d, 4, device="auto", num_workers="auto")'),
         ("DataLoader(data, 'ä',)", "FastLoader(data, 'ä', device=\"auto\", num_workers=\"auto\",)"),
     ],
 )  # fmt: skip
@@ -406,6 +448,68 @@ def test_calls(call, wanted):
         "from fastloader import FastLoader",
         f"loader = {wanted}",
     ]
+
+
+@pytest.mark.parametrize(
+    "call", ["DataLoader(d, **more)", "DataLoader(*d)", "DataLoader(d, 2, True, None, None, 0)"]
+)
+def test_arguments_that_may_have_num_workers(call):
+    """FastLoader would get it twice."""
+    (_, _, shown) = changed_lines(f"more = {{}}\nloader = {call}\n")
+    assert shown.startswith("loader = FastLoader(dataset, ...")
+    device = Wanted({"device": '"auto"'}, None)
+    changed = call.replace("DataLoader", "FastLoader")[:-1] + ', device="auto")'
+    assert changed_lines(f"more = {{}}\nloader = {call}\n", device)[1:] == [f"loader = {changed}"]
+
+
+@pytest.mark.parametrize(
+    ("source", "changed"),
+    [
+        # In a notebook that was exported, imports stand between what uses them.
+        (
+            "import a\nloader = DataLoader(d)\nimport b\n",
+            "import a\nfrom fastloader import FastLoader\nloader = FastLoader(d)\nimport b\n",
+        ),
+        (
+            "import os; from t import DataLoader\nDataLoader(d)\n",
+            "import os; from t import DataLoader\nfrom fastloader import FastLoader\nFastLoader(d)\n",
+        ),
+        (
+            "from t import DataLoader\nimport t\nt.DataLoader(d)\nf(DataLoader)\n",
+            "from t import DataLoader\nimport t\nfrom fastloader import FastLoader\nFastLoader(d)\n"
+            "f(DataLoader)\n",
+        ),
+        (
+            "from t import DataLoader\nDataLoader(d)\n",
+            "from fastloader import FastLoader\nFastLoader(d)\n",
+        ),
+    ],
+)
+def test_where_the_import_goes(source, changed):
+    wanted = Wanted({}, None)
+    assert change._changed(source.encode(), (1, 0), wanted).decode() == changed
+
+
+def test_a_transform_of_another_dataset_stays():
+    source = (
+        "t = [ToTensor(), Normalize(m, s)]\n"
+        "def make():\n"
+        "    other = [ToTensor(), Normalize(m, s)]\n"
+        "    data = Folder(root, t)\n"
+        "    return DataLoader(data), other\n"
+    )
+    assert changed_lines(source, lines=(2, 5))[1:] == [
+        '    return FastLoader(data, device="auto", num_workers="auto"), other'
+    ]
+    own = changed_lines(source.replace("root, t", "root, other"), lines=(2, 5))
+    assert "    other = [PILToTensor()]" in own and "mean=(0.5" in own[-1]
+
+
+def test_a_form_feed_ends_no_line():
+    name = write("import u\n\x0cx = 1\nloader = DataLoader(d)\n") + ".py"
+    found = diff_of(name, (1, 0), Wanted({}, None))
+    assert " \x0cx = 1\n" in found
+    subprocess.run(["patch", "-p0"], input=found, text=True, check=True, capture_output=True)
 
 
 def test_arguments_on_lines_of_their_own():

@@ -7,8 +7,7 @@ from pictures import plain_folder
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.machine import limits
-from fastloader._core.observation.tuning import share
+from fastloader._core.machine import limits, ranks
 from fastloader.datasets import ImageFolder
 
 
@@ -138,7 +137,7 @@ def test_threads_are_the_smaller_of_affinity_and_quota(tmp_path, eight, membersh
 
 
 def test_a_loader_takes_as_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(share, "available_threads", lambda: 5)
+    monkeypatch.setattr(ranks, "available_threads", lambda: 5)
     dataset = ImageFolder(plain_folder(tmp_path, 3), T.Resize((8, 8)))
     made = FastLoader(dataset, 2)
     if not made.plan().startswith("native images"):

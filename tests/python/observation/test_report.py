@@ -55,7 +55,7 @@ def large(tmp_path_factory):
 @pytest.fixture
 def processors(monkeypatch):
     """The advice does not depend on the machine that runs the tests."""
-    monkeypatch.setattr(verdicts, "available_threads", lambda: 4)
+    monkeypatch.setattr(verdicts, "own_threads", lambda: 4)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_slow_decode(enter_way, processors, large, name):
 
 @needs_native
 def test_slow_decode_with_every_processor_in_use(monkeypatch, large):
-    monkeypatch.setattr(verdicts, "available_threads", lambda: 1)
+    monkeypatch.setattr(verdicts, "own_threads", lambda: 1)
     report = run(make(folder(large), num_workers=1), epochs=2)
     said(report, "decode", "decode-bound", "fastloader pack SRC DST --max-side")
 
@@ -208,7 +208,7 @@ def test_slow_transform_as_a_plain_dataloader(processors):
 
 
 def test_slow_transform_with_every_processor_in_use(monkeypatch):
-    monkeypatch.setattr(verdicts, "available_threads", lambda: 1)
+    monkeypatch.setattr(verdicts, "own_threads", lambda: 1)
     report = run(make(SlowPictures(30), num_workers=1))
     said(report, "Python", "Python-bound", "native path")
     report = run(make(SlowPictures(30), num_workers=1, worker_backend="thread"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from pictures import plain_folder
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
+from torchrun import torchrun
 
 from fastloader import FastLoader
 from fastloader._core.batch.shown_pictures import find_pictures
@@ -107,6 +108,52 @@ def test_the_loop_goes_on_as_without_it(workers, generator):
         return seen, torch.rand(1), np.random.rand(), random.random()
 
     assert run(True) == run(False)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_dataset_is_told_of_no_epoch(workers):
+    class Counted(Noise):
+        epoch = -1
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+    loader = FastLoader(Counted(), 2, num_workers=workers)
+    loader.set_epoch(5)
+    for _batch in loader:
+        assert loader.dataset.epoch == 5
+        loader.show_batch()
+    assert loader.dataset.epoch == 5
+
+
+@pytest.mark.parametrize("shows", ["before", "within"])
+def test_a_rank_may_look_alone(tmp_path, shows):
+    """Without asking the others, who are at something else."""
+    source = """
+    from fastloader._core.order.distributed import agreement
+    agreement.PATIENCE = 5.0
+    loader = FastLoader(Pictures(16), 2, shuffle=True, distributed="pad")
+    if RANK == 0 and ARGUMENT == "before":
+        loader.show_batch()
+    seen = []
+    for epoch in range(2):
+        for _, labels in loader:
+            seen += labels.tolist()
+            if RANK == 0 and ARGUMENT == "within":
+                loader.show_batch()
+    report(seen)
+    """
+    first, second = torchrun(tmp_path, 2, source, shows)
+    for epoch in (slice(0, 8), slice(8, 16)):
+        assert sorted(first[epoch] + second[epoch]) == list(range(16))
+
+
+def test_another_default_device():
+    with torch.device("meta"):
+        figure = FastLoader(Noise(), 2, device="cpu", mean=MEAN, std=STD).show_batch(
+            (torch.zeros(2, 3, 4, 4, device="cpu"), torch.zeros(2, device="cpu"))
+        )
+    assert len(drawn(figure)[0]) == 2
 
 
 def test_it_shows_what_the_next_epoch_begins_with(tmp_path):

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from fastloader._core.machine.limits import available_threads
+from fastloader._core.machine.ranks import own_threads, ranks_here
 from fastloader._core.observation.figures import Bound, Observation, Stage
 
 # A loop that waits less than this share of its time has next to nothing to win.
@@ -174,7 +174,7 @@ def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
     text = f"decode-bound: {waits}, decoding and what follows take {share} of the threads' time"
     if largest != "decode":
         text += f", most of it {largest}"
-    processors = available_threads()
+    processors = own_threads()
     if threads.threads < processors and seen.fixed_workers:
         wanted = _wanted(threads, seen, processors)
         idle = processors - threads.threads
@@ -184,11 +184,14 @@ def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
             text,
             f"raise num_workers from {threads.threads} to {wanted}: {which} no decode thread",
         )
+    already = ""
+    if threads.threads >= processors:
+        whose = "" if ranks_here() == 1 else " of this rank"
+        already = f" (all {processors} processors{whose} decode already)"
     return Verdict(
         "decode",
         text,
-        f"make the pictures smaller, once: fastloader pack SRC DST --max-side PIXELS (all "
-        f"{processors} processors decode already)",
+        f"make the pictures smaller, once: fastloader pack SRC DST --max-side PIXELS{already}",
     )
 
 
@@ -205,7 +208,7 @@ def _storage_advice(seen: Observation) -> str:
 
 
 def _python_advice(seen: Observation, workers: _Resource | None) -> str:
-    processors = available_threads()
+    processors = own_threads()
     if not seen.workers:
         return (
             f"set num_workers={max(1, processors - 1)}: the dataset runs on the loop's own thread"
@@ -221,8 +224,8 @@ def _python_advice(seen: Observation, workers: _Resource | None) -> str:
 
 def _copy_advice(seen: Observation, resource: _Resource) -> str:
     gathers = resource.bound == "gather" and seen.fixed_workers
-    if gathers and seen.workers < available_threads():
-        return f"raise num_workers from {seen.workers} to {available_threads()}: threads gather"
+    if gathers and seen.workers < own_threads():
+        return f"raise num_workers from {seen.workers} to {own_threads()}: threads gather"
     ring = seen.figures.ring
     if seen.on_accelerator and ring and not ring["pinned"]:
         return f"let the ring be pinned (ulimit -l): {ring['why_not_pinned']}"

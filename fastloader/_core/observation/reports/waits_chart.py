@@ -13,7 +13,8 @@ _HEIGHT = 100
 
 def waits_chart(steps: Sequence[Step], last: int) -> str:
     """HTML with an SVG in it: a column for each batch, or for several in the mean. ``last``: the number
-    of the last batch."""
+    of the last batch, which is more where the loop also waited for what ended in an error."""
+    last = max(last, len(steps))
     each = math.ceil(len(steps) / _COLUMNS)
     groups = [steps[start : start + each] for start in range(0, len(steps), each)]
     columns = [_column(group) for group in groups]

@@ -43,6 +43,7 @@ def _first_batch(loader: Loader) -> Any:
     own.__dict__.update(persistent_workers=False, _iterator=None)
     if own.worker_backend != "ray":
         own.__dict__["num_workers"] = min(1, loader.num_workers)
+    own._runtime.position.keep_to_itself(own)
     with _kept_random_state(own):
         try:
             iterator = iter(own)

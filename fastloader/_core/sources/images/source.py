@@ -10,10 +10,10 @@ from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import counted
+from fastloader._core.machine.ranks import own_threads
 from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
-from fastloader._core.observation.tuning.share import own_threads
 from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers

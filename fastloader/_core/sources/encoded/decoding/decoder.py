@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader._core.observation.tuning.share import own_threads
+from fastloader._core.machine.ranks import own_threads
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.options import read_ahead
 from fastloader._core.sources.encoded.batch import MadePart
