@@ -75,7 +75,8 @@ def draw(peers: Json, recipes: Json) -> Figure:
 
 
 def _peers(axes: Any, scenarios: Json) -> None:
-    there = [name for name in PEERS if name in scenarios]
+    found = [name for name in PEERS if name in scenarios]
+    there = sorted(found, key=lambda name: -scenarios[name]["pictures_per_s"]["median"])
     speeds = [scenarios[name]["pictures_per_s"]["median"] for name in there]
     for row, (name, speed) in enumerate(zip(there, speeds, strict=True)):
         ours = name.startswith("fastloader")

@@ -36,6 +36,12 @@ def test_it_shows_the_medians_of_the_results(results):
     assert f"{second['median']:.0f}" in shown
 
 
+def test_the_fastest_stands_first(results):
+    left, _ = first_look.draw(*results).axes
+    shown = [int(each.get_text()) for each in left.texts if each.get_text().isdigit()]
+    assert len(shown) == len(first_look.PEERS) and shown == sorted(shown, reverse=True)
+
+
 def test_a_peer_that_was_not_measured_has_no_bar(results):
     peers, recipes = results
     del peers["scenarios"]["ffcv"]
