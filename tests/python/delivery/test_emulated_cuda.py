@@ -15,6 +15,7 @@ PROGRAM = """
 
     runtime = emulated_cuda._emulator()
     block = emulated_cuda.Block(1000)  # of torch's allocator, which gives nothing back
+    assert runtime.emulated_torch_synchronize() == 0  # the block is being filled until then
     event = ctypes.c_void_p()
     assert runtime.cudaEventCreateWithFlags(ctypes.byref(event), 0) == 0
 """
