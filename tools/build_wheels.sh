@@ -93,15 +93,21 @@ foreign_python() {
     { echo "for $arch, PYTHON must be of the version of Debian 12's Python" >&2 && exit 1; }
 }
 
+# pyconfig_of FOLDER: Debian's pyconfig.h includes another one, which is in a folder beside the C library's
+# headers, where zig does not look. Other Pythons have no such folder.
+pyconfig_of() {
+  [[ -d $1 ]] || return 0
+  mkdir -p "$work/headers/$arch-linux-gnu"
+  cp -r "$1" "$work/headers/$arch-linux-gnu/"
+  export CFLAGS="-isystem $work/headers" CXXFLAGS="-isystem $work/headers"
+}
+
 # What tells Python, pybind11 and CMake that they build for another architecture.
 for_foreign_python() {
   local python suffix
   foreign_python
   python=$(basename "$(realpath "$work/root/usr/bin/python3")")
-  # Debian's pyconfig.h includes another one, which is in a folder beside the C library's headers.
-  mkdir -p "$work/headers/$arch-linux-gnu"
-  cp -r "$work/root/usr/include/$arch-linux-gnu/$python" "$work/headers/$arch-linux-gnu/"
-  export CFLAGS="-isystem $work/headers" CXXFLAGS="-isystem $work/headers"
+  pyconfig_of "$work/root/usr/include/$arch-linux-gnu/$python"
   suffix=.cpython-${python//[!0-9]/}-$arch-linux-gnu.so
   for_python=(_PYTHON_HOST_PLATFORM="linux-$arch" SETUPTOOLS_EXT_SUFFIX="$suffix")
   CMAKE_ARGS+=" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$arch"
@@ -125,7 +131,12 @@ zig_wheel() {
   done
   export CC=$work/zig/cc CXX=$work/zig/c++ AR=$work/zig/ar RANLIB=$work/zig/ranlib
   export CMAKE_ARGS="-DCMAKE_AR=$AR -DCMAKE_RANLIB=$RANLIB"
-  [[ $arch == "$(uname -m)" ]] || for_foreign_python
+  if [[ $arch == "$(uname -m)" ]]; then
+    name=$("${PYTHON:-python3}" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    pyconfig_of "${name%/*}/$arch-linux-gnu/${name##*/}"
+  else
+    for_foreign_python
+  fi
   # Of liburing, which is compiled without a C library, zig finds no headers.
   WITHOUT_URING=1 PATH=$work/zig/bin:$PATH tools/wheel_libraries.sh "$work/libraries" "$archives"
   export CMAKE_PREFIX_PATH=$work/libraries FASTLOADER_CUDA=off FASTLOADER_URING=off

@@ -24,6 +24,7 @@ _CPU_SOURCES = (
     "image/jpeg/huffman.cpp",
     "image/jpeg/progressive/table.cpp",
     "image/dispatch.cpp",
+    "image/x86_features.cpp",
 )
 _OPTIMISED = ["-std=c++17", "-O3", "-DNDEBUG", f"-I{ROOT / 'csrc'}"]
 # As CMakeLists.txt compiles the CPU code: no product and sum is fused but where the source says so.
