@@ -55,7 +55,8 @@ try_elsewhere() {
     pillow filelock typing_extensions sympy mpmath networkx jinja2 markupsafe fsspec
   "$PYTHON" -m zipfile -e "$1" "$work/site"
   env -i HOME="$work" TMPDIR="$work" PYTHONPATH="$work/site" \
-    "$(command -v "qemu-$arch" "qemu-$arch-static" | head -n 1)" -L "$work/root" "$work/root/usr/bin/python3" tools/try_decoding.py "${try_options[@]}"
+    "$(command -v "qemu-$arch" "qemu-$arch-static" | head -n 1)" -L "$work/root" \
+    "$work/root/usr/bin/python3" tools/try_decoding.py "${try_options[@]}"
 }
 
 local_wheel() {

@@ -82,9 +82,9 @@ def main() -> int:
     for name in ("cpu", "jpeg", "png", "webp", "io_uring", "cuda"):
         print(f"  {name}: {info[name]}")
     wrong = 0
-    wanted = vectors()
-    if wanted not in info["cpu"]["available"]:
-        print(f"WRONG: this processor has {wanted}, and the module does not use it")
+    vector = vectors()
+    if vector not in info["cpu"]["available"]:
+        print(f"WRONG: this processor has {vector}, and the module does not use it")
         wrong += 1
     if not info["cuda"]["compiled_in"] and not arguments.without_cuda:
         print("WRONG: CUDA is not compiled in")
