@@ -12,6 +12,7 @@ PRELUDE = """
     import itertools, json, os, sys, time
     import torch
     import torch.distributed as dist
+    import torch.distributed.nn  # its functions keep the group as a default, if it is there by then
     from fastloader import FastLoader, Error
     from fastloader._core.order.distributed import shards
     from support import Pictures
@@ -37,7 +38,7 @@ def torchrun(tmp_path, world, source, argument=None, options=(), group=True, **v
         f"GROUP = {group}\n"
         + textwrap.dedent(PRELUDE)
         + textwrap.dedent(source)
-        + "\ndist.destroy_process_group()\n"
+        + "\nfrom group_end import end_group\nend_group(globals())\n"
     )
     env = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
     paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), env.get("PYTHONPATH", "")]
