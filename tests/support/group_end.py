@@ -1,9 +1,10 @@
 """The end of a rank: no thread of gloo outlives the interpreter."""
 
 import gc
-import os
 
 import torch.distributed as dist
+
+from support import named_threads
 
 
 def end_group(names):
@@ -14,23 +15,12 @@ def end_group(names):
     to exit while it waits for that: https://github.com/pytorch/pytorch/issues/190489. The group's
     destructor joins those threads, but a Trainer or a DistributedDataParallel among the script's globals
     keeps the group alive. So they are dropped first.
+
+    Raises AssertionError if a thread of gloo is left.
     """
     for name in [name for name in names if not name.startswith("__")]:
         del names[name]
     dist.destroy_process_group()
     gc.collect()
-    left = [name for name in threads() if name.startswith(("gloo", "pt_gloo"))]
+    left = [name for name in named_threads().values() if name.startswith(("gloo", "pt_gloo"))]
     assert not left, f"something still refers to a process group, whose threads are left: {left}"
-
-
-def threads():
-    """The names of this process's threads, as the system has them."""
-    tasks = "/proc/self/task"
-    names = []
-    for task in os.listdir(tasks) if os.path.isdir(tasks) else ():
-        try:
-            with open(f"{tasks}/{task}/comm") as file:
-                names.append(file.read().strip())
-        except FileNotFoundError:  # it has ended meanwhile
-            pass
-    return names

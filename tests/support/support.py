@@ -91,15 +91,19 @@ def labels(loader):
 # --- this process -------------------------------------------------------------------------------
 
 
-def native_threads(pid="self"):
-    """{tid: name} of the threads that the kernel knows by one of our names."""
+def named_threads(pid="self"):
+    """{tid: name} of all threads, as the kernel has them."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            name = (task / "comm").read_text().strip()
-            if name.startswith(("fl-prefetch", "fl-reaper", "fl-twin")):
-                found[int(task.name)] = name
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            found[int(task.name)] = (task / "comm").read_text().strip()
     return found
+
+
+def native_threads(pid="self"):
+    """{tid: name} of the threads that the kernel knows by one of our names."""
+    ours = ("fl-prefetch", "fl-reaper", "fl-twin")
+    return {tid: name for tid, name in named_threads(pid).items() if name.startswith(ours)}
 
 
 def ring_threads():

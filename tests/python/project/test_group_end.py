@@ -7,20 +7,23 @@ from torchrun import torchrun
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="needs torch with gloo")
 
 SOURCE = """
+    report(RANK)  # first, since a file lets the GIL go
     kept = dist.group.WORLD  # as a Trainer among the globals keeps it
-    tensor = torch.ones(1)
     dist.barrier()
+    while RANK == 1 and not os.path.exists(f"{OUT}/left"):
+        time.sleep(0.01)
+    # Many: where the end of the group lets one thread have the GIL, that thread has more to let go of.
+    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(100)]
     if RANK == 1:
-        time.sleep(0.3)
-    work = dist.all_reduce(tensor, async_op=True)
-    if RANK == 1:
-        work.wait()
-    del tensor, work  # rank 0's is left to a thread of gloo, which is done 0.3 s later
-    sys.setswitchinterval(1000)  # and then doesn't get the GIL before this thread waits for something
+        for work in works:
+            work.wait()
+    works = work = None  # rank 0's are left to threads of gloo, which wait for rank 1
+    sys.setswitchinterval(1000)  # and don't get the GIL before this thread waits for something
+    if RANK == 0:
+        open(f"{OUT}/left", "w").close()
     end = time.monotonic() + 1
     while time.monotonic() < end:
         pass
-    report(RANK)
 """
 
 

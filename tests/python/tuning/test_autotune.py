@@ -19,6 +19,7 @@ from fastloader._core.observation.tuning.tuner import ThreadTuner
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
+from support import named_threads
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -241,13 +242,11 @@ def test_threads_of_the_pool_follow_the_rule(root, impatient, monkeypatch):
 def test_decode_threads_yield_to_the_training_loop(root):
     loader = FastLoader(folder(root), 4, num_workers="auto")
     list(loader)
-    nice = {}
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/comm") as name:
-            nice[int(task)] = name.read().strip()
     mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     theirs = [
-        os.getpriority(os.PRIO_PROCESS, task) for task, name in nice.items() if name == "fl-decode"
+        os.getpriority(os.PRIO_PROCESS, task)
+        for task, name in named_threads().items()
+        if name == "fl-decode"
     ]
     assert theirs and set(theirs) == {min(19, mine + 5)}
 
