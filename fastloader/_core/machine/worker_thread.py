@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 
@@ -14,15 +15,16 @@ class Stop:
     def __init__(self) -> None:
         # Guards what is to be woken. Reentrant, unlike that of a threading.Event, for such a handler.
         self._changed = threading.Condition(threading.RLock())
-        self._is_set = False
+        self.set_at: float | None = None  # by time.monotonic()
         self._wakes: dict[object, Callable[[], None]] = {}
 
     def is_set(self) -> bool:
-        return self._is_set
+        return self.set_at is not None
 
     def set(self) -> None:
         with self._changed:
-            self._is_set = True
+            if self.set_at is None:
+                self.set_at = time.monotonic()
             self._changed.notify_all()
             wakes = list(self._wakes.values())
         for wake in wakes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 import weakref
 from typing import Any
 
@@ -56,6 +57,7 @@ class _Worker:
             target=work, args=args, name=f"fastloader-worker-{args[10]}", daemon=True
         )
         self.daemon = True
+        self._stop: Stop = args[4]
         # Names the worker in messages. torch also looks whether a child process of that number has
         # ended.
         self.pid = os.getpid()
@@ -67,8 +69,15 @@ class _Worker:
         return self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> None:
-        if self._thread is not threading.current_thread():  # garbage is collected on any thread
-            self._thread.join(timeout)
+        """Waits until the thread has ended, or ``timeout`` seconds from when the workers were told to
+        end. torch waits for each worker, and once more for each that it has killed. A process that was
+        killed ends at once. Threads that are in the dataset would make a loop that was interrupted wait
+        all these times, one after the other."""
+        if self._thread is threading.current_thread():  # garbage is collected on any thread
+            return
+        if timeout is not None and self._stop.set_at is not None:
+            timeout = max(0.0, self._stop.set_at + timeout - time.monotonic())
+        self._thread.join(timeout)
 
     def terminate(self) -> None:
         """Does nothing: a thread cannot be killed, and ends when the dataset returns."""
