@@ -44,14 +44,27 @@ class Crew(Asking):
             queue.Empty: if nothing came within ``timeout`` seconds.
             Error: if Ray cannot start the actors, or if this process has left the cluster.
         """
+        try:
+            return self._next(timeout)
+        except queue.Empty:
+            raise
+        except Exception as error:
+            # Another thread may leave the cluster at any line.
+            if not self._pool.disconnected:
+                raise
+            raise Error(
+                "this process has left the Ray cluster in which the loader's actors are: call "
+                "ray.shutdown() behind the loop, or begin again with iter(loader)"
+            ) from error
+
+    def _next(self, timeout: float | None) -> Any:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._answers.empty() and self._pool.disconnected:
-                raise Error(
-                    "this process has left the Ray cluster in which the loader's actors are: call "
-                    "ray.shutdown() behind the loop, or begin again with iter(loader)"
-                )
-            self._look_at_actors()
+            if self._pool.disconnected:
+                if self._answers.empty():
+                    raise ConnectionError("Ray was shut down, and nothing that came is left")
+            else:
+                self._look_at_actors()
             left = _TURN if until is None else max(0.0, min(_TURN, until - time.monotonic()))
             try:
                 came = self._answers.get(timeout=left) if left else self._answers.get_nowait()
@@ -72,6 +85,8 @@ class Crew(Asking):
     def _took(self, answer: Answer) -> Any:
         """What an answer means to torch's iterator; None if nothing."""
         actor, task, error, parcel = answer.actor, answer.task, answer.error, answer.parcel
+        if parcel is None and self._pool.disconnected and not _of_batch(task, error):
+            return None  # it comes of that
         if task is None:
             if actor.dead:
                 return None
@@ -250,6 +265,13 @@ def _wanted(task: Task, actor: Actor) -> bool:
     worker = task.worker
     bound = worker.session and worker.actor is not actor
     return not (worker.ended or task.done or bound)
+
+
+def _of_batch(task: Any, error: BaseException | None) -> bool:
+    """Whether it is an error that making a batch has raised."""
+    from ray import exceptions
+
+    return task is not None and isinstance(error, exceptions.RayTaskError)
 
 
 def _of_task(error: BaseException) -> bool:

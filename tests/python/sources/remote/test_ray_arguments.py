@@ -56,21 +56,32 @@ def test_without_a_connection(ray):
     assert "ray" not in loader.stats()
 
 
-def test_ray_shutdown_in_the_middle_of_an_epoch(ray):
-    """It ends the loop, and Ray does not begin a cluster of its own."""
-    run_script("""
+SHUTDOWN = """
+    import sys, time
     import ray
+    from ray.exceptions import RayActorError, RaySystemError
     from fastloader import Error, FastLoader
+    from fastloader._core.sources.remote.actor_pool import Answer
     from support import Pictures
+
+    def tell_of_deaths(crew):
+        # Ray's threads may have done so before the loop asks for anything.
+        [actor] = crew._actors
+        for error in (RayActorError(), RaySystemError("no plasma store"), OSError(), None):
+            for task in (None, object()) if error else (None,):
+                crew._answers.put(Answer(actor, task, 0, "", time.time(), error, None))
 
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     loader = FastLoader(Pictures(40), 2, num_workers=1, worker_backend="ray")
+    iterator = iter(loader)
     got = []
     try:
-        for _, numbers in loader:
+        for _, numbers in iterator:
             got += numbers.tolist()
             if len(got) == 6:
                 ray.shutdown()
+                if sys.argv[1] == "told":
+                    tell_of_deaths(iterator._worker_result_queue._crew)
     except Error as error:
         assert "has left the Ray cluster" in str(error), error
     else:
@@ -78,7 +89,13 @@ def test_ray_shutdown_in_the_middle_of_an_epoch(ray):
     assert 6 <= len(got) <= 10 and got == list(range(len(got)))
     loader.close()
     assert not ray.is_initialized()
-    """)
+"""
+
+
+@pytest.mark.parametrize("deaths", ["told", "as they come"])
+def test_ray_shutdown_in_the_middle_of_an_epoch(ray, deaths):
+    """It ends the loop, and Ray does not begin a cluster of its own."""
+    run_script(SHUTDOWN, deaths)
 
 
 def test_arrays_are_made_by_actors_as_well(ray):
