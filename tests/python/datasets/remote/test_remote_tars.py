@@ -12,6 +12,7 @@ from fastloader._core.machine import extension
 from fastloader._core.machine.messages.progress import Progress
 from fastloader.datasets import TarImages
 from fastloader.datasets._remote.cache import shard_cache
+from fastloader.datasets._remote.store import connection
 from fastloader.datasets._remote.tar import shards
 from fastloader.errors import Error
 
@@ -126,6 +127,8 @@ def test_neighbours_share_a_request(store, tmp_path):
 @pytest.mark.parametrize("room", ["all", "one"])
 def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
     monkeypatch.setattr(shard_cache, "PART", 20_000)
+    # All may strike one request. With the pauses as they are, it gives up at the last one.
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
     cache = store.cache(tmp_path / "cache", None if room == "all" else store.room_for(1), timeout=6)
     size = len(store.shards[0])
     store.proxy.delay = 0.002
@@ -142,3 +145,15 @@ def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
     assert cache.counts()["retries"] >= len(store.proxy.struck) - 1
     store.proxy.faults.clear()
     assert not list((tmp_path / "cache").glob("*.part"))
+
+
+def test_harm_of_one_request(store, tmp_path, monkeypatch):
+    """All that strikes anywhere above strikes the first request of a shard here."""
+    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
+    kinds = ["cut", "reset", "stall", "reset", "cut", "cut"]
+    store.proxy.faults.extend((kind, 1) for kind in kinds)
+    cache = store.cache(tmp_path / "cache", timeout=6)
+    dataset = TarImages(store.url("/train/x-0001.tar"), cache=cache)
+    assert store.proxy.struck == kinds
+    assert cache.counts()["retries"] >= len(kinds) - 1
+    check_samples(dataset, store.files[EACH : 2 * EACH])
