@@ -60,11 +60,9 @@ class Crew(Asking):
     def _next(self, timeout: float | None) -> Any:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            if self._pool.disconnected:
-                if self._answers.empty():
-                    raise ConnectionError("Ray was shut down, and nothing that came is left")
-            else:
-                self._look_at_actors()
+            if self._answers.empty() and self._pool.disconnected:
+                raise ConnectionError("Ray was shut down, and nothing that came is left")
+            self._look_at_actors()
             left = _TURN if until is None else max(0.0, min(_TURN, until - time.monotonic()))
             try:
                 came = self._answers.get(timeout=left) if left else self._answers.get_nowait()
@@ -86,7 +84,7 @@ class Crew(Asking):
         """What an answer means to torch's iterator; None if nothing."""
         actor, task, error, parcel = answer.actor, answer.task, answer.error, answer.parcel
         if parcel is None and self._pool.disconnected and not _of_batch(task, error):
-            return None  # it comes of that
+            return None  # it ended with the connection
         if task is None:
             if actor.dead:
                 return None

@@ -123,6 +123,8 @@ def test_neighbours_share_a_request(store, tmp_path):
 
 # --- harm on the way -----------------------------------------------------------------------------------
 
+KINDS = ["cut", "reset", "stall", "reset", "cut", "cut"]
+
 
 @pytest.mark.parametrize("room", ["all", "one"])
 def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
@@ -132,16 +134,15 @@ def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
     cache = store.cache(tmp_path / "cache", None if room == "all" else store.room_for(1), timeout=6)
     size = len(store.shards[0])
     store.proxy.delay = 0.002
-    kinds = ["cut", "reset", "stall", "reset", "cut", "cut"]
-    store.proxy.faults.extend((kind, store.rng.randrange(1, size)) for kind in kinds)
+    store.proxy.faults.extend((kind, store.rng.randrange(1, size)) for kind in KINDS)
     dataset = TarImages(store.url(), T.Resize((24, 20)), cache=cache)
     check_samples(dataset, store.files)
-    for kind in kinds:
+    for kind in KINDS:
         store.proxy.faults.append((kind, store.rng.randrange(1, 5000)))
     if room == "one":
         check_batches(FastLoader(dataset, 6, num_workers=2, worker_backend="thread"), store.files)
-        assert len(store.proxy.struck) > len(kinds)
-    assert store.proxy.struck[: len(kinds)] == kinds
+        assert len(store.proxy.struck) > len(KINDS)
+    assert store.proxy.struck[: len(KINDS)] == KINDS
     assert cache.counts()["retries"] >= len(store.proxy.struck) - 1
     store.proxy.faults.clear()
     assert not list((tmp_path / "cache").glob("*.part"))
@@ -150,10 +151,9 @@ def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
 def test_harm_of_one_request(store, tmp_path, monkeypatch):
     """All that strikes anywhere above strikes the first request of a shard here."""
     monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
-    kinds = ["cut", "reset", "stall", "reset", "cut", "cut"]
-    store.proxy.faults.extend((kind, 1) for kind in kinds)
+    store.proxy.faults.extend((kind, 1) for kind in KINDS)
     cache = store.cache(tmp_path / "cache", timeout=6)
     dataset = TarImages(store.url("/train/x-0001.tar"), cache=cache)
-    assert store.proxy.struck == kinds
-    assert cache.counts()["retries"] >= len(kinds) - 1
+    assert store.proxy.struck == KINDS
+    assert cache.counts()["retries"] >= len(KINDS) - 1
     check_samples(dataset, store.files[EACH : 2 * EACH])

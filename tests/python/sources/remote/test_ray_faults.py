@@ -54,15 +54,6 @@ def another_node(cluster):
     add_node(cluster, resources={"spare": 2})
 
 
-@pytest.fixture
-def no_guests(monkeypatch):
-    """A worker that was a guest, and goes home just before its host dies, loses nothing with it
-    (test_crew.py). There are guests again from a call of this on."""
-    for module in (asking, crew):
-        monkeypatch.setattr(module, "PATIENCE", math.inf)
-    return monkeypatch.undo
-
-
 class StruckStream(DrawingStream):
     """Strikes before the sample of this index, the first time."""
 
@@ -72,8 +63,11 @@ class StruckStream(DrawingStream):
 
 
 @pytest.mark.parametrize("at", [0, 9])
-def test_an_actor_that_dies_is_replaced(cluster, of_processes, tmp_path, no_guests, at):
+def test_an_actor_that_dies_is_replaced(cluster, of_processes, tmp_path, monkeypatch, at):
     """Batches that died with it are made again, from where its generators were."""
+    # Without guests: one that goes home just before its host dies loses nothing with it (test_crew.py).
+    for module in (asking, crew):
+        monkeypatch.setattr(module, "PATIENCE", math.inf)
     torch.manual_seed(3)
     with on_ray(Struck(Drawing(COUNT), at, die, tmp_path), 4) as loader:
         same([list(batch) for batch in loader], of_processes[Drawing])
@@ -90,12 +84,12 @@ def test_an_iterable_dataset_is_read_again(cluster, of_processes, tmp_path):
         assert counts(loader)["replaced"] == 1
 
 
-def test_a_node_that_dies(cluster, another_node, of_processes, tmp_path, no_guests):
+def test_a_node_that_dies(cluster, another_node, of_processes, tmp_path):
     """Its actors come up again elsewhere, and make what was lost."""
     nodes = {each.node_id: each for each in cluster.worker_nodes}
     gate = Gate(tmp_path)
     # The node goes at which an actor has come to the gate.
-    killer = threading.Thread(target=_kill_the_node, args=(cluster, nodes, gate, no_guests))
+    killer = threading.Thread(target=_kill_the_node, args=(cluster, nodes, gate))
     wanted = {"resources": {"spare": 1}, "scheduling_strategy": "SPREAD"}
     torch.manual_seed(3)
     dataset = Struck(Drawing(COUNT), 9, gate, tmp_path)
@@ -109,10 +103,9 @@ def test_a_node_that_dies(cluster, another_node, of_processes, tmp_path, no_gues
     assert seen["replaced"] >= 1 and seen["remade"] >= 1
 
 
-def _kill_the_node(cluster, nodes, gate, then):
+def _kill_the_node(cluster, nodes, gate):
     there = eventually(gate.node, lambda: "the gate was reached", 120)
     cluster.remove_node(nodes[there], allow_graceful=False)
-    then()  # the node that stays has room for one actor
 
 
 def test_a_batch_that_nothing_survives_is_an_error(cluster, tmp_path):
