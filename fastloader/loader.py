@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from fastloader._core.machine.worker_count import WORKER_PROCESSES, warn_of_workers
 from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.reports.report import Report, make_report
 from fastloader._core.observation.trace import Trace
@@ -236,10 +237,13 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
         return super().__iter__()
 
     def check_worker_number_rationality(self) -> None:
-        """torch's warning of more worker processes than processors, where there will be processes: the
-        native path and worker_backend="thread" have threads."""
-        if self._runtime.needs_processes(self):
+        """Gives torch's warning of more workers than processors. Where the next epoch has other workers
+        than processes, the warning says what they are."""
+        kind = self._runtime.kind_of_workers(self)
+        if kind == WORKER_PROCESSES:
             super().check_worker_number_rationality()
+        elif kind:
+            warn_of_workers(self.num_workers, kind)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_runtime": self._runtime.for_copy()}

@@ -157,6 +157,9 @@ class Plan(Protocol):
     exclusive: bool
     # Whether batches that are delivered on the CPU are to lie in pinned memory.
     pins: bool
+    # What ``num_workers`` counts: one of the words in `machine.worker_count`. Empty if nobody is
+    # warned of too many.
+    workers: str
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         """Begins the epoch and returns its iterator, a `LoopIterator` unless it is torch's. Worker

@@ -47,6 +47,7 @@ class ToyPlan:
     normalization = draws = None
     normalizes = exclusive = pins = False
     fills_slots = ahead = True
+    workers = ""
     iterator = ToyIterator
 
     def __init__(self, source, dataset):

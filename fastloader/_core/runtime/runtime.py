@@ -11,8 +11,8 @@ from typing import Any, cast
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.handoff import Plan, Source
 from fastloader._core.machine import extension
-from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.process import ProcessLock
+from fastloader._core.machine.worker_count import exceeds_processors
 from fastloader._core.observation.figures import AutoChoice, Figures, Observation, Stage
 from fastloader._core.observation.headspace import Headspace, Measured
 from fastloader._core.order import trainers
@@ -187,12 +187,10 @@ class Runtime:
     def plan(self, loader: Loader) -> str:
         return f"{self._planned(loader)[0]}; batches are {self.delivery}"
 
-    def needs_processes(self, loader: Loader) -> bool:
-        """Whether the next epoch begins worker processes. True without a look at the dataset if there
-        are no more workers than processors: torch does not warn then."""
-        if loader.worker_backend != "process":
-            return False
-        return loader.num_workers <= available_threads() or bool(self._planned(loader)[1])
+    def kind_of_workers(self, loader: Loader) -> str:
+        """What ``num_workers`` counts in the next epoch, in words. Empty, without a look at the dataset,
+        if there are no more workers than processors: nobody is warned then."""
+        return self._planned(loader)[0].workers if exceeds_processors(loader.num_workers) else ""
 
     def drop_ended_workers(self, loader: Loader) -> None:
         """Persistent ones, before torch would go on with them."""

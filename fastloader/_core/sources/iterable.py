@@ -21,6 +21,7 @@ class IterablePlan:
     normalizes = False
     fills_slots = False
     pins = False
+    workers = ""  # the iterable warns of its own
 
     def __init__(self, iterable: Iterable[Any]) -> None:
         self._iterable = iterable

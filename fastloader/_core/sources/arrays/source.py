@@ -9,6 +9,7 @@ from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import counted
+from fastloader._core.machine.worker_count import GATHER_THREADS
 from fastloader._core.observation.figures import PER_PROCESSOR, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
@@ -49,7 +50,7 @@ class ArraySource:
         threads = None if self.last is None else self.last.threads
         stages: tuple[Stage, ...] = ()
         if memory.gathered:
-            seconds, count, who = memory.gather_s, memory.gathered, "gather threads"
+            seconds, count, who = memory.gather_s, memory.gathered, GATHER_THREADS
             made = Stage("collate", seconds, count, "batch", who, threads or 1, bound="gather")
             stages = (made,)
         choice = None
@@ -71,6 +72,7 @@ class ArrayPlan:
     normalizes = False
     fills_slots = False
     exclusive = False
+    workers = GATHER_THREADS
 
     def __init__(self, source: ArraySource, arrays: NativeArrays, loader: Loader) -> None:
         self._source = source
@@ -90,6 +92,7 @@ class ArrayPlan:
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None
         source, loader = self._source, self._loader
+        loader.check_worker_number_rationality()
         if loader.pin_memory and not self.pins:
             warn_unpinned()
         last = source.last

@@ -10,7 +10,11 @@ from fastloader._core.batch.augmentation.samples import SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import counted
-from fastloader._core.machine.ranks import own_threads
+from fastloader._core.machine.worker_count import (
+    DECODE_THREADS,
+    MOST_DECODE_THREADS,
+    decode_threads,
+)
 from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
@@ -150,7 +154,7 @@ class ImageSource:
         finish = Finish(images, handoff, draws, pin)
         late = finish.normalizes
         options = DecodeOptions(
-            loader.num_workers or own_threads(),
+            decode_threads(loader.num_workers),
             None if late else handoff.normalization,
             planar=not (late or handoff.channels_last),
             decode=loader.decode,
@@ -266,6 +270,7 @@ class ImagePlan:
     fills_slots = True
     ahead = True
     exclusive = False
+    workers = DECODE_THREADS
 
     def __init__(self, source: ImageSource, images: NativeImages, loader: Loader) -> None:
         self._source = source
@@ -285,7 +290,9 @@ class ImagePlan:
         images, workers = self._images, self._loader.num_workers
         tuner = self._source.tuner(auto_workers(self._loader))
         mixed = "" if images.mixing is None else ", mixed"
-        decoding = counted(workers or own_threads(), "decode thread")
+        decoding = counted(decode_threads(workers), "decode thread")
+        if workers > decode_threads(workers):
+            decoding += f" ({MOST_DECODE_THREADS} for each processor, of num_workers={workers})"
         if tuner is not None:
             decoding = f"{counted(tuner.rule.threads, 'decode thread')} (auto)"
         decoding += _indexed(images, self._loader)
@@ -293,6 +300,7 @@ class ImagePlan:
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None
+        self._loader.check_worker_number_rationality()
         pin = self.pins and handoff.pin
         return self._source.begin(self._images, self._loader, order, handoff, self._draws, pin)
 

@@ -9,6 +9,7 @@ from typing import Any
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices
+from fastloader._core.machine.worker_count import RAY_ACTORS, WORKER_PROCESSES, WORKER_THREADS
 from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.order.epoch_order import EpochOrder
@@ -33,7 +34,7 @@ from fastloader.datasets.mongo_images import MongoImages
 from fastloader.datasets.tar_images import TarImages
 from fastloader.transforms._normalization import Normalization
 
-_WORKERS = {"process": "worker processes", "thread": "worker threads", "ray": "Ray actors"}
+_WORKERS = {"process": WORKER_PROCESSES, "thread": WORKER_THREADS, "ray": RAY_ACTORS}
 
 
 class PythonSource:
@@ -83,12 +84,12 @@ class PythonSource:
                 worker_init_fn=ShowingOwn(in_place, loader.worker_init_fn),
                 collate_fn=in_place.collate or loader.collate_fn,
             )
+        loader.check_worker_number_rationality()
         if loader.num_workers == 0:
             made = SingleProcessIterator(seen)
         elif loader.worker_backend in self.iterators:
             made = self.iterators[loader.worker_backend](seen)
         else:
-            loader.check_worker_number_rationality()
             made = self.slots.iterate(seen, MultiProcessIterator)
         self._iterators.add(made)
         return made
@@ -121,7 +122,7 @@ class PythonSource:
         if workers and loader.worker_backend == "process":
             counts = self.slots.counts
             if counts.fetched:
-                who, batches = "worker processes", counts.fetched
+                who, batches = WORKER_PROCESSES, counts.fetched
                 fetched = counts.fetch_s - counts.collate_s
                 yield Stage("fetch", fetched, batches, "batch", who, workers, bound="Python")
                 collated = counts.collate_s
@@ -131,7 +132,7 @@ class PythonSource:
             return
         seconds, count = self._statistics.total("fetch")
         if count:
-            where = "worker threads" if workers else LOOP
+            where = WORKER_THREADS if workers else LOOP
             threads = max(1, workers)
             yield Stage("fetch", seconds, count, "batch", where, threads, bound="Python")
 
@@ -175,13 +176,14 @@ class PythonPlan:
         self._reason = reason
         self.ahead = loader.num_workers > 0
         self.exclusive = loader.persistent_workers
+        self.workers = _WORKERS[loader.worker_backend]
         # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
         workers, count = "", self._loader.num_workers
         if count:
-            workers = f", {count} {_WORKERS[self._loader.worker_backend]}"
+            workers = f", {count} {self.workers}"
         return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
