@@ -97,6 +97,7 @@ def test_native(built, name):
     print(output)
 
 
+@pytest.mark.processes
 def test_the_decode_benchmark_is_complete(built, tmp_path):
     """Nothing is timed: its results say what they claim to."""
     script = BENCHMARKS / "jpeg_decode.py"

@@ -9,7 +9,6 @@ import tempfile
 import emulated_cuda
 import pytest
 import torch
-from covering import left_out, over
 from ways import EMULATED, STRICT, TEST_DEVICE, TEST_VARIABLE, WAYS
 
 from support import HANG, MEAN, STD, nothing_left_running, running
@@ -37,18 +36,6 @@ def pytest_configure():
     _uncaptured = os.fdopen(os.dup(2), "w")
     if TEST_DEVICE.startswith("cuda") and not torch.cuda.is_available():
         pytest.exit(f"no CUDA device: torch finds none ({TEST_VARIABLE}={TEST_DEVICE})", 1)
-
-
-def pytest_collection_modifyitems(config, items):
-    leave = {id(item) for item in left_out(items)}
-    config.hook.pytest_deselected(items=[item for item in items if id(item) in leave])
-    items[:] = [item for item in items if id(item) not in leave]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup():
-    if why := over():
-        pytest.skip(why)
 
 
 def _enter(way, monkeypatch):

@@ -1,22 +1,12 @@
 """Which cases of a test run: all with FASTLOADER_LONG=1. Else one of all tests marked ``slow``, and of
 each test marked ``covering`` some that have every value of every parameter between them.
-FASTLOADER_TEST_SEED chooses which. After FASTLOADER_TEST_SECONDS, no further one begins: a slow machine
-leaves some out by name, where it would be stopped in the middle."""
+FASTLOADER_TEST_SEED chooses which."""
 
 import os
 import random
-import time
 
 LONG = os.environ.get("FASTLOADER_LONG") == "1"
 SEED = int(os.environ.get("FASTLOADER_TEST_SEED", "0"))
-SECONDS = float(os.environ.get("FASTLOADER_TEST_SECONDS", "inf"))
-_BEGUN = time.monotonic()
-
-
-def over():
-    """Why no further test begins in this process; empty if one may."""
-    late = time.monotonic() - _BEGUN > SECONDS
-    return f"FASTLOADER_TEST_SECONDS={SECONDS:g} were over" if late else ""
 
 
 def left_out(items):

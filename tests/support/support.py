@@ -12,8 +12,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import emulated_cuda
 import pytest
 import torch
+import warm
 from torch.utils.data import Dataset, IterableDataset
 
 SUPPORT = Path(__file__).resolve().parent  # where helper modules lie
@@ -124,10 +126,15 @@ def running():
     return {*native_threads(), *pumps, *children()}
 
 
+_SERVER = "multiprocessing.forkserver"
+
+
 def children(pid=None):
     """{pid: command line} of the living child processes, those of torch's resource and shared
-    memory managers aside, which live as long as the process."""
+    memory managers and multiprocessing's fork server aside, which live as long as the process."""
     pid = pid or os.getpid()
+    # What a fork server has started has its command line, and so have the children of that.
+    forked = _SERVER in Path(f"/proc/{pid}/cmdline").read_text()
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -136,7 +143,7 @@ def children(pid=None):
                     state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
                     command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
                     helper = "resource_tracker" in command or "torch_shm_manager" in command
-                    if state != "Z" and not helper and "forkserver" not in command:
+                    if state != "Z" and not helper and (forked or _SERVER not in command):
                         found[int(child)] = command
     return found
 
@@ -211,20 +218,27 @@ def resident_bytes():
 HANG = 300
 
 
-def run_script(source, *arguments, env=None, timeout=HANG, check=True):
-    """Runs Python source in a process of its own. Returns the CompletedProcess, with text."""
+def run_script(source, *arguments, env=None, timeout=HANG, check=True, fresh=False):
+    """Runs Python source in a process of its own, which is a warm interpreter (see `warm`) unless
+    ``fresh`` asks for another or ``env`` has what Python reads at its start. Returns the
+    CompletedProcess, with text."""
     variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
     paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), variables.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     variables.update(env or {})
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=variables,
-        check=False,
-    )
+    source = textwrap.dedent(source)
+    early = [name for name in env or () if not name.startswith("FASTLOADER")]
+    if fresh or early or emulated_cuda.wanted():
+        done = subprocess.run(
+            [sys.executable, "-c", source, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=variables,
+            check=False,
+        )
+    else:
+        done = warm.Program(source, arguments, variables).wait(timeout)
     if check:
         assert done.returncode == 0, done.stderr
     return done

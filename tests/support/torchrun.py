@@ -6,6 +6,10 @@ import subprocess
 import sys
 import textwrap
 
+import emulated_cuda
+import torch.distributed
+import warm
+
 from support import HANG, PACKAGE_ROOT, PROCESSES, SUPPORT
 
 PRELUDE = """
@@ -28,9 +32,13 @@ PRELUDE = """
 """
 
 
-def torchrun(tmp_path, world, source, argument=None, options=(), group=True, **variables):
-    """Runs ``source`` on ``world`` processes, in a process group unless it makes that itself; returns
-    what each rank reported."""
+def torchrun(
+    tmp_path, world, source, argument=None, options=(), group=True, launcher=False, **variables
+):
+    """Runs ``source`` on ``world`` processes, in a process group unless it makes that itself;
+    returns what each rank reported. The ranks are warm interpreters with what torchrun gives its
+    ranks; a test that is about torchrun itself asks for the ``launcher``, and so do ``options`` of
+    it."""
     out = tmp_path / f"out{len(list(tmp_path.iterdir()))}"
     out.mkdir()
     script = out / "script.py"
@@ -43,12 +51,50 @@ def torchrun(tmp_path, world, source, argument=None, options=(), group=True, **v
     env = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
     paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), env.get("PYTHONPATH", "")]
     env |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", **variables}
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
-    # A store on a free port of this machine.
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
-    command += [*options, str(script), str(out), json.dumps(argument)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=HANG, env=env, check=False
-    )
-    assert done.returncode == 0, done.stderr[:3000] + "..." + done.stderr[-6000:]
+    arguments = [str(out), json.dumps(argument)]
+    if launcher or options or emulated_cuda.wanted():
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
+        # A store on a free port of this machine.
+        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+        command += [*options, str(script), *arguments]
+        ends = [
+            subprocess.run(
+                command, capture_output=True, text=True, timeout=HANG, env=env, check=False
+            )
+        ]
+    else:
+        ends = _warm_ranks(world, script, arguments, env)
+    failed = [done for done in ends if done.returncode != 0]
+    told = "\n".join(f"{done.stderr[:3000]}...{done.stderr[-6000:]}" for done in failed)
+    assert not failed, f"{[done.returncode for done in ends]}: {told}"
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
+
+
+def _warm_ranks(world, script, arguments, env):
+    """The ranks of one machine. As under torchrun, the store is not rank 0's but of who started it."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    env |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": str(world),
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_RUN_ID": script.parent.name,
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    source = script.read_text()
+    ranks = [
+        warm.Program(
+            source,
+            arguments,
+            env | {"RANK": str(rank), "LOCAL_RANK": str(rank), "ROLE_RANK": str(rank)},
+            str(script),
+        )
+        for rank in range(world)
+    ]
+    return warm.wait_for_all(ranks, HANG)

@@ -158,6 +158,7 @@ def test_the_first_splits_are_left_alone():
     assert (records.mix["boxes"][:2] == 0).all() and (records.mix["boxes"][2:] == 1).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["batch", "elem"])
 @pytest.mark.parametrize(
     "options",

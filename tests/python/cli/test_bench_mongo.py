@@ -206,6 +206,7 @@ def processors():
     return found
 
 
+@pytest.mark.processes
 def test_a_server_of_ones_own_has_the_first_processor(
     photographs, tmp_path, monkeypatch, processors
 ):

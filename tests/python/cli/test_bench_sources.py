@@ -124,6 +124,7 @@ def test_without_a_server_the_others_are_measured(photographs, tmp_path, monkeyp
     assert "- mongo-recipe: out of luck" in (out / "sources.md").read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("threads", "repeats", "judged"),
     [([2], 5, True), ([2], 6, True), ([1, 2], 5, True), ([2], 4, False), ([4], 5, False)],
@@ -193,6 +194,7 @@ def test_the_command_compares_and_writes_everything(photographs, tmp_path):
     assert_is_a_plot(tmp_path / "sources.png")
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_who_is_not_installed_is_named(photographs, tmp_path):
     """A package that cannot be imported stands before the one that may be there."""

@@ -187,6 +187,7 @@ def test_threads_that_show_the_scaling():
     ]
 
 
+@pytest.mark.processes
 def test_another_interpreter_gets_this_package_and_nothing_beside_it(tmp_path, monkeypatch):
     """Beside it may lie a torch and a Pillow that are not that interpreter's."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "mine"))
@@ -369,6 +370,7 @@ def run_benchmark(name, out, arguments):
     return json.loads((out / f"{name}.json").read_text())
 
 
+@pytest.mark.processes
 def test_the_ablation_measures_every_cell(tmp_path):
     few = ["--batches", "2", "3", "--prepare", "1", "8", "--train", "1", "--repeats", "1"]
     results = run_benchmark("ablation", tmp_path, few)
@@ -388,6 +390,7 @@ def test_the_ablation_measures_every_cell(tmp_path):
     assert_is_a_plot(tmp_path / "ablation.png")
 
 
+@pytest.mark.processes
 def test_auto_is_compared_with_every_fixed_setting(tmp_path):
     few = ["--pictures", "200", "--repeats", "1", "--only", "decoding;uneven, device;Python"]
     results = run_benchmark("autotune", tmp_path, few)

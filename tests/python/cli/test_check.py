@@ -73,6 +73,7 @@ def test_sound_pictures(folder, capsys):
     assert said.err == ""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_bad_pictures_are_listed_in_order(folder, capsys, workers):
@@ -204,6 +205,7 @@ def test_as_many_threads_as_wanted(folder, monkeypatch):
     assert seen == [7, 3]
 
 
+@pytest.mark.processes
 def test_progress_on_a_terminal_only(folder):
     slow = """
         import sys, time

@@ -72,6 +72,7 @@ def make_folder(folder, names, per_class=3, extension="png"):
             Image.fromarray(pixels).save(folder / name / f"{index}.{extension}")
 
 
+@pytest.mark.processes
 def test_demo_makes_pictures_trains_and_reports(tmp_path):
     out = tmp_path / "out"
     small = ["--pictures", 12, "--steps", 5, "--batch-size", 4, "--size", 32, "--workers", 1]
@@ -107,6 +108,7 @@ def test_demo_makes_pictures_trains_and_reports(tmp_path):
     assert_is_a_picture(out / "waits.png", (600, 300))
 
 
+@pytest.mark.processes
 def test_demo_takes_a_folder_and_batches_larger_than_it(tmp_path):
     make_folder(tmp_path / "data", ["cat/old", "cat/new", "dog"], per_class=2)
     out = tmp_path / "out"
@@ -118,6 +120,7 @@ def test_demo_takes_a_folder_and_batches_larger_than_it(tmp_path):
     assert_is_a_picture(out / "batches.png", (400, 300))
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_every_process(tmp_path):
     make_folder(tmp_path / "data", ["a", "b"])
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)}
@@ -159,6 +162,7 @@ def test_folder_without_pictures(tmp_path, capsys):
     assert "gone is not a folder" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_unreadable_picture_is_named(tmp_path):
     make_folder(tmp_path / "data", ["a", "b"], extension="jpg")
     (tmp_path / "data" / "a" / "1.jpg").write_bytes(b"\xff\xd8 no picture")

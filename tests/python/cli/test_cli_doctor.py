@@ -270,6 +270,7 @@ def test_json_is_one_object_and_text_has_every_line(capsys):
         assert f"\n{label} " in "\n" + text
 
 
+@pytest.mark.processes
 def test_without_torch_pillow_and_numpy():
     done = run_script(
         """
@@ -280,6 +281,7 @@ def test_without_torch_pillow_and_numpy():
         sys.exit(main(["doctor", "--json"]))
         """,
         check=False,
+        fresh=True,
     )
     report = json.loads(done.stdout)
     assert report["torch"] == {"installed": False}
@@ -290,6 +292,7 @@ def test_without_torch_pillow_and_numpy():
     assert done.returncode == doctor.exit_status(report)
 
 
+@pytest.mark.processes
 def test_broken_torch_and_pillow_are_reported_not_raised(tmp_path):
     (tmp_path / "torch.py").write_text("raise OSError('libtorch_cpu.so: cannot open')")
     (tmp_path / "PIL").mkdir()
@@ -303,6 +306,7 @@ def test_broken_torch_and_pillow_are_reported_not_raised(tmp_path):
         """,
         tmp_path,
         check=False,
+        fresh=True,
     )
     assert "could not be examined: OSError: libtorch_cpu.so: cannot open" in done.stdout
     assert "could not be examined: ImportError: _imaging is for 3.9" in done.stdout
@@ -310,6 +314,7 @@ def test_broken_torch_and_pillow_are_reported_not_raised(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.processes
 def test_native_module_that_cannot_be_loaded_gives_status_1():
     done = run_script(
         """
@@ -326,6 +331,7 @@ def test_native_module_that_cannot_be_loaded_gives_status_1():
     assert "Likely causes" in done.stdout and "force-reinstall" in done.stdout
 
 
+@pytest.mark.processes
 def test_switched_off_is_no_failure():
     source = """
         import sys

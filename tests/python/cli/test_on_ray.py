@@ -11,6 +11,8 @@ from fastloader.cli.__main__ import main
 from fastloader.cli.pack.source_error import SourceError
 from fastloader.datasets import ImageFolder, LMDBDataset
 
+pytestmark = pytest.mark.processes
+
 native = extension.load()
 
 

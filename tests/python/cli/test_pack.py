@@ -322,6 +322,7 @@ def wait_for_records(path, count):
     raise AssertionError("nothing was written")
 
 
+@pytest.mark.processes
 def test_kill_keeps_what_was_written_and_a_rerun_goes_on(folder, tmp_path, capsys):
     path = tmp_path / "set.lmdb"
     child = begin_gated(folder, path, reads=9)  # and two are written at a time
@@ -336,6 +337,7 @@ def test_kill_keeps_what_was_written_and_a_rerun_goes_on(folder, tmp_path, capsy
     assert contents(path) == folder_contents(folder)
 
 
+@pytest.mark.processes
 def test_kill_before_anything_was_written(folder, tmp_path, capsys):
     path = tmp_path / "set.lmdb"
     child = begin_gated(folder, path, reads=0)
@@ -348,6 +350,7 @@ def test_kill_before_anything_was_written(folder, tmp_path, capsys):
     assert contents(path) == folder_contents(folder)
 
 
+@pytest.mark.processes
 def test_ctrl_c_keeps_everything_that_was_read(folder, tmp_path):
     path = tmp_path / "set.lmdb"
     child = begin_gated(folder, path, reads=9)
@@ -363,6 +366,7 @@ def test_ctrl_c_keeps_everything_that_was_read(folder, tmp_path):
     assert contents(path) == folder_contents(folder)
 
 
+@pytest.mark.processes
 def test_a_full_disk(folder, tmp_path, monkeypatch):
     path = tmp_path / "set.lmdb"
     total = sum(len(data) for data, _ in folder_contents(folder))
@@ -392,6 +396,7 @@ def test_a_full_disk(folder, tmp_path, monkeypatch):
     assert contents(path) == folder_contents(folder)
 
 
+@pytest.mark.processes
 def test_two_writers(folder, tmp_path, capsys):
     path = tmp_path / "set.lmdb"
     child = begin_gated(folder, path, reads=1)
@@ -468,6 +473,7 @@ def test_a_damaged_header_is_an_error_when_read(folder, tmp_path):
         dataset[1]
 
 
+@pytest.mark.processes
 def test_a_file_that_was_cut_off(folder, tmp_path, capsys):
     path = tmp_path / "set.lmdb"
     assert pack(folder, path) == 0

@@ -59,6 +59,7 @@ def begun(folder, reads):
     return child
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_interruptions(tmp_path, how):
     child = begun(tmp_path, 9)
@@ -82,6 +83,7 @@ def test_interruptions(tmp_path, how):
     ]
 
 
+@pytest.mark.processes
 def test_a_full_disk(tmp_path):
     most = 30_000  # bytes of a file
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # noqa: E731

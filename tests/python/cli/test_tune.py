@@ -412,6 +412,7 @@ BAR = """
 """
 
 
+@pytest.mark.processes
 def test_quiet_but_on_a_terminal():
     name = write(OWN)
     assert run_script(BAR, name).stderr == ""

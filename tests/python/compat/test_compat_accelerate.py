@@ -38,6 +38,7 @@ def _forget_accelerate(forget_accelerate):
     FastLoader._is_accelerate_prepared.warned = False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("seedable", [False, True])
 @pytest.mark.parametrize("sampling", SAMPLING)
@@ -328,6 +329,7 @@ def test_dispatching_in_one_process():
     assert len(labels(skip_first_batches(made, 3))) == 1
 
 
+@pytest.mark.processes
 def test_nothing_of_accelerate_is_patched():
     source = (
         "import accelerate, accelerate.data_loader as d\n"

@@ -5,6 +5,8 @@ import pytest
 from pictures import plain_folder
 from torchrun import torchrun
 
+pytestmark = pytest.mark.processes
+
 pytest.importorskip("accelerate")
 
 PRELUDE = """

@@ -51,6 +51,7 @@ def resumed(make, received, epochs):
     return wanted, [*got, [*again], [*again]], again
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("seedable", [False, True])
 @pytest.mark.parametrize("sampling", SAMPLING)

@@ -46,6 +46,7 @@ def tutorial(prefetcher):
     return pairs
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_tutorial_loop(way, workers):
     before = running()

@@ -104,6 +104,7 @@ RANKS = """
 """
 
 
+@pytest.mark.processes
 def test_ranks_that_share_have_one_key(tmp_path):
     """With ``distributed=``, the state of either rank is that of both, for any number of them."""
     before = torchrun(tmp_path, 2, RANKS, [3, None])

@@ -58,6 +58,7 @@ LOADERS = {
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize(
     "saving", [EACH_EPOCH, EACH_STEP, BEHIND_VALIDATION], ids=["epoch", "step", "val"]

@@ -39,6 +39,7 @@ def spread(ranks):
     return {epoch: sorted(keys) for epoch, keys in epochs.items()}
 
 
+@pytest.mark.processes
 def test_each_sample_once_in_dataloaders_order(tmp_path):
     """A loader that was handed over, one that a hook made, and ``distributed="auto"``. Lightning makes
     the first two again with a sampler of its own, and every argument is kept."""
@@ -91,6 +92,7 @@ def test_each_sample_once_in_dataloaders_order(tmp_path):
     assert ranks[0]["torch"][:2] != ranks[0]["torch"][2:4]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("distributed", ["auto", None])
 def test_every_checkpoint_goes_on_exactly(tmp_path, distributed):
     """The checkpoints of an epoch's end, which Lightning's own way repeats from, too."""
@@ -116,6 +118,7 @@ def test_every_checkpoint_goes_on_exactly(tmp_path, distributed):
     assert ranks[0][0][:3] != ranks[0][0][3:6]
 
 
+@pytest.mark.processes
 def test_fabric(tmp_path):
     """Fabric makes the loader again with a sampler of its own; its wrapper numbers the epochs from 0."""
     source = """

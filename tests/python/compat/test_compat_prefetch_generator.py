@@ -73,6 +73,7 @@ class Faulty:
         raise self.error
 
 
+@pytest.mark.exhaustive
 @both
 @pytest.mark.parametrize("ahead", [-1, 0, 1, 3, 50])
 def test_order(make, ahead):
@@ -352,6 +353,7 @@ def test_a_forked_child_says_what_is_wrong():
     assert list(taken) == [1, 2, 3, 4]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("end", ["pass", "raise SystemExit(0)", "os.kill(os.getpid(), 2)"])
 def test_exit_with_a_thread_at_work(end):
     """Neither a thread that waits for room nor one inside the source keeps the process."""
@@ -389,6 +391,7 @@ def test_data_loader_x_gives_what_data_loader_gives(workers):
     same(list(taken), expected)
 
 
+@pytest.mark.exhaustive
 def test_data_loader_x_delivers(way):
     options = {"batch_size": 4, "mean": MEAN, "std": STD, **way.options}
     same(list(DataLoaderX(DATA, **options)), list(FastLoader(DATA, **options)))
@@ -419,6 +422,7 @@ def test_the_tutorials_own_subclass():
     same(list(Own(DATA, batch_size=4)), list(DataLoader(DATA, batch_size=4)))
 
 
+@pytest.mark.processes
 def test_import_needs_no_torch():
     program = (
         "import sys; import fastloader.compat.prefetch_generator as p; "

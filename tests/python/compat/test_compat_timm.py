@@ -171,6 +171,7 @@ WITHOUT = """
 """
 
 
+@pytest.mark.processes
 def test_without_timm(root, tmp_path):
     import shutil
 
@@ -178,6 +179,7 @@ def test_without_timm(root, tmp_path):
     assert script(WITHOUT, folder).stdout == "done []\n"
 
 
+@pytest.mark.processes
 def test_with_a_timm_that_cannot_be_imported(root, tmp_path):
     """As with a torchvision that is built for another torch, which is no ImportError."""
     (tmp_path / "timm").mkdir()

@@ -108,6 +108,7 @@ def assert_same_distribution(mine, their):
             assert_same_numbers(first, second, what)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_same_distribution(policies, monkeypatch, config):
     seeded()

@@ -70,6 +70,7 @@ DISTRIBUTED = """
 """
 
 
+@pytest.mark.processes
 def test_distributed(root, tmp_path):
     """Ranks share evaluation and training; repeats of a picture get another crop on every rank."""
     with ThreadPoolExecutor(2) as pool:

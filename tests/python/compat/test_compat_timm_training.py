@@ -116,6 +116,7 @@ EXIT = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("multi", ["multi", "once"])
 def test_the_process_ends_with_an_epoch_under_way(root, way, multi):
     done = script(EXIT, root, multi, env=way.env)

@@ -131,6 +131,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", OPTIONS)
 def test_the_batches_are_the_trainers(tmp_path, case):
     options = {"eval_strategy": "epoch", **OPTIONS[case]}
@@ -166,6 +167,7 @@ def test_metrics_and_predictions(tmp_path):
         assert (one == other).all() if hasattr(one, "all") else one == other
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "case", ["by default", "accumulated", "workers", "by length", "rebalanced", "dispatched"]
 )
@@ -345,6 +347,7 @@ def test_batches_are_collated_as_by_the_trainers_collator(listed):
     same({**got}, {**wanted})
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", ["cpu", "twin", "streams", "pure"])
 def test_in_each_way(tmp_path, enter_way, way):
     way = enter_way(way)
@@ -398,6 +401,7 @@ def test_a_plain_loader_of_the_users_own_stays(tmp_path):
 # --- two processes -------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_two_processes(tmp_path):
     """Beside the Trainer, and from checkpoints: order, exactly once, evaluation."""
     source = """

@@ -174,6 +174,7 @@ def test_open_through_lmdb_itself(packed, tmp_path):
     assert len(LMDBDataset(path))
 
 
+@pytest.mark.processes
 def test_without_lmdb(packed):
     program = (
         "import sys; sys.modules['lmdb'] = None\n"

@@ -169,6 +169,7 @@ def crafted(dtype):
     return Calls(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (1,), dtype, False, ADDRESS))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "label",
     [
@@ -230,6 +231,7 @@ HASHED = b"\x80\x02}K\x01" + b"q\x00h\x00\x86" * 60 + b"Nsq\x01."
 REMEMBERED = b"\x80\x02Nr\xff\xff\xff\x7f."  # as number 2147483647
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("value", [NESTED, HASHED], ids=["lists", "keys"])
 @pytest.mark.parametrize("place", [b"__keys__", b"__len__", b"0"])
 def test_legacy_pickles_of_a_few_bytes_take_no_time(tmp_path, place, value):

@@ -125,6 +125,7 @@ def test_samples_are_those_of_datasets(files, tmp_path):
     assert dataset[-1][1] == theirs[-1]["label"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}])
 def test_batches(files, tmp_path, options, way):
     """The same pixels and draws as of the same files in a folder, whose pictures are upright."""
@@ -175,6 +176,7 @@ def test_an_epoch_that_is_resumed(files):
     same([[leaf.clone() for leaf in batch] for batch in second], rest)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("as_dict", [False, True])
 def test_columns_are_those_of_datasets(files, tmp_path, as_dict, way):
     pattern, _mapped = files
@@ -204,6 +206,7 @@ def test_bytes_without_a_struct_and_no_labels(data, tmp_path):
         assert dataset[7][1:] == (-1, "k7")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 def test_nulls_paths_and_what_is_no_picture(data, tmp_path, compression, way):
     """Of each such row: where it is, in an error, and ``on_error``."""
@@ -427,6 +430,7 @@ def in_a_process(dataset, results):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_other_processes(files, start):
     pattern, _mapped = files

@@ -37,6 +37,7 @@ def test_a_list_of_batches_is_right(way, workers):
     assert len({image.data_ptr() for image, _ in batches}) == 5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_kept_over_epochs_do_not_change(way, workers):
     data = Pictures(8)
@@ -124,6 +125,7 @@ def test_the_smaller_last_batch_needs_no_memory_of_its_own(enter_way):
     assert loader.stats()["buffers"]["made"] <= 3
 
 
+@pytest.mark.exhaustive
 def test_memory_outlives_the_loader_and_may_die_on_another_thread(way):
     import threading
 
@@ -228,6 +230,7 @@ FORKED = """
 """
 
 
+@pytest.mark.processes
 def test_a_forked_child_may_drop_and_make_batches():
     """Its copies of the buffers are its own; the parent's stay."""
     assert run_script(FORKED).stdout == "done\n"

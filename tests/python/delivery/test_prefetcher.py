@@ -90,6 +90,7 @@ def test_a_generator_advances_only_when_asked_and_on_this_thread(way):
         assert asked == [threading.get_ident()] * number
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["generator", "loader with workers"])
 def test_errors_of_the_source(way, name):
     class Faulty(Pictures):

@@ -128,6 +128,7 @@ def decoded_with(library, what):
     return found, last.split(", ")[2:]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("function", BROKEN)
 def test_a_library_that_skips_wrongly_is_not_asked_to_skip(tmp_path, function):
     compiler = shutil.which("cc")
@@ -153,10 +154,12 @@ def pillows_libjpeg():
     return found[0]
 
 
+@pytest.mark.processes
 def test_pillows_own_library_smooths_as_pillow():
     """Its own test finds that, although older headers do not let one expect it."""
     assert decoded_with(pillows_libjpeg(), "whole") == ([], [])
 
 
+@pytest.mark.processes
 def test_pillows_own_library_decodes_parts():
     assert decoded_with(pillows_libjpeg(), "parts") == ([], [])

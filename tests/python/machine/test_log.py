@@ -15,6 +15,7 @@ EPOCH = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("level", ["info", "debug", "INFO"])
 def test_epochs_stand_in_the_log(level):
     said = run_script(EPOCH, env={"FASTLOADER_LOG": level}).stderr.splitlines()
@@ -23,6 +24,7 @@ def test_epochs_stand_in_the_log(level):
     assert any("fastloader: native module " in line for line in said)
 
 
+@pytest.mark.processes
 def test_debug_says_when_epochs_end():
     said = run_script(EPOCH, env={"FASTLOADER_LOG": "debug"}).stderr
     assert "an epoch has ended: 2 batches, " in said and "an epoch has ended: 4 batches, " in said
@@ -70,15 +72,18 @@ def test_a_request_that_is_made_again_stands_in_the_log(caplog, monkeypatch):
     assert caplog.messages == [wanted]
 
 
+@pytest.mark.processes
 def test_nothing_without_it():
     done = run_script(EPOCH)
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.processes
 def test_an_empty_value_is_none():
     assert run_script(EPOCH, env={"FASTLOADER_LOG": ""}).stderr == ""
 
 
+@pytest.mark.processes
 def test_another_value_is_an_error():
     done = run_script("import fastloader", env={"FASTLOADER_LOG": "verbose"}, check=False)
     assert done.returncode == 1
@@ -87,11 +92,13 @@ def test_another_value_is_an_error():
     )
 
 
+@pytest.mark.processes
 def test_why_there_is_no_native_module():
     said = run_script(EPOCH, env={"FASTLOADER_LOG": "info", "FASTLOADER_NATIVE": "0"}).stderr
     assert "fastloader: no native module: FASTLOADER_NATIVE=0" in said
 
 
+@pytest.mark.processes
 def test_workers_do_not_say_it_again():
     script = """
         import torch
@@ -101,7 +108,8 @@ def test_workers_do_not_say_it_again():
             options = dict(num_workers=2, multiprocessing_context="forkserver", native=False)
             list(FastLoader(data, **options))
     """
-    said = run_script(script, env={"FASTLOADER_LOG": "info"}).stderr
+    # Fresh: what its fork server starts has the environment that this one began with.
+    said = run_script(script, env={"FASTLOADER_LOG": "info"}, fresh=True).stderr
     assert said.count("native module ") == 1, said
 
 

@@ -44,6 +44,7 @@ LATE = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", LATE)
 def test_a_daemon_thread_that_comes_back_too_late_does_not_abort(name):
     source = (
@@ -64,7 +65,7 @@ def test_a_daemon_thread_that_comes_back_too_late_does_not_abort(name):
         """
     )
     for _ in range(2):
-        assert run_script(source).stderr == ""
+        assert run_script(source, fresh=True).stderr == ""
 
 
 def folder(paths, ends):

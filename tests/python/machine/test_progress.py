@@ -23,6 +23,7 @@ WORK = """
 """
 
 
+@pytest.mark.processes
 def test_on_a_terminal():
     status, printed, shown = on_terminal(WORK, 0)
     assert (status, printed) == (0, "thirty\n")
@@ -33,19 +34,23 @@ def test_on_a_terminal():
     assert shown.endswith("\r\x1b[KEND")
 
 
+@pytest.mark.processes
 def test_short_work_shows_nothing():
     assert on_terminal(WORK, 30) == (0, "thirty\n", "END")
 
 
+@pytest.mark.processes
 def test_quiet_in_a_log():
     done = run_script(WORK, 0)
     assert (done.stdout, done.stderr) == ("thirty\n", "END")
 
 
+@pytest.mark.processes
 def test_only_the_first_rank_shows_it():
     assert on_terminal(WORK, 0, env={"LOCAL_RANK": "1"})[2] == "END"
 
 
+@pytest.mark.processes
 def test_workers_show_nothing():
     forked = """
         import multiprocessing, time
@@ -91,6 +96,7 @@ def test_an_error_ends_the_line(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.processes
 def test_a_long_scan_of_a_folder_shows_files(tmp_path):
     """With the delay taken away, since this folder takes a moment only."""
     for name in ("a", "b", "c"):
@@ -111,6 +117,7 @@ def test_a_long_scan_of_a_folder_shows_files(tmp_path):
     assert on_terminal(scan, tmp_path, 30) == (0, "", "")
 
 
+@pytest.mark.processes
 def test_pack_and_index_show_theirs(tmp_path):
     """With each picture made slow, since this folder takes a moment only."""
     (tmp_path / "photos" / "a").mkdir(parents=True)
@@ -142,6 +149,7 @@ def test_pack_and_index_show_theirs(tmp_path):
         assert run_script(slow, *words).stderr == ""
 
 
+@pytest.mark.processes
 def test_bench_shows_its_rounds_on_a_terminal_only():
     script = """
         from fastloader.cli.bench.suite import progress

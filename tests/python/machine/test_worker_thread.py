@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from fastloader._core.machine.worker_thread import Stop
 from support import HANG, run_script
 
@@ -34,6 +36,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.processes
 def test_a_signal_in_the_middle_of_it():
     assert int(run_script(INTERRUPTED, timeout=HANG).stdout) > 5
 

@@ -58,6 +58,7 @@ def test_the_report_says_what_there_is_to_win(way):
         assert line.startswith("training step alone: ") and "with this loader" in line
 
 
+@pytest.mark.exhaustive
 def test_what_a_step_takes_is_in_it_and_what_a_copy_takes_is_not(monkeypatch, way):
     real = headspace.cloned
 

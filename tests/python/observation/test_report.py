@@ -110,6 +110,7 @@ def test_slow_disk(enter_way, slow_disk, processors, small, name, monkeypatch):
     assert report.wait_share > 0.5
 
 
+@pytest.mark.exhaustive
 @needs_native
 @pytest.mark.parametrize("name", ["cpu", "twin"])
 @pytest.mark.parametrize("slow", ["finding", "pages"])
@@ -162,6 +163,7 @@ def test_slow_copy(twin, monkeypatch, processors, workers):
     said(report, "copy", "copy-bound", "uint8 pictures")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1])
 def test_slow_step(way, workers):
     report = run(make(Pictures(12), num_workers=workers), step=0.3)
@@ -179,6 +181,7 @@ def test_slow_step_over_pictures(enter_way, small, name):
     assert report.ready > 0.5  # they lie there waiting
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dataset", [SlowPictures, SlowStream])
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_slow_transform_in_workers(way, processors, dataset, backend):
@@ -408,6 +411,7 @@ def test_a_break_is_no_step(way):
     loader.close()
 
 
+@pytest.mark.processes
 @needs_native
 def test_a_forked_child_reports_for_itself(small):
     run_script(

@@ -186,6 +186,7 @@ def test_off_nothing_is_kept(way):
         assert native.trace_stop() == []
 
 
+@pytest.mark.processes
 @needs_native
 def test_a_forked_child_writes_nothing(folder, tmp_path):
     run_script(

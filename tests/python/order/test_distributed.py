@@ -19,6 +19,7 @@ from support import Pictures, Stream
 pytestmark = pytest.mark.covering
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("world", [2, 4])
 def test_order_is_distributed_samplers_and_epochs_are_counted(tmp_path, world):
     """Shuffled and not, with workers, persistent ones too: the loader sets the epoch."""
@@ -57,6 +58,7 @@ def test_order_is_distributed_samplers_and_epochs_are_counted(tmp_path, world):
             assert ranks[0][case][0] != ranks[0][case][1]
 
 
+@pytest.mark.processes
 def test_uneven_ends(tmp_path):
     source = """
     seen = {}
@@ -94,6 +96,7 @@ RESUME = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("worlds", [[(4, 2), (2, None)], [(2, 3), (3, None)], [(2, 4), (1, None)]])
 def test_elastic_restart(tmp_path, worlds):
     """Another number of ranks: every sample of the epoch once, and then the next epoch."""
@@ -114,6 +117,7 @@ def test_elastic_restart(tmp_path, worlds):
     assert following == [order[rank :: len(ranks)] for rank in range(len(ranks))]
 
 
+@pytest.mark.processes
 def test_torchruns_own_restart(tmp_path):
     """Rank 1 dies in the middle of the epoch, and torchrun starts all ranks again."""
     source = """
@@ -155,6 +159,7 @@ def root(tmp_path_factory):
     return str(plain_folder(tmp_path_factory.mktemp("pictures"), 13, classes=13))
 
 
+@pytest.mark.processes
 def test_the_same_number_of_ranks_goes_on_to_the_bit(tmp_path, root):
     source = """
     torch.manual_seed(100 + RANK)
@@ -177,6 +182,7 @@ def test_the_same_number_of_ranks_goes_on_to_the_bit(tmp_path, root):
     assert ranks[0] == ranks[1]  # so rank 0's is enough
 
 
+@pytest.mark.processes
 def test_a_pictures_crop_does_not_depend_on_the_ranks(tmp_path, root):
     source = """
     torch.manual_seed(100 + 7 * RANK)
@@ -191,6 +197,7 @@ def test_a_pictures_crop_does_not_depend_on_the_ranks(tmp_path, root):
     assert {**two[0], **two[1]} == one[0] and len(one[0]) == 13
 
 
+@pytest.mark.processes
 def test_ranks_that_disagree_are_told(tmp_path):
     source = """
     told = {}
@@ -226,6 +233,7 @@ def test_ranks_that_disagree_are_told(tmp_path):
     assert ranks[0]["nothing"] == ""
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("absent", [0, 1])
 def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
     """The absent rank waits at a barrier that is no part of fastloader."""
@@ -249,6 +257,7 @@ def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
     assert f"rank {absent} did not call iter()" in ranks[1 - absent]
 
 
+@pytest.mark.processes
 def test_threads_are_divided_between_the_ranks_of_a_machine(tmp_path):
     source = """
     from fastloader._core.machine import ranks as module
@@ -263,6 +272,7 @@ def test_threads_are_divided_between_the_ranks_of_a_machine(tmp_path):
     assert torchrun(tmp_path, 2, source) == [[4, 8, 4]] * 2
 
 
+@pytest.mark.processes
 def test_nothing_else_is_collective(tmp_path):
     """Once agreed, ranks iterate when they like: rank 1 does three epochs before rank 0 does one."""
     source = """

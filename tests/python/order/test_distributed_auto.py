@@ -173,6 +173,7 @@ def test_ranks_without_a_group_are_warned(monkeypatch, world):
         assert "WORLD_SIZE is 4, but torch.distributed is not initialised" in str(told[0].message)
 
 
+@pytest.mark.processes
 def test_each_rank_has_its_share_of_a_loader_made_before_the_group(tmp_path):
     source = """
     loader = FastLoader(Pictures(9), 2, shuffle=True, distributed="auto", num_workers=RANK)

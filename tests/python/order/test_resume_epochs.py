@@ -111,6 +111,7 @@ class Failing(Pictures):
         return super().__getitem__(index)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_takes_a_batchs_place(way, workers):
     options = {"batch_size": 2, "num_workers": workers, **way.options, **NORMALISED}

@@ -130,6 +130,7 @@ def test_so_are_partners_and_targets(way, dataset_of, mode):
         same(resumed(make, *stopped(make, 4, 0, 2), 2), [wanted[0][2:], wanted[1]])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_persistent_workers(way, dataset_of, kind):
     make = maker(way, dataset_of[kind], 2, persistent_workers=True)
@@ -183,6 +184,7 @@ class Bad(Pictures):
         return super().__getitem__(index)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1])
 def test_behind_errors_in_the_place_of_batches(way, workers):
     def run(loader, stop=None):

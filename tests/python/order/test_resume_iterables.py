@@ -75,6 +75,7 @@ def given(iterator, most=20):
     raise AssertionError("it does not end")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [Again, OfTheDataset, OfTheIterator])
 @pytest.mark.parametrize("bad", [(), (0, 3)])
 @pytest.mark.parametrize("options", [{"batch_size": 2}, {"batch_size": None}, {"drop_last": True}])
@@ -247,6 +248,7 @@ class IteratorState(Counter):
 DATASETS = [Counter, StatefulCounter, OwnIterator, IteratorState]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", DATASETS)
 @pytest.mark.parametrize("workers", [0, 3])
@@ -261,6 +263,7 @@ def test_iterable_datasets(kind, workers, persistent):
         check_resuming(make, received, epochs_before=0)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_are_not_forked(method):
     def make():

@@ -98,6 +98,7 @@ def test_every_sampler_everywhere(case, received):
     check_resuming(make, received)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", ["shuffle", "generator", "draws in iter", "own batch_sampler"])
 def test_with_workers_on_every_path(way, case):
     torch.manual_seed(2)
@@ -328,6 +329,7 @@ class AsTorchdata(DistributedSampler):
         self.set_epoch(state["epoch"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("received", [0, 1, 2, None])
 def test_torchdatas_distributed_sampler(workers, received):

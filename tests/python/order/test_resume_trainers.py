@@ -80,6 +80,7 @@ def plain_run(make, state=None, first_epoch=0):
     return steps
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_plain_loop(name):
     make = LOADERS[name]

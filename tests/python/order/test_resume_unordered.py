@@ -52,6 +52,7 @@ CASES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("into", ["unordered", "ordered", "no workers"])
 @pytest.mark.parametrize("case", CASES)
 def test_each_batch_comes_once(tmp_path, case, into):
@@ -164,6 +165,7 @@ class Given(Sampler):
         return len(self.batches)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "group"),
     [

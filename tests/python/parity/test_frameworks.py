@@ -350,6 +350,7 @@ def test_erasing_survives_a_rebuild(tmp_path, epochs):
         same(again.random_erasing.__dict__, loader.random_erasing.__dict__)
 
 
+@pytest.mark.processes
 def test_nothing_of_a_framework_is_imported():
     packages = ("lightning", "accelerate", "transformers")
     source = f"import sys, fastloader; print([name for name in {packages} if name in sys.modules])"

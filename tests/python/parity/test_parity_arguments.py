@@ -191,6 +191,7 @@ def twice(samples):
     return torch.utils.data.default_collate(samples + samples)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("how", ["pickle", "copy", "deepcopy"])
 def test_copies(fast, how):
     def scenario(make):

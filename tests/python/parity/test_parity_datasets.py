@@ -294,6 +294,7 @@ def test_length_of_an_iterable(fast, batch_size, drop_last, length, workers):
     same_for_both(fast, scenario)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_iterable_errors(fast, workers):
     """In __iter__, at a sample, and StopIteration's own ways."""

@@ -133,6 +133,7 @@ DYING = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "how, death",
     [
@@ -194,12 +195,14 @@ LATE_ORPHANS = """
 """
 
 
+@pytest.mark.processes
 @HOW
 def test_workers_do_not_outlive_a_killed_process(how):
     with running_script(how, ORPHANS) as process:
         workers_end_after_a_kill(process)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", HOWS)
 def test_nor_does_a_worker_that_begins_after_its_parents_death(how):
     """Better than torch, whose watchdog takes the adopting process for the parent."""
@@ -239,6 +242,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "how, timeout",
     [("torch", 0), ("none", 0), ("cpu", 0), ("twin", 0), ("twin", 50), ("streams", 50)],

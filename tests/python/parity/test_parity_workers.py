@@ -74,6 +74,7 @@ def test_seeds(fast, generator, persistent, workers):
     same_for_both(fast, scenario)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "context, by_name", [("fork", True), ("fork", False), ("spawn", True), ("forkserver", False)]
 )
@@ -108,6 +109,7 @@ class Raises:
         raise LookupError(f"worker {worker} will not start")
 
 
+@pytest.mark.exhaustive
 def test_worker_init_fn_that_raises(fast):
     def scenario(make):
         iterator = iter(make(Numbers(6), num_workers=1, worker_init_fn=Raises()))
@@ -194,6 +196,7 @@ class Told(IterableDataset):
             yield image(number), (worker, number)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers, factor", [(1, 1), (1, 2), (2, 2)])
 def test_prefetch_factor_of_an_iterable(fast, workers, factor):
     """Its workers read as far ahead as with torch, whoever takes the batches from them."""
@@ -214,6 +217,7 @@ def test_prefetch_factor_of_an_iterable(fast, workers, factor):
     assert same_for_both(fast, scenario) == [ahead, ahead + 1, ahead + 2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("factor", [1, 3])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_of_an_iterable_that_end_at_different_times(fast, factor, persistent):
@@ -233,6 +237,7 @@ def test_workers_of_an_iterable_that_end_at_different_times(fast, factor, persis
     assert [len(epoch) for epoch in same_for_both(fast, scenario)] == [9, 9]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_prefetch_factor_zero(fast):
     def scenario(make):
@@ -278,6 +283,7 @@ def test_in_order_false(fast):
     assert same_for_both(fast, scenario) == (True, list(range(6)))
 
 
+@pytest.mark.exhaustive
 def test_timeout(fast):
     """The message, and that the batch is delivered once it is there."""
 
@@ -293,6 +299,7 @@ def test_timeout(fast):
     assert said == "DataLoader timed out after 1 seconds" and len(rest) == 6
 
 
+@pytest.mark.exhaustive
 def test_timeout_counts_from_next(fast):
     """A training step may take longer than the time-out, as long as next() does not."""
 
@@ -368,6 +375,7 @@ def test_more_workers_than_processors(fast):
     assert "4000 worker processes" in same_for_both(fast, scenario)[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_unpicklable_arguments(fast):
     """With spawn: torch's warning, and pickle's error, from iter()."""

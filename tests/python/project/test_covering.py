@@ -56,9 +56,3 @@ def test_the_whole_and_what_is_not_marked_run_in_every_case(monkeypatch):
     monkeypatch.setattr(covering, "LONG", True)
     items = list(cases(slow=True))
     assert kept(items) == items
-
-
-def test_none_begins_when_the_time_is_over(monkeypatch):
-    assert not covering.over()
-    monkeypatch.setattr(covering, "SECONDS", -1.0)
-    assert covering.over() == "FASTLOADER_TEST_SECONDS=-1 were over"

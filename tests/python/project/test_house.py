@@ -1,4 +1,4 @@
-"""The rules of the house: which files there are, how large they are, and what stands in one place only.
+"""The rules of the house: which files there are, and what stands in one place only.
 Each rule names what breaks it in a tree, keeps silent about this one, and fires where it is broken."""
 
 import ast
@@ -43,24 +43,6 @@ def public_files(root):
 def public_folders(root):
     known = {"_core", "cli", "compat", "datasets", "transforms"}
     return {path.name for path in folders(root / "fastloader")} ^ known
-
-
-def long_files(root):
-    most = {"fastloader/loader.py": 350}
-    found = texts(root, endings=["py"])
-    return [name for name, text in found if text.count("\n") > most.get(name, 300)]
-
-
-def full_folders(root):
-    def entries(folder):
-        modules = [path for path in folder.glob("*.py*") if not path.name.startswith("__")]
-        return len(modules) + len(folders(folder))
-
-    package = root / "fastloader"
-    kept = [package / "_core", package / "transforms"]
-    for folder in kept:
-        kept += folders(folder)
-    return [folder for folder in kept if entries(folder) > 9]
 
 
 def imports(root):
@@ -137,8 +119,6 @@ def long_signatures(root):
 PLANTED = {
     public_files: ("fastloader/utils.py", ""),
     public_folders: ("fastloader/utils/planted.py", ""),
-    long_files: ("fastloader/errors.py", "\n" * 301),
-    full_folders: ("fastloader/_core/observation/planted.py", ""),
     imports: (
         "fastloader/_core/delivery/plain.py",
         "from fastloader._core.sources import iterable\n",

@@ -67,7 +67,7 @@ def test_import_is_light():
         fastloader.FastLoader
         assert "torch" in sys.modules
     """
-    done = run_script(script)
+    done = run_script(script, fresh=True)
     assert done.stderr == ""
 
 
@@ -86,7 +86,7 @@ def test_parts_are_there_after_importing_the_package():
         assert fastloader.transforms.CenterCrop is not None
         assert fastloader.compat.__name__ == "fastloader.compat"
     """
-    assert run_script(script).stderr == ""
+    assert run_script(script, fresh=True).stderr == ""
 
 
 def test_unknown_name():
@@ -130,7 +130,7 @@ def test_without_torch():
     else:
         raise AssertionError("FastLoader without torch?")
     """
-    done = run_script(BLOCK_TORCH + script)
+    done = run_script(BLOCK_TORCH + script, fresh=True)
     assert done.stdout.strip() in ("True", "False")
 
 
@@ -182,7 +182,7 @@ def suffix():
 def test_a_broken_native_module_warns_once(package, file, cause):
     if file:
         (package / "fastloader" / file).write_bytes(b"this is not a library")
-    lines = run_script(IMPORT_COPY, package).stdout.splitlines()
+    lines = run_script(IMPORT_COPY, package, fresh=True).stdout.splitlines()
     assert lines[0].startswith("RuntimeWarning <string>"), lines[0]
     assert sum(line.startswith("RuntimeWarning") for line in lines) == 1
     text = "\n".join(lines)
@@ -191,15 +191,15 @@ def test_a_broken_native_module_warns_once(package, file, cause):
 
 def test_switched_off_is_silent(package):
     (package / "fastloader" / f"_native{suffix()}").write_bytes(b"this is not a library")
-    assert run_script(IMPORT_COPY, package, env={"FASTLOADER_NATIVE": "0"}).stdout == ""
+    assert run_script(IMPORT_COPY, package, env={"FASTLOADER_NATIVE": "0"}, fresh=True).stdout == ""
 
 
 def test_left_out_on_purpose_is_silent(package):
     (package / "fastloader" / "_pure_wheel").touch()
-    assert run_script(IMPORT_COPY, package).stdout == ""
+    assert run_script(IMPORT_COPY, package, fresh=True).stdout == ""
 
 
 def test_switch_with_a_wrong_value():
-    done = run_script("import fastloader", env={"FASTLOADER_NATIVE": "banana"}, check=False)
+    done = run_script("import fastloader", env={"FASTLOADER_NATIVE": "banana"}, check=False, fresh=True)
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ValueError") and "'banana'" in last and "0 (pure Python)" in last

@@ -135,6 +135,7 @@ def set_timeout(iterator, seconds):
     iterator._timeout = seconds
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("backend", ["process", "thread"])
 @pytest.mark.parametrize("name", ["none", "cpu", "twin", "streams"])
 def test_a_timeout_consumes_no_batch(enter_way, name, backend):

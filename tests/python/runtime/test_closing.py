@@ -299,6 +299,7 @@ def test_close_while_pictures_are_decoded(enter_way, monkeypatch, pictures, name
     ends(loader, [consumer.iterator])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PYTHON_WAYS)
 def test_close_at_any_moment(enter_way, name, workers, close):
     """Without a gate: whatever the other thread is at, it ends in one of three ways."""

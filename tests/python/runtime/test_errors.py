@@ -83,6 +83,7 @@ def test_errors_arrive_as_with_torch(way, name, workers):
     assert observe(loader) == plain  # and the next epoch
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("depth", [1, 2, 5])
 @pytest.mark.parametrize(
     "at", [(), (0,), (3,), (7,), (0, 1, 2, 3), (2, 4, 6), tuple(range(8))], ids=str
@@ -108,6 +109,7 @@ def test_the_very_exception_with_its_traceback(way):
     error.__traceback__ = None  # it leads from the dataset to the iterator
 
 
+@pytest.mark.exhaustive
 def test_the_traceback_from_a_worker(way):
     data = Faulty(MAKERS["ValueError"], at=(2,))
     iterator = iter(FastLoader(data, num_workers=2, **NORMALISED, **way.options))
@@ -171,6 +173,7 @@ def test_iterable_dataset_errors(way, workers):
     assert any(each[0] is BufferError for each in plain if isinstance(each, tuple))
 
 
+@pytest.mark.exhaustive
 def test_worker_init_errors(way):
     def fail(worker):
         raise OSError(f"worker {worker} will not start")
@@ -211,10 +214,12 @@ KILLED = """
 """
 
 
+@pytest.mark.processes
 def test_a_killed_worker_is_an_error_and_not_a_hang(way):
     assert run_script(KILLED, env=way.env).stdout == "done\n"
 
 
+@pytest.mark.exhaustive
 def test_worker_timeout(way, tmp_path):
     gate = torch.multiprocessing.get_context("fork").Event()
 
@@ -234,6 +239,7 @@ def test_worker_timeout(way, tmp_path):
     loader.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 def test_delivered_batches_survive_an_error(way, workers):
     data = Faulty(MAKERS["ValueError"], at=(3,))
@@ -259,6 +265,7 @@ def nothing_collected():
         gc.enable()
 
 
+@pytest.mark.exhaustive
 def test_an_error_keeps_nothing_alive(way):
     """No reference cycle: what the loop held is freed at once, not when the collector comes by."""
     loader = FastLoader(Faulty(MAKERS["ValueError"], at=(1,)), **NORMALISED, **way.options)
@@ -272,6 +279,7 @@ def test_an_error_keeps_nothing_alive(way):
         assert seen() is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_refused_batch_keeps_nothing_alive(way, workers):
     data = [(torch.rand(2, 3, 4, 4), number) for number in range(3)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support import HANG, PACKAGE_ROOT, SUPPORT, children, eventually, run_script
+from support import PACKAGE_ROOT, SUPPORT, children, eventually, run_script
 
 pytestmark = pytest.mark.covering
 
@@ -54,6 +54,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ENDINGS)
 @WORKERS
 def test_endings(way, name, workers):
@@ -65,7 +66,7 @@ def test_endings(way, name, workers):
     if name == "persistent" and not workers:
         pytest.skip("needs workers")
     source = textwrap.dedent(START) + body
-    done = run_script(source, workers, env=way.env, check=False, timeout=HANG)
+    done = run_script(source, workers, env=way.env, check=False, fresh=True)
     assert done.returncode == status, done.stderr
     if last is None:  # whatever it says, it must end
         return
@@ -88,10 +89,11 @@ FORKED_CHILD = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("how", ["exit", "_exit"])
 def test_a_forked_child_ends_quietly(way, how):
     source = textwrap.dedent(START) + textwrap.dedent(FORKED_CHILD)
-    done = run_script(source, 0, how, env=way.env)
+    done = run_script(source, 0, how, env=way.env, fresh=True)
     assert done.stdout == "done\n" and done.stderr == ""
 
 
@@ -117,6 +119,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("whole_group", [False, True], ids=["this process", "terminal"])
 def test_ctrl_c_while_waiting_for_a_worker(way, workers, whole_group):
@@ -160,6 +163,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.processes
 def test_a_daemon_thread_that_comes_back_too_late_does_not_abort():
     """Nobody may have the GIL any more. Straight into native code: torch's own functions do abort."""
     source = """
@@ -179,7 +183,7 @@ def test_a_daemon_thread_that_comes_back_too_late_does_not_abort():
         running.wait()
     """
     for _ in range(3):
-        assert run_script(source).stderr == ""
+        assert run_script(source, fresh=True).stderr == ""
 
 
 # The hook is registered before any of fastloader's, and so runs behind them.
@@ -206,6 +210,7 @@ MAIN_THREAD_FIRST = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "arguments",
     [(0, "process"), (2, "process"), (2, "thread")],
@@ -214,7 +219,7 @@ MAIN_THREAD_FIRST = """
 def test_an_epoch_on_another_thread_outlives_the_main_thread(way, arguments):
     """As with DataLoader: the interpreter waits for its threads, and so does the loader's end."""
     source = textwrap.dedent(START) + textwrap.dedent(MAIN_THREAD_FIRST)
-    done = run_script(source, *arguments, env=way.env)
+    done = run_script(source, *arguments, env=way.env, fresh=True)
     assert done.stdout == "all of it; again: True\n", done.stderr
     assert done.stderr == ""
 
@@ -249,6 +254,7 @@ BEGUN_AT_EXIT = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -262,7 +268,7 @@ BEGUN_AT_EXIT = """
 def test_an_epoch_that_begins_at_exit_ends_before_the_interpreter(way, arguments):
     """Nobody takes the second batch. What advances the source is therefore alive when the interpreter
     takes itself apart, unless the exit ends it."""
-    done = run_script(BEGUN_AT_EXIT, *arguments, env=way.env)
+    done = run_script(BEGUN_AT_EXIT, *arguments, env=way.env, fresh=True)
     assert done.stdout == "first: [0, 1]\nleft: [] {}\n", done.stderr
     assert done.stderr == ""
 
@@ -291,8 +297,9 @@ ENDS_AT_EXIT = """
 """
 
 
+@pytest.mark.processes
 def test_what_ends_at_exit():
     """``first`` is due twice, and the others once."""
-    done = run_script(ENDS_AT_EXIT, check=False)
+    done = run_script(ENDS_AT_EXIT, check=False, fresh=True)
     assert done.stdout.split() == ["first", "begins", "later", "raises", "first", "last"]
     assert done.stderr.strip().splitlines()[-1] == "ValueError: of an end"

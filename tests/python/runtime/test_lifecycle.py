@@ -70,6 +70,7 @@ def test_300_early_breaks_cost_nothing(way):
     assert resident_bytes() - memory < 8 << 20
 
 
+@pytest.mark.exhaustive
 def test_early_breaks_with_workers_leave_no_process(way):
     loader = make(way, 1)
     descriptors = None
@@ -128,6 +129,7 @@ def test_nested_loops(way):
     assert [labels(loader) for _ in loader] == [IN_ORDER] * 6
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_a_half_used_iterator_is_collected(way, workers):
     before = running()
@@ -157,6 +159,7 @@ def test_a_data_set_that_leads_to_its_iterator_is_collected(way):
     nothing_left_running(before)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_an_iterator_outlives_its_loader(way, workers):
     iterator = iter(make(way, workers))
@@ -323,6 +326,7 @@ COLLECTED = """
 """
 
 
+@pytest.mark.processes
 def test_collection_in_the_middle_of_close(twin):
     assert run_script(COLLECTED, env=twin.env, timeout=HANG).stdout == "done\n"
 
@@ -380,6 +384,7 @@ REFUSED = """
 """
 
 
+@pytest.mark.processes
 @WORKERS
 def test_fork(way, workers):
     if workers and way.path == "cpu":
@@ -418,6 +423,7 @@ FORK_AND_DROP = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("delivered", ["yes", "no"])
 def test_an_iterator_dropped_in_a_forked_child_leaves_the_parents_workers_alone(way, delivered):
     """With DataLoader they are told to end, and the parent waits for ever."""

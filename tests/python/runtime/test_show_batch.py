@@ -51,6 +51,7 @@ def bytes_of(images):
     return [np.asarray(one.permute(1, 2, 0)) for one in images]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [None, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_normalisation_is_undone(way, dtype, channels_last):
@@ -126,6 +127,7 @@ def test_the_dataset_is_told_of_no_epoch(workers):
     assert loader.dataset.epoch == 5
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shows", ["before", "within"])
 def test_a_rank_may_look_alone(tmp_path, shows):
     """Without asking the others, who are at something else."""

@@ -180,6 +180,7 @@ FORCED = """
 """
 
 
+@pytest.mark.processes
 def test_instruction_sets_agree():
     from fastloader._core.machine import extension
 
@@ -197,6 +198,7 @@ def test_instruction_sets_agree():
     assert len(set(found.values())) == 1, found
 
 
+@pytest.mark.processes
 def test_unknown_instruction_set():
     done = run_script(FORCED, env={"FASTLOADER_FORCE_ISA": "sse9"}, check=False)
     assert done.returncode == 1

@@ -51,6 +51,7 @@ APPLIED = """
 """
 
 
+@pytest.mark.processes
 def test_instruction_sets_agree(record_property):
     seed = random.SystemRandom().getrandbits(32)
     record_property("seed", seed)

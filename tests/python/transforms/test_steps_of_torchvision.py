@@ -317,6 +317,7 @@ def test_refused(tv, version):
         assert "(" in str(caught.value) or "<" in str(caught.value)
 
 
+@pytest.mark.processes
 def test_nothing_of_torchvision_is_imported():
     code = (
         "import sys, torch, fastloader.transforms._reader.counterpart as read\n"

@@ -134,6 +134,7 @@ CASES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name, arguments", CASES)
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_operations_and_magnitudes_are_drawn_as_torchvision_does(

@@ -67,6 +67,7 @@ def test_options_of_the_uri_reach_the_driver(monkeypatch):
     }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("backend", ["process", "thread"])
 def test_a_server_that_is_killed_and_comes_again(fragile, rows, listed, backend):
     dataset = MongoImages(fragile.uri, "db", "photos", DRAWS_NOTHING, order=listed)
@@ -84,6 +85,7 @@ def test_a_server_that_is_killed_and_comes_again(fragile, rows, listed, backend)
     same(got, list(FastLoader(dataset, batch_size=2)))
 
 
+@pytest.mark.processes
 def test_a_server_that_does_not_come_again(fragile, listed):
     dataset = MongoImages(fragile.uri, "db", "photos", DRAWS_NOTHING, order=listed, timeout=1)
     batches = iter(FastLoader(dataset, batch_size=2))
@@ -94,6 +96,7 @@ def test_a_server_that_does_not_come_again(fragile, listed):
     assert dataset.counts()["retries"] > 0
 
 
+@pytest.mark.processes
 def test_connections_that_are_cut(fragile, rows, listed):
     proxy = Proxy(fragile.port)
     dataset = MongoImages(proxy.uri, "db", "photos", DRAWS_NOTHING, order=listed)
@@ -106,6 +109,7 @@ def test_connections_that_are_cut(fragile, rows, listed):
     proxy.close()
 
 
+@pytest.mark.processes
 def test_a_slow_server(fragile, rows, listed):
     """Answers that take longer than the timeout are an error; shorter ones are waited for."""
     proxy = Proxy(fragile.port)
@@ -184,6 +188,7 @@ def test_ctrl_c_does_not_wait_for_a_server_that_hangs(fragile, rows, options):
         proxy.close()
 
 
+@pytest.mark.processes
 def test_a_loader_that_is_closed_leaves_its_queries_behind(fragile, rows):
     proxy = Proxy(fragile.port)
     keys = [name for name, _file, _label in rows]

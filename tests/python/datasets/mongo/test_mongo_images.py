@@ -302,6 +302,7 @@ def test_gridfs(database, uri, rows):
         list(FastLoader(Subset(dataset, [5]), batch_size=1))
 
 
+@pytest.mark.processes
 def test_a_process_makes_its_own_client(photos, uri, listed):
     dataset = made(photos, uri, DRAWS_NOTHING, order=listed)
     expected = dataset[3][1]

@@ -55,6 +55,7 @@ class Reader:
         return json.loads(out)
 
 
+@pytest.mark.processes
 def test_several_processes_fetch_each_shard_once(store, tmp_path):
     store.proxy.delay = 0.005
     readers = [Reader(store, tmp_path / "cache") for _ in range(3)]
@@ -64,6 +65,7 @@ def test_several_processes_fetch_each_shard_once(store, tmp_path):
     assert sum(result["counts"]["fetched"] for result in results) == SHARDS
 
 
+@pytest.mark.processes
 def test_several_processes_in_a_cache_that_is_too_small(store, tmp_path):
     most = store.room_for(2)
     readers = [Reader(store, tmp_path / "cache", most) for _ in range(3)]
@@ -72,6 +74,7 @@ def test_several_processes_in_a_cache_that_is_too_small(store, tmp_path):
     assert sum(path.stat().st_size for path in (tmp_path / "cache").iterdir()) <= most
 
 
+@pytest.mark.processes
 def test_a_process_that_is_killed_while_it_fetches(store, tmp_path):
     """The proxy holds its answers up, so that it is killed in the middle of a shard."""
     store.proxy.faults.extend([("stall", len(store.shards[0]) * 2)] + [("stall", 1)] * 20)

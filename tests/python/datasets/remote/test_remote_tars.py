@@ -92,6 +92,7 @@ def test_columns(store, tmp_path):
         assert seen == {label: text for _, label, text in store.files}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("context", ["fork", "forkserver"])
 def test_worker_processes(store, tmp_path, context):
     """obstore's threads do not live on in a forked child: it reads what is in the cache, and no more."""
@@ -126,6 +127,7 @@ def test_neighbours_share_a_request(store, tmp_path):
 KINDS = ["cut", "reset", "stall", "reset", "cut", "cut"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("room", ["all", "one"])
 def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
     monkeypatch.setattr(shard_cache, "PART", 20_000)

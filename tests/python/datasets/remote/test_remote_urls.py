@@ -29,6 +29,7 @@ def test_a_pattern(store, tmp_path):
         TarImages(store.url("/train/x-000[13].tar"), cache=store.cache(tmp_path / "cache"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", ["a b.tar", "a%20b.tar", "100%.tar", "ü#?&+;=.tar", "a%2541.tar", "[x]{y}^~|<>.tar"]
 )

@@ -175,6 +175,7 @@ def run(tmp_path, ending):
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("ending", ["raise RuntimeError('the loop fails')", "", "raise SystemExit"])
 def test_a_process_that_ends_fetches_no_further_part(tmp_path, ending):
     done = run(tmp_path, ending)

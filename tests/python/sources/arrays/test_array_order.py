@@ -106,6 +106,7 @@ def observed(kind, workers, order, persistent=False):
     return seen
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("order", ORDERS)
 @WORKERS
 def test_orders_and_draws(enter_way, order, workers):

@@ -383,11 +383,13 @@ FORK = """
 """
 
 
+@pytest.mark.processes
 @WORKERS
 def test_fork(workers):
     assert run_script(FORK, workers).stdout == "done\n"
 
 
+@pytest.mark.processes
 def test_the_process_ends_with_an_epoch_in_flight():
     source = """
         import torch
@@ -396,5 +398,5 @@ def test_the_process_ends_with_an_epoch_in_flight():
         next(iterator)
         print("end")
     """
-    done = run_script(source)
+    done = run_script(source, fresh=True)
     assert done.stdout == "end\n" and done.stderr == ""

@@ -39,6 +39,7 @@ def batches_of(dataset, **options):
             got.append(error)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_an_error_takes_its_batchs_place_and_names_the_file(paths, options, way):
     loader, got = batches_of(Captions(paths, WHOLE), **options, **way.options)
@@ -122,6 +123,7 @@ class PathsAndBytes(Captions):
         return EncodedImage(source, WHOLE), i
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_paths_and_bytes_in_one_batch(paths, options, way):
     Path(paths[2]).unlink()
@@ -196,6 +198,7 @@ def test_an_iterator_that_is_dropped_leaves_nothing_behind(paths, options, way):
     loader.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_close_ends_a_next_that_waits_for_pillow(paths, options, way, monkeypatch):
     """Pillow stands still at the bad file, and another thread closes the loader."""

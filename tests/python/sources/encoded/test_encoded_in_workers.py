@@ -45,6 +45,7 @@ def made_by(loader):
     return {who: counted[who] for who in ("pool", "pillow", "workers")}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("source", [as_path, as_bytes])
 @pytest.mark.parametrize("options", PROCESSES, ids=str)
 def test_workers_make_the_pictures_of_the_decode_threads(paths, source, options):

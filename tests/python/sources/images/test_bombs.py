@@ -79,6 +79,7 @@ def test_an_indexed_sample_is_refused(tmp_path, never_pillow, data, words):
     assert dataset[0][0].shape == (3, 24, 20)
 
 
+@pytest.mark.exhaustive
 @needs_native
 @pytest.mark.parametrize(("data", "words"), REFUSED)
 def test_the_native_path_refuses_in_the_same_words(tmp_path, device, never_pillow, data, words):

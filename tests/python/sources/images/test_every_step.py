@@ -188,11 +188,13 @@ def test_steps_of_torchvision(root, name, module):
     check_plan(root, STEPS[name](T if module == "fastloader" else modules()[module]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STEPS)
 def test_pixels_of_1000_draws(name, rng):
     check_pixels(STEPS[name](T), rng, blurred=name == "GaussianBlur")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TIMM)
 def test_steps_of_timm(root, name, rng):
     import_timm()

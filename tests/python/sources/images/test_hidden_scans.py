@@ -233,6 +233,7 @@ def test_both_countings_agree(monkeypatch):
         ) == jpeg_work.scans_in_python(data)
 
 
+@pytest.mark.processes
 def test_without_the_native_module_it_is_counted_too(tmp_path):
     for number, data in enumerate([*HIDDEN.values(), SMALL]):
         (tmp_path / f"{number}.jpg").write_bytes(data)

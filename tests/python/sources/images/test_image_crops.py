@@ -91,6 +91,7 @@ def test_another_epoch_other_crops(crops, device):
     assert sum(not torch.equal(a, b) for a, b in zip(one, other)) >= COUNT - 2
 
 
+@pytest.mark.processes
 def test_same_crops_across_processes(crops, root):
     import hashlib
 

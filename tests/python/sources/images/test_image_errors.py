@@ -111,6 +111,7 @@ def batches_of(iterator):
     raise AssertionError("it does not end")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SPOILED)
 def test_pillows_exception_in_the_batchs_place(root, device, name):
     dataset = ImageFolder(root, CHAIN)
@@ -387,6 +388,7 @@ def test_pillows_switch_counts_on_the_native_path(root, monkeypatch):
 # --- what is no file, and what is too large ----------------------------------------------------
 
 
+@pytest.mark.processes
 def test_pipes_and_devices_are_bad_samples(root):
     """Reading a pipe that nobody writes to would never end; nor would /dev/zero."""
     done = script(
@@ -461,6 +463,7 @@ def test_random_damage_does_as_pillow(tmp_path, kind):
             assert torch.equal(got[0], wanted), (seed, index)
 
 
+@pytest.mark.processes
 def test_an_error_nobody_waits_for(root):
     """Bad pictures behind an early break, at the end of the process: no noise."""
     for name in os.listdir(os.path.join(root, "c0")):

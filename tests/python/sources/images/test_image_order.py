@@ -46,6 +46,7 @@ CASES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_order_and_generators_are_torchs(whole, device, name, workers):

@@ -27,6 +27,7 @@ def environment(backend):
     return {"FASTLOADER_BACKEND": backend} if backend else {}
 
 
+@pytest.mark.processes
 @DELIVERIES
 def test_fork(root, backend):
     source = textwrap.dedent(START) + textwrap.dedent("""
@@ -71,6 +72,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ENDINGS)
 def test_end_of_the_process(root, name):
     """No hang, no crash, no noise; the three deliveries at once, each in its own process."""
@@ -91,6 +93,7 @@ def test_end_of_the_process(root, name):
     assert not failures
 
 
+@pytest.mark.processes
 @DELIVERIES
 def test_ctrl_c(root, backend, tmp_path):
     """A picture that never comes holds next() up; Ctrl-C still arrives."""

@@ -265,6 +265,7 @@ def test_memory_is_constant_after_the_first_epoch(tmp_path, device):
     assert later - resident < 12 << 20  # forty epochs of 24 batches of 0.4 or 1.6 MB
 
 
+@pytest.mark.processes
 def test_a_forked_child_builds_its_own(root):
     source = """
         import os, sys

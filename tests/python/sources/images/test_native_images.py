@@ -172,6 +172,7 @@ def test_torchvisions_usual_chains(tv, root, version):
     assert next(iter(loader))[0].shape == (4, 3, 12, 12)
 
 
+@pytest.mark.processes
 def test_torchvision_is_not_imported(root):
     """A class is known by its module and name."""
     script(

@@ -283,6 +283,7 @@ def test_stopped_by(timm, root, name):
     assert "\n" not in plan and len(plan) < 400, plan
 
 
+@pytest.mark.processes
 def test_timm_is_not_imported(root):
     """A class is known by its module and name."""
     script(

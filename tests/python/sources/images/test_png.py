@@ -25,6 +25,7 @@ def test_every_kind(color, depth, interlaced):
         assert_same(rng, data, (seed, number, color, depth, interlaced))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "size", [(1, 1), (1, 40), (40, 1), (3, 5), (700, 300), (70000, 2), (2, 70000)]
 )

@@ -50,6 +50,7 @@ def test_a_slow_disk_is_read_ahead_by_itself(tmp_path, monkeypatch):
     assert waited(loader) == 96
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("slow", [True, False])
 def test_threads_read_a_slow_disk_and_no_other(tmp_path, slow):
     require_hooks()
@@ -115,6 +116,7 @@ def test_a_file_that_goes_away_is_named(tmp_path, monkeypatch):
         epoch(loader, 1)
 
 
+@pytest.mark.processes
 def test_the_first_epoch_of_a_forked_child_reads_ahead_too(tmp_path):
     plain_folder(tmp_path, count=24)
     done = script(

@@ -109,6 +109,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CHAINS)
 def test_chains(root, monkeypatch, name):
     dataset = folder(root, *CHAINS[name])
@@ -127,6 +128,7 @@ MIXERS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MIXERS)
 def test_mixed_batches(root, monkeypatch, name):
     collate, end = MIXERS[name]
@@ -162,6 +164,7 @@ ORDERS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ORDERS)
 def test_orders(root, monkeypatch, name):
     dataset = folder(root)
@@ -202,6 +205,7 @@ def test_selections(root, monkeypatch, name):
     both(monkeypatch, lambda way: FastLoader(dataset, 3, shuffle=True, **way))
 
 
+@pytest.mark.processes
 def test_packed_files(packed, monkeypatch):
     dataset = LMDBDataset(packed, T.Compose(CHAINS["recipe"]))
     both(
@@ -333,6 +337,7 @@ BEGINNINGS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
 @pytest.mark.parametrize("name", BEGINNINGS)
 def test_beginnings_draw_by_the_sample(root, packed, monkeypatch, name):
@@ -425,6 +430,7 @@ torch.save((fastloader.build_info()["native"]["loaded"], batches), sys.argv[2])
 """
 
 
+@pytest.mark.processes
 def test_in_a_process_that_never_had_it(root, tmp_path):
     found = []
     for native in ("1", "0"):

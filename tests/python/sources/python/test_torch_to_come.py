@@ -81,6 +81,7 @@ def test_an_argument_that_this_torch_has_got_meanwhile(monkeypatch):
         FastLoader(Numbers(), brandnew=3)
 
 
+@pytest.mark.processes
 def test_a_newer_torch():
     done = run_script(
         """
@@ -157,9 +158,10 @@ except TypeError as error:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("parameters", ["*args", "this, *args", "self, data, *args"])
 def test_a_constructor_that_was_wrapped_before_the_import(parameters):
-    done = run_script(WRAPPED.format(parameters=parameters))
+    done = run_script(WRAPPED.format(parameters=parameters), fresh=True)
     assert "unexpected keyword argument 'brandnew'" in done.stdout
 
 
@@ -184,23 +186,10 @@ def warned(make):
     return [str(each.message) for each in seen if "worker processes" in str(each.message)]
 
 
-def test_threads_are_not_warned_of_as_processes(tmp_path):
-    many = {"num_workers": 300, "batch_size": 2}
-    plain_folder(tmp_path, count=4)
-    folder = ImageFolder(tmp_path, T.Compose([T.Resize(16), T.CenterCrop(16), T.ToTensor()]))
-    assert not warned(lambda: FastLoader(folder, **many))
-    assert not warned(lambda: FastLoader(TensorDataset(torch.arange(9)), **many))
-    few = {**many, "num_workers": 70}
-    assert not warned(lambda: FastLoader(Pictures(4), worker_backend="thread", **few))
-
-
-def test_processes_are(monkeypatch):
+def test_too_many_processes_are_warned_of(monkeypatch):
     """As with DataLoader: when the loader is made, and when they begin."""
-    from fastloader._core.runtime import runtime
-
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})  # asked by earlier versions
-    monkeypatch.setattr(runtime, "available_threads", lambda: 1)
     options = {"num_workers": 2, "batch_size": 2}
     theirs = warned(lambda: Closing(Pictures(4), **options))
     assert theirs and "will create 2 worker processes" in theirs[0]

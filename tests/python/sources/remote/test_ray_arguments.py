@@ -92,6 +92,7 @@ SHUTDOWN = """
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("deaths", ["told", "as they come"])
 def test_ray_shutdown_in_the_middle_of_an_epoch(ray, deaths):
     """It ends the loop, and Ray does not begin a cluster of its own."""
@@ -109,6 +110,7 @@ def test_without_ray(monkeypatch):
         FastLoader(Pictures(4), **RAY)
 
 
+@pytest.mark.processes
 def test_ray_is_not_imported_before_it_is_asked_for():
     run_script(
         """

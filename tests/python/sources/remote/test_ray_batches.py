@@ -16,6 +16,8 @@ from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, generator, same
 
+pytestmark = pytest.mark.processes
+
 native = extension.load()
 
 

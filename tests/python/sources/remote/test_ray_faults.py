@@ -28,6 +28,8 @@ from fastloader._core.sources.remote import asking, crew
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, Stream, eventually, random_images, same
 
+pytestmark = pytest.mark.processes
+
 COUNT = 24
 
 

@@ -63,6 +63,7 @@ def shut_down_as_lightning_does(loader):
     loader._iterator = None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(10))
 def test_shutting_down_while_the_pump_waits(twin, enter_way, part):
     """The order that hung, once in a great many runs: the pump waits for a batch, the workers are shut

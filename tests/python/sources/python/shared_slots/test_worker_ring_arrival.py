@@ -155,6 +155,7 @@ ORDINARY = {"rows that overlap", "row and all", "row with gaps", "shared already
 NO_TENSORS = {"empty", "meta", "nothing"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_a_batch_arrives_as_from_torch(name):

@@ -47,7 +47,7 @@ def run(body, *arguments, limit=60, prefix="", env=None):
     lines = [START, body]
     variables = {"FASTLOADER_WORKER_RING": "1", **(env or {})}
     done = run_script(
-        "\n".join(map(textwrap.dedent, lines)), *arguments, env=variables, timeout=limit
+        "\n".join(map(textwrap.dedent, lines)), *arguments, env=variables, timeout=limit, fresh=True
     )
     assert "leaked" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
     # Files of other processes come and go there; none stays.
@@ -56,6 +56,7 @@ def run(body, *arguments, limit=60, prefix="", env=None):
     return done
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_worker_killed_in_the_middle_of_a_batch(persistent):
     run(
@@ -96,6 +97,7 @@ def test_a_worker_killed_in_the_middle_of_a_batch(persistent):
     )
 
 
+@pytest.mark.processes
 def test_a_worker_killed_from_outside():
     run(
         """
@@ -128,6 +130,7 @@ def test_a_worker_killed_from_outside():
     )
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_exit_with_batches_alive(context, tmp_path):
     # Spawned workers import the main module, so it is a file.
@@ -156,6 +159,7 @@ def test_exit_with_batches_alive(context, tmp_path):
     assert done.stderr == ""
 
 
+@pytest.mark.processes
 def test_a_timeout_leaves_the_ring_usable():
     run(
         """
@@ -184,6 +188,7 @@ def test_a_timeout_leaves_the_ring_usable():
     )
 
 
+@pytest.mark.processes
 def test_few_descriptors_are_enough():
     run(
         """
@@ -204,6 +209,7 @@ def test_few_descriptors_are_enough():
     )
 
 
+@pytest.mark.processes
 def test_a_small_dev_shm_is_enough():
     mounts = "mount -t tmpfs -o size=64k tmpfs /dev/shm"
     if subprocess.run(["unshare", "-m", "sh", "-c", mounts], capture_output=True).returncode:
@@ -228,6 +234,7 @@ def test_a_small_dev_shm_is_enough():
     assert "all of it" in done.stdout
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_it():
     done = run(
         """
@@ -246,6 +253,7 @@ def test_ctrl_c_ends_it():
     assert "interrupted at 20" in done.stdout
 
 
+@pytest.mark.processes
 def test_many_epochs_cost_nothing_that_stays():
     """Early breaks, each with workers of its own. The figures are printed: run pytest with -s."""
     epochs = int(os.environ.get("FASTLOADER_SOAK_EPOCHS", "60"))
@@ -282,6 +290,7 @@ def test_many_epochs_cost_nothing_that_stays():
     print(done.stdout)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("context", ["spawn", "fork"])
 def test_its_descriptor_closed_by_other_code_and_its_number_used_again(context):
     run(

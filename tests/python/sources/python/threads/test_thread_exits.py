@@ -46,10 +46,11 @@ ENDINGS = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ENDINGS)
 def test_the_process_ends(name):
     body, status = ENDINGS[name]
-    done = run_script(textwrap.dedent(START) + body, 1, check=False)
+    done = run_script(textwrap.dedent(START) + body, 1, check=False, fresh=True)
     assert done.returncode == status and done.stderr == "", done.stderr
 
 
@@ -79,6 +80,7 @@ IN_NEXT = """
 """
 
 
+@pytest.mark.processes
 def test_ctrl_c_while_waiting_for_a_thread():
     paths = [str(PACKAGE_ROOT), str(SUPPORT), os.environ.get("PYTHONPATH", "")]
     source = textwrap.dedent(START) + textwrap.dedent(IN_NEXT)
@@ -139,6 +141,7 @@ IN_THE_LOOP = """
 """
 
 
+@pytest.mark.processes
 def test_ctrl_c_in_the_loop_waits_once_for_all_threads():
     source = textwrap.dedent(START) + textwrap.dedent(IN_THE_LOOP)
     *asked, waited = map(float, run_script(source, 100).stdout.split())
@@ -175,6 +178,7 @@ FORK = """
 """
 
 
+@pytest.mark.processes
 def test_fork():
     source = textwrap.dedent(START) + textwrap.dedent(FORK)
     assert run_script(source, 1).stdout == "done\n"

@@ -209,6 +209,7 @@ def test_a_process_that_a_worker_forks_is_that_worker():
 # --- torch's function -------------------------------------------------------------------------------
 
 
+@pytest.mark.processes
 def test_the_function_is_found_wherever_it_was_imported():
     done = run_script(
         """
@@ -243,6 +244,7 @@ def test_the_function_is_found_wherever_it_was_imported():
     ]
 
 
+@pytest.mark.processes
 def test_a_torch_that_knows_worker_threads_keeps_its_function():
     done = run_script(
         NEWER_TORCH

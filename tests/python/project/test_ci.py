@@ -1,0 +1,163 @@
+"""What .ci/run's stages do with a test that fails once, and with a run that takes too long."""
+
+import os
+import shutil
+import subprocess
+import textwrap
+import time
+
+import pytest
+
+from support import HANG, PACKAGE_ROOT
+
+STAGES = PACKAGE_ROOT / ".ci" / "stages"
+
+if not STAGES.is_file() or shutil.which("bash") is None:
+    pytest.skip("needs the source tree, and bash", allow_module_level=True)
+
+UNSTEADY = """
+    import pathlib
+
+    def test_once():
+        seen = pathlib.Path(__file__).with_name("seen")
+        first = not seen.exists()
+        seen.touch()
+        assert not first, "only the first time"
+
+    def test_good():
+        pass
+"""
+
+FOUR_UNSTEADY = """
+    import pathlib
+    import pytest
+
+    @pytest.mark.parametrize("number", range(4))
+    def test_once(number):
+        seen = pathlib.Path(__file__).with_name(f"seen{number}")
+        first = not seen.exists()
+        seen.touch()
+        assert not first
+"""
+
+
+def run(folder, commands, **variables):
+    """Runs bash behind what .ci/run has at its beginning, with the folder's ``clone`` as the clone."""
+    (folder / "work" / "clone").mkdir(parents=True, exist_ok=True)
+    begin = f"set -euo pipefail\ncheckout={PACKAGE_ROOT}\nwork={folder}/work\n"
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    return subprocess.run(
+        ["bash", "-c", begin + textwrap.dedent(commands)],
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        env={**kept, **variables},
+        check=False,
+    )
+
+
+def with_tests(folder, source):
+    """A stage over these tests."""
+    clone = folder / "work" / "clone"
+    clone.mkdir(parents=True)
+    (clone / "pytest.ini").write_text("[pytest]\naddopts = -ra\n")
+    (clone / "test_toys.py").write_text(textwrap.dedent(source))
+    commands = f"""
+        source {STAGES}
+        toys() {{
+          again=(python -m pytest)
+          with_counts 100 python -m pytest
+        }}
+        stage toys toys
+        finish
+    """
+    return run(folder, commands)
+
+
+def test_a_test_that_fails_once_leaves_the_run_green_and_is_named(tmp_path):
+    done = with_tests(tmp_path, UNSTEADY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-2:]
+    assert (
+        last[0].startswith("unsteady: test_toys.py::test_once (")
+        and "only the first time" in last[0]
+    )
+    assert last[1] == "3 passed, 0 failed"  # two tests and the stage
+
+
+@pytest.mark.parametrize(
+    "source, names",
+    [
+        ("def test_bad():\n    assert False\n", 1),
+        (FOUR_UNSTEADY, 4),
+    ],
+)
+def test_what_fails_again_and_more_than_three_fail_the_run(tmp_path, source, names):
+    done = with_tests(tmp_path, source)
+    assert done.returncode == 1, done.stdout
+    assert "unsteady:" not in done.stdout
+    assert done.stdout.splitlines()[-1].endswith(f", {names + 1} failed")
+
+
+def test_more_than_three_unsteady_ones_in_several_stages_fail_the_run(tmp_path):
+    commands = f"""
+        source {STAGES}
+        two() {{ unsteady one "this"; unsteady two "that"; }}
+        stage first two
+        stage second two
+        finish
+    """
+    done = run(tmp_path, commands)
+    assert done.returncode == 1
+    assert (
+        done.stdout.count("\nunsteady: ") == 4
+        and "more than three tests were unsteady" in done.stdout
+    )
+
+
+def test_the_table_names_every_stage(tmp_path):
+    commands = f"""
+        source {STAGES}
+        stage "the first" true
+        stage "the second" false
+        finish
+    """
+    done = run(tmp_path, commands)
+    assert done.returncode == 1
+    table = [line.split() for line in done.stdout.splitlines()[-3:-1]]
+    assert [(row[2], row[-1]) for row in table] == [("ok", "first"), ("FAILED", "second")]
+    assert done.stdout.splitlines()[-1] == "1 passed, 1 failed"
+
+
+def test_a_run_that_takes_too_long_ends_with_its_table(tmp_path):
+    commands = f"""
+        most=2
+        source {STAGES}
+        stage "quick" true
+        stage "endless" sleep 1000
+        stage "behind it" touch {tmp_path}/begun
+        finish
+    """
+    begun = time.monotonic()
+    done = run(tmp_path, commands)
+    assert time.monotonic() - begun < 100 and done.returncode == 1
+    assert "ok      quick" in done.stdout and "FAILED  endless" in done.stdout
+    assert not (tmp_path / "begun").exists()
+    assert done.stdout.splitlines()[-1] == "1 passed, 1 failed"
+
+
+def test_what_runs_beside_the_stages_is_waited_for_and_fails_its_own(tmp_path):
+    commands = f"""
+        source {STAGES}
+        beside bash -c 'echo {{begun,}}; until [[ -e {tmp_path}/go ]]; do sleep 0.01; done; exit 3'
+        stage "another" touch {tmp_path}/go
+        stage "joined" joined
+        finish
+    """
+    done = run(tmp_path, commands)
+    assert done.returncode == 1
+    assert (
+        "ok      another" in done.stdout
+        and "FAILED  joined" in done.stdout
+        and "begun" in done.stdout
+    )
