@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import tiers
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -53,7 +55,7 @@ def run(command, timeout):
 
 
 @pytest.fixture(scope="session")
-def built():
+def built(request):
     reason = missing_tool()
     if reason is not None:
         pytest.skip(f"{reason}: the native tests are not built")
@@ -74,11 +76,16 @@ def built():
         code, output = run(configure, 300)
     if code != 0:
         pytest.fail(f"CMake failed\n{output}", pytrace=False)
+    folder = BUILD / "tests" / "native"
+    first, begin = not (folder / NAMES[-1]).exists(), time.monotonic()
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
     code, output = run([cmake, "--build", BUILD, "--parallel", jobs], 1800)
     if code != 0:
         pytest.fail(f"the native tests do not compile\n{output}", pytrace=False)
-    return BUILD / "tests" / "native"
+    if first:
+        remark = f"the native test programs were built in {time.monotonic() - begin:.0f} s, the first time"
+        request.config.stash[tiers.REMARKS].append(remark)
+    return folder
 
 
 def skip_if_left_out(folder, name):

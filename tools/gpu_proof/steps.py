@@ -118,7 +118,7 @@ def native(options: Options) -> Commands:
 
 
 def pytest(*arguments: str) -> list[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    command = [sys.executable, "-m", "pytest", "--all", "-q", "-p", "no:cacheprovider", *arguments]
     # Many tests wait: for the device, for workers, for the end of a soak.
     if said_by(sys.executable, "-c", "import xdist; print(xdist)"):
         command += ["-n", str(max(1, min(6, len(os.sched_getaffinity(0)) // 2)))]

@@ -75,6 +75,7 @@ def test_copies_are_made_once_and_whole(photographs, tmp_path):
     assert readers.copied(settings, "copy", broken) == path
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("uri", "said"),
     [

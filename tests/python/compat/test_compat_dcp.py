@@ -32,6 +32,7 @@ def make(kind="shuffled"):
     return FastLoader(Pictures(11), 3, shuffle=True, generator=generator(4), **options)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["shuffled", "delivered", "iterable", "arrival"])
 @pytest.mark.parametrize("stop", [0, 2, 4])
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -97,6 +97,7 @@ def test_the_same_pictures_of_the_same_numbers(policies, monkeypatch, rng, confi
             assert made == wanted.tobytes(), (size, operations)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("alpha", [0.05, 0.3, 1, 5])
 def test_the_factors_of_blends_are_timms(policies, rng, alpha):
     """To the last bit, where timm's are finite."""
@@ -133,6 +134,7 @@ def noted(number, found):
     return op
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("config", ["augmix-a0.5", "augmix-w2-d4", "augmix-w4-b1"])
 def test_chains_are_drawn_as_timm_does(policies, rng, config):
     """How many operations a picture sees, and which one comes first."""
@@ -161,6 +163,7 @@ def test_chains_are_drawn_as_timm_does(policies, rng, config):
     assert_same_counts(firsts, their_firsts)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("alpha", [0.3, 1, 3])
 def test_the_share_of_the_mix_is_timms(rng, alpha):
     seed = rng.getrandbits(63)

@@ -154,6 +154,7 @@ def test_each_operation_has_its_distribution(policies, monkeypatch):
             assert_same_distribution(drawn(mine, size, 1000), their)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "hparams",
     [

@@ -98,6 +98,7 @@ def said(report, bound, words, advice):
 # --- situations -----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @needs_native
 @pytest.mark.parametrize("name", ["cpu", "twin", "streams"])
 def test_slow_disk(enter_way, slow_disk, processors, small, name, monkeypatch):
@@ -134,6 +135,7 @@ def test_slow_packed_file(enter_way, monkeypatch, processors, small, tmp_path, n
     assert report.stages["locate" if slow == "finding" else "read"].seconds > 32 * 0.02
 
 
+@pytest.mark.exhaustive
 @needs_native
 @pytest.mark.parametrize("name", ["cpu", "twin", "streams"])
 def test_slow_decode(enter_way, processors, large, name):
@@ -193,6 +195,7 @@ def test_slow_transform_in_workers(way, processors, dataset, backend):
         assert f"worker {'processes' if backend == 'process' else 'threads'} (2)" in report.verdict
 
 
+@pytest.mark.exhaustive
 def test_slow_transform_without_workers(way, processors):
     report = run(make(SlowPictures(40)))
     said(report, "Python", "Python-bound", "set num_workers=3")

@@ -47,6 +47,7 @@ class Gate(Sampler):
         return len(self.batches)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 def test_two_threads_that_call_iter_at_once(way, workers):
     gate = Gate()

@@ -52,6 +52,7 @@ def test_after_an_early_break():
     assert loader.state_dict()["epoch"] == 1 and not loader.state_dict()["begun"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 def test_after_close_in_the_middle(way, workers):
     torch.manual_seed(10)

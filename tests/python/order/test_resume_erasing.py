@@ -108,6 +108,7 @@ def resumed(make, state, users, epochs):
         return [batches_of(loader) for _ in range(epochs)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_boxes_are_those_of_a_run_that_never_stopped(way, dataset_of, kind, workers):

@@ -113,6 +113,7 @@ def numbers(batches):
     return [(keys.tolist(), reads.tolist()) for keys, reads, _ in batches]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way_to_shuffle", ["default", "generator"])
 @pytest.mark.parametrize("asked_before", [False, True])
 def test_the_first_state_that_is_asked_for(asked_before, way_to_shuffle):

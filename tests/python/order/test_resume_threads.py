@@ -58,6 +58,7 @@ def outcome(run):
         return error
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("what", ["load", "save", "set_epoch"])
 def test_while_an_epoch_begins_on_another_thread(what, workers):

@@ -235,6 +235,7 @@ def test_the_signature_begins_with_torchs():
         assert ours[name].kind is inspect.Parameter.KEYWORD_ONLY
 
 
+@pytest.mark.exhaustive
 def test_rebuilding_from_attributes(fast):
     def scenario(make):
         options = {"num_workers": 1, "persistent_workers": True, "collate_fn": twice}

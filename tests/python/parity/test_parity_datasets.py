@@ -324,6 +324,7 @@ def test_iterable_errors(fast, workers):
     same_for_both(fast, scenario)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 @pytest.mark.parametrize("kind", [StopIteration, IndexError, KeyError, GeneratorExit])
 def test_what_a_map_dataset_raises(fast, kind, workers):

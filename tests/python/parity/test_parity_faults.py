@@ -320,6 +320,7 @@ class Failing(Numbers):
         return super().__getitem__(index)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_exceptions_of_every_kind(fast, workers):
     """In order, with type and text, and the batches after them."""
@@ -373,6 +374,7 @@ def test_exceptions_in_every_place(fast, where, workers):
     same_for_both(fast, scenario)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [2])
 def test_an_exception_and_then_an_early_end(fast, workers):
     """No process stays for an iterator that raised and was dropped."""
@@ -391,6 +393,7 @@ class Fails(Numbers):
         return super().__getitem__(index)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1])
 def test_the_text_of_an_error_to_the_letter(fast, workers):
     """No other exception is named as what was being handled, in the worker's traceback or here."""

@@ -200,6 +200,8 @@ def test_left_out_on_purpose_is_silent(package):
 
 
 def test_switch_with_a_wrong_value():
-    done = run_script("import fastloader", env={"FASTLOADER_NATIVE": "banana"}, check=False, fresh=True)
+    done = run_script(
+        "import fastloader", env={"FASTLOADER_NATIVE": "banana"}, check=False, fresh=True
+    )
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ValueError") and "'banana'" in last and "0 (pure Python)" in last

@@ -188,6 +188,7 @@ class Prefetcher:
         return self.real.wait_arrival(*args)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("when", ["before", "behind"])
 @pytest.mark.parametrize(
     "call",

@@ -277,6 +277,7 @@ def test_persistent_workers_with_early_breaks(way):
     assert children() == workers
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_pickle_and_copies(way, workers):
     loader = make(way, workers, depth=2)

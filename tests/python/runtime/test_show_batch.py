@@ -86,6 +86,7 @@ def test_image_key_and_dicts(way):
     loader.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("generator", [False, True])
 def test_the_loop_goes_on_as_without_it(workers, generator):

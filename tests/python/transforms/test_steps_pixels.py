@@ -128,6 +128,7 @@ def test_blur_is_distributed_as_torchvisions(tv, sigma):
     same_histograms(found, [theirs.get_params(*theirs.sigma) for _ in range(MANY)], SEED)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 1.0])
 def test_probabilities(p):
     for transform in (

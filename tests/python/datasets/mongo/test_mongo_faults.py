@@ -154,6 +154,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_workers": 4}, {"num_workers": 4, "worker_backend": "thread"}],

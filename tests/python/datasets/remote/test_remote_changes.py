@@ -18,6 +18,7 @@ from fastloader.datasets._remote.store.remote_object import ChangedObject
 from fastloader.errors import Error
 
 
+@pytest.mark.exhaustive
 def test_bytes_that_change_on_the_way(store, tmp_path):
     """TLS notices by itself. Without it the MD5 does, which S3 has as a shard's ETag."""
     if store.kind == "az":

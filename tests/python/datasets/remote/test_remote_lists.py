@@ -20,6 +20,7 @@ def listing(store):
     return store
 
 
+@pytest.mark.exhaustive
 def test_a_pattern(listing, tmp_path):
     url = listing.url("/train/x-000[13].tar")
     cache = listing.cache(tmp_path / "cache")

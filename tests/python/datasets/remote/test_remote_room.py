@@ -95,6 +95,7 @@ def test_a_process_that_is_killed_while_it_fetches(store, tmp_path):
     assert cache.counts()["fetched"] >= len(left)
 
 
+@pytest.mark.exhaustive
 def test_pickle_finds_the_shards_again(store, tmp_path):
     folder = tmp_path / "cache"
     dataset = TarImages(store.url(), cache=store.cache(folder))

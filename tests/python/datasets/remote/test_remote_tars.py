@@ -17,6 +17,7 @@ from fastloader.datasets._remote.tar import shards
 from fastloader.errors import Error
 
 
+@pytest.mark.exhaustive
 def test_all_shards_in_the_cache(store, tmp_path):
     cache = store.cache(tmp_path / "cache")
     dataset = TarImages(store.url(), T.Resize((24, 20)), cache=cache)
@@ -150,6 +151,7 @@ def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
     assert not list((tmp_path / "cache").glob("*.part"))
 
 
+@pytest.mark.exhaustive
 def test_harm_of_one_request(store, tmp_path, monkeypatch):
     """All that strikes anywhere above strikes the first request of a shard here."""
     monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)

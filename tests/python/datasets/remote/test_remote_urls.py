@@ -163,6 +163,7 @@ def test_requests_for_places_of_small_parts(small_parts):
     assert spans.coalesced([(5, 0)]) == []
 
 
+@pytest.mark.exhaustive
 def test_pictures_that_several_requests_bring(store, tmp_path, small_parts):
     cache = store.cache(tmp_path / "cache", store.room_for(1))
     dataset = TarImages(store.url(), T.Resize((24, 20)), cache=cache)

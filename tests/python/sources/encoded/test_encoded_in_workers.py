@@ -93,6 +93,7 @@ def _stream(paths):
 KINDS = [_subset, _repeating, _batch_sampler, _not_batched, _stream]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", KINDS, ids=lambda each: each.__name__[1:])
 def test_draws_are_those_of_the_decode_threads(paths, kind):
     dataset, options = kind(paths)

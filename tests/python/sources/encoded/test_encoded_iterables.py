@@ -175,12 +175,14 @@ def check_resumed(make, received, asked=False):
     same(list(loader), wanted[received:])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("received", [1, 3, 6])
 @pytest.mark.parametrize("options", [{}, *OPTIONS], ids=str)
 def test_a_stream_that_is_read_again(paths, options, received):
     check_resumed(lambda: loader_of(Stream(paths), **options), received)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("received", range(1, 7))
 @pytest.mark.parametrize("options", [{}, PROCESSES, PYTHON, PROCESSES | LIVING], ids=str)

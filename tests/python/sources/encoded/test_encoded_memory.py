@@ -41,6 +41,7 @@ def epochs(dataset, count=3, **options):
     return loader, [[[each.clone() for each in batch] for batch in loader] for _ in range(count)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 @pytest.mark.parametrize("normalized", [{}, {"mean": MEAN, "std": STD}], ids=["bytes", "floats"])
 def test_only_labels_and_tokens_are_copied(paths, twin, enter_way, options, normalized):

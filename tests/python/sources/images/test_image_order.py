@@ -116,6 +116,7 @@ def test_early_breaks(whole, device):
     assert labels(loader) == IN_ORDER
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_an_early_break_leaves_the_generator_as_torch_does(whole, workers):
     """RandomSampler draws once more at its end, and torch asks it as far ahead as its workers go."""

@@ -108,6 +108,7 @@ def test_pillow_redoes_every_picture(everything, name):
         assert torch.equal(image, again), (path, loader.replay(index), name)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["crop", "eval", "crop bicubic"])
 @pytest.mark.parametrize("delivery", ["cpu", "twin", "streams"])
 def test_every_delivery_gives_the_same(everything, enter_way, name, delivery):

@@ -97,6 +97,7 @@ def interrupt(iterator):
 ENDS = {"close": lambda iterator: iterator.close(), "drop": lambda _: None, "ctrl-c": interrupt}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("end", ENDS)
 def test_the_next_epoch_begins_while_pillow_is_left_behind(tmp_path, twin, monkeypatch, end):
     """More often than there are slots in the ring: none is kept by a batch that nobody wants."""
@@ -116,6 +117,7 @@ def test_the_next_epoch_begins_while_pillow_is_left_behind(tmp_path, twin, monke
         gate.let_through(2)
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_loses_no_batch(tmp_path, device, monkeypatch):
     """Nor is anything decoded twice."""
     data = folder(tmp_path, odd=[2, 3, 9])
@@ -146,6 +148,7 @@ BAD = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_sample_is_counted_once(tmp_path, device, monkeypatch, kind):
     """Ctrl-C while Pillow is at it, and while Pillow is at what replaces it."""

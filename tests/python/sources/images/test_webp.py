@@ -21,6 +21,7 @@ def test_every_kind(lossless):
         assert_same(rng, random_webp(rng, lossless=lossless), (seed, number))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1), (16383, 2), (2, 16383), (2100, 2100)])
 def test_sizes(size):
     """The last one is large enough that it is given to libwebp in pieces."""

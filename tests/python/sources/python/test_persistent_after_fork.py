@@ -51,6 +51,7 @@ def wanted(loader):
     return list(FastLoader(loader.dataset, batch_size=2, **delivery))
 
 
+@pytest.mark.exhaustive
 def test_workers_are_begun_anew(loader, wanted):
     same(list(loader), wanted)
     workers = list(loader._iterator._workers)
@@ -68,6 +69,7 @@ def test_workers_are_begun_anew(loader, wanted):
     assert all(worker.is_alive() for worker in workers)
 
 
+@pytest.mark.exhaustive
 def test_in_the_middle_of_an_epoch(loader, wanted):
     """The child's epoch begins at its beginning; the parent's goes on."""
     batches = iter(loader)

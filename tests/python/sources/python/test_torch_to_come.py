@@ -7,14 +7,11 @@ import warnings
 import pytest
 import torch
 from newer_torch import NEWER_TORCH
-from pictures import plain_folder
 from side_by_side import rebuilt
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.sources.python.torch_arguments import of_torch
-from fastloader.datasets import ImageFolder
 from support import Pictures, run_script
 
 

@@ -102,6 +102,7 @@ def Nothing(parts, dim=0, out=None):
     return None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", Stacked.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_what_stack_returns_arrives(kind):
     images = random_images(torch.seed() % 1000, 6, 3, 40, 50)
