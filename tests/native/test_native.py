@@ -83,8 +83,10 @@ def built(request):
     if code != 0:
         pytest.fail(f"the native tests do not compile\n{output}", pytrace=False)
     if first:
-        remark = f"the native test programs were built in {time.monotonic() - begin:.0f} s, the first time"
-        request.config.stash[tiers.REMARKS].append(remark)
+        seconds = time.monotonic() - begin
+        request.config.stash[tiers.REMARKS].append(
+            f"the native test programs were built for the first time, in {seconds:.0f} s"
+        )
     return folder
 
 
