@@ -14,6 +14,8 @@ def left_out(items):
     if LONG:
         return []
     families = {}
+    # In an order of their names: the tests may come in another one, by chance.
+    items = sorted(items, key=lambda item: item.nodeid)
     for item in items:
         if item.get_closest_marker("covering") and hasattr(item, "callspec"):
             families.setdefault(item.nodeid.partition("[")[0], []).append(item)

@@ -56,6 +56,7 @@ def by_tier(config, items):
         elif item.get_closest_marker("exhaustive"):
             sweeps.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, cases in sweeps.items():
+        cases.sort(key=lambda item: item.nodeid)  # the tests may come in another order, by chance
         kept = random.Random(f"{covering.SEED} {name}").sample(cases, math.ceil(len(cases) / SHARE))
         stays = {id(item) for item in kept}
         found["exhaustive"] += [item for item in cases if id(item) not in stays]
