@@ -228,6 +228,7 @@ RUN = """
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_the_command_compares_and_writes_everything(tmp_path):
     module_of("crop")
     out = tmp_path / "out"

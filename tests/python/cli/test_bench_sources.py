@@ -168,6 +168,7 @@ def run_bench(photographs, out, *names, env=None):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_the_command_compares_and_writes_everything(photographs, tmp_path):
     for package in ("lmdb", "webdataset", "datasets", "pyarrow", "pymongo", "nx_27017", "moto"):
         pytest.importorskip(package)

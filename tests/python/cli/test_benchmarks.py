@@ -51,6 +51,7 @@ def interpreter(path, command):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_runs_compares_and_names_what_is_missing(tmp_path):
     scenarios = [
         "fastloader-uint8",
@@ -115,6 +116,7 @@ def test_runs_compares_and_names_what_is_missing(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_the_sets_of_pictures(tmp_path):
     """Written again by Pillow: each has its loaders, and the last one a promise."""
     results, table, status = run_bench(
@@ -136,6 +138,7 @@ def test_the_sets_of_pictures(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_into_the_memory_of_a_device(tmp_path):
     """Of this one, since every machine has it."""
     results, table, status = run_bench(

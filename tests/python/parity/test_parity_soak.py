@@ -9,7 +9,7 @@ from ways import WAYS
 
 from support import HANG, PACKAGE_ROOT, run_script
 
-pytestmark = [pytest.mark.covering, pytest.mark.slow]
+pytestmark = [pytest.mark.covering, pytest.mark.slow, pytest.mark.processes]
 
 
 @pytest.mark.parametrize("way", ["none", "cpu", "twin", "streams"])

@@ -134,8 +134,15 @@ def test_an_unmarked_test_that_starts_an_interpreter_fails(tmp_path):
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n  processes\n  project\n  exhaustive\n  covering\n"
     )
-    command = [sys.executable, "-m", "pytest", "--all", "-rfE", "-p", "no:cacheprovider", tmp_path]
+    command = [sys.executable, "-m", "pytest", "-rfE", "-p", "no:cacheprovider", tmp_path]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
     failed = re.findall(r"^ERROR .*::(\w+)", done.stdout, re.M)
     assert sorted(failed) == ["test_program", "test_spawned"], done.stdout
-    assert "4 passed, 2 errors" in done.stdout
+    assert "3 passed, 1 deselected, 2 errors" in done.stdout
+    assert "left out: 1 cases (1 processes)" in done.stdout
+    command[3:3] = ["--all"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG)
+    told = re.findall(
+        r"^test_toys.py::(\w+): not marked `processes`, and started", done.stdout, re.M
+    )
+    assert sorted(told) == ["test_program", "test_spawned"] and "4 passed in" in done.stdout
