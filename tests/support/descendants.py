@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 # In the environment of all that a test process starts. "FASTLOADER" is not in the name, since
@@ -31,7 +32,11 @@ def begin(grace=5):
     guardian = [sys.executable, "-I", "-S", __file__, str(os.getpid()), mark, str(grace)]
     code = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    subprocess.run([sys.executable, "-I", "-S", "-c", code, *guardian], check=True, **pipes)
+    # Not with the mark that this process may have from another test process.
+    env = {name: value for name, value in os.environ.items() if name != MARK}
+    subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, *guardian], check=True, env=env, **pipes
+    )
     os.environ[MARK] = mark
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -58,8 +63,10 @@ def started():
     fork server. Its server, and the trackers of multiprocessing and torch, live as long as this
     process and are left out."""
     found = set()
+    # By its number: what it has forked, and what that has forked, bears its command line.
+    server = forkserver._forkserver._forkserver_pid
     for pid, command in children().items():
-        if "multiprocessing.forkserver" in command:
+        if pid == server:
             found |= set(children(pid))
         elif not any(helper in command for helper in ("resource_tracker", "torch_shm_manager")):
             found.add(pid)

@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Mapping
+from multiprocessing import forkserver
 from pathlib import Path
 
 import emulated_cuda
@@ -135,6 +136,7 @@ def children(pid=None):
     pid = pid or os.getpid()
     # What a fork server has started has its command line, and so have the children of that.
     forked = _SERVER in Path(f"/proc/{pid}/cmdline").read_text()
+    own = forkserver._forkserver._forkserver_pid if pid == os.getpid() else None
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -143,7 +145,11 @@ def children(pid=None):
                     state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
                     command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
                     helper = "resource_tracker" in command or "torch_shm_manager" in command
-                    if state != "Z" and not helper and (forked or _SERVER not in command):
+                    if pid == os.getpid():
+                        server = int(child) == own
+                    else:
+                        server = _SERVER in command and not forked
+                    if state != "Z" and not helper and not server:
                         found[int(child)] = command
     return found
 

@@ -1,10 +1,10 @@
 """Programs of the tests in warm interpreters: processes that have imported torch when they begin.
 
 Each test process has one fork server of multiprocessing for them. What a program sees is what
-``python -c`` would give it, but for this: torch, numpy and Pillow are imported already, variables
-of the environment that are read while these load have no effect, and Python's modules are not torn
-down at the end (threads are joined and ``atexit`` is called). A program for which one of these
-matters needs a fresh interpreter.
+``python -c`` would give it, but for this: torch, numpy and Pillow are imported already; variables
+of the environment that are read while these load have no effect; all have one seed for the hashes
+of strings; Python's modules are not torn down at the end (threads are joined and ``atexit`` is
+called). A program for which one of these matters needs a fresh interpreter.
 """
 
 import atexit
@@ -23,6 +23,7 @@ from multiprocessing import process
 from pathlib import Path
 
 import descendants
+import numpy as np
 import starts
 
 _PRELOADED = [
@@ -83,11 +84,13 @@ class Program:
 
 def wait_for_all(programs, timeout):
     """The CompletedProcesses. As torchrun does, ends the others when one has failed."""
-    deadline = time.monotonic() + timeout
+    deadline, ending = time.monotonic() + timeout, False
     while any(each.poll() is None for each in programs) and time.monotonic() < deadline:
-        if any(each.poll() for each in programs):
+        if not ending and any(each.poll() for each in programs):
+            ending = True
             for each in programs:
-                each.terminate()
+                if each.poll() is None:
+                    each.terminate()
             deadline = min(deadline, time.monotonic() + 30)
         time.sleep(0.005)
     return [each.wait(0 if each.poll() is None else None) for each in programs]
@@ -109,6 +112,7 @@ def _run(source, arguments, variables, out, err):
     sys.path[:] = dict.fromkeys([first, *places, *sys.path])
     if str(_LATER.parent) in sys.path:  # as Python's start would import it
         exec(compile(_LATER.read_text(), _LATER, "exec"), {"__name__": "sitecustomize"})
+    np.random.seed()  # a fork has the state of its server, and so of its brothers
     if threads := variables.get("OMP_NUM_THREADS"):
         import torch
 

@@ -3,12 +3,14 @@
 import os
 import shutil
 import subprocess
+import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
-from support import HANG, PACKAGE_ROOT
+from support import HANG, PACKAGE_ROOT, eventually
 
 STAGES = PACKAGE_ROOT / ".ci" / "stages"
 
@@ -46,23 +48,25 @@ def run(folder, commands, **variables):
     (folder / "work" / "clone").mkdir(parents=True, exist_ok=True)
     begin = f"set -euo pipefail\ncheckout={PACKAGE_ROOT}\nwork={folder}/work\n"
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     return subprocess.run(
         ["bash", "-c", begin + textwrap.dedent(commands)],
         capture_output=True,
         text=True,
         timeout=HANG,
-        env={**kept, **variables},
+        env={**kept, "PATH": path, **variables},
         check=False,
     )
 
 
-def with_tests(folder, source):
+def with_tests(folder, source, retries="yes"):
     """A stage over these tests."""
     clone = folder / "work" / "clone"
     clone.mkdir(parents=True)
     (clone / "pytest.ini").write_text("[pytest]\naddopts = -ra\n")
     (clone / "test_toys.py").write_text(textwrap.dedent(source))
     commands = f"""
+        retries={retries}
         source {STAGES}
         toys() {{
           again=(python -m pytest)
@@ -97,6 +101,39 @@ def test_what_fails_again_and_more_than_three_fail_the_run(tmp_path, source, nam
     assert done.returncode == 1, done.stdout
     assert "unsteady:" not in done.stdout
     assert done.stdout.splitlines()[-1].endswith(f", {names + 1} failed")
+
+
+def test_nothing_is_run_again_but_in_ci(tmp_path):
+    done = with_tests(tmp_path, UNSTEADY, retries="")
+    assert done.returncode == 1 and "unsteady:" not in done.stdout
+
+
+def test_a_crash_is_not_run_again(tmp_path):
+    crash = """
+        import os, pathlib
+        def test_once():
+            seen = pathlib.Path(__file__).with_name("seen")
+            if not seen.exists():
+                seen.touch()
+                os.abort()
+    """
+    clone = tmp_path / "work" / "clone"
+    clone.mkdir(parents=True)
+    (clone / "pytest.ini").write_text("[pytest]\naddopts = -ra -n 1\n")
+    (clone / "test_toys.py").write_text(textwrap.dedent(crash))
+    commands = f"""
+        retries=yes
+        source {STAGES}
+        toys() {{
+          again=(python -m pytest)
+          with_counts 100 python -m pytest
+        }}
+        stage toys toys
+        finish
+    """
+    done = run(tmp_path, commands)
+    assert done.returncode == 1 and "crashed while running" in done.stdout, done.stdout
+    assert "unsteady:" not in done.stdout
 
 
 def test_more_than_three_unsteady_ones_in_several_stages_fail_the_run(tmp_path):
@@ -134,7 +171,7 @@ def test_a_run_that_takes_too_long_ends_with_its_table(tmp_path):
         most=2
         source {STAGES}
         stage "quick" true
-        stage "endless" sleep 1000
+        stage "endless" timeout 900 sleep 800.25
         stage "behind it" touch {tmp_path}/begun
         finish
     """
@@ -143,7 +180,41 @@ def test_a_run_that_takes_too_long_ends_with_its_table(tmp_path):
     assert time.monotonic() - begun < 100 and done.returncode == 1
     assert "ok      quick" in done.stdout and "FAILED  endless" in done.stdout
     assert not (tmp_path / "begun").exists()
+    # timeout has a process group of its own.
+    eventually(lambda: not sleeping("800.25"), lambda: "what the stage has started ended")
     assert done.stdout.splitlines()[-1] == "1 passed, 1 failed"
+
+
+def sleeping(seconds):
+    lines = [
+        path.read_bytes().split(b"\0")
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if alive(path)
+    ]
+    return [line for line in lines if line[:2] == [b"sleep", seconds.encode()]]
+
+
+def alive(path):
+    try:
+        return bool(path.read_bytes())
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("end", ["finish", "kill -TERM $$; wait"])
+def test_the_end_of_a_run(tmp_path, end):
+    """It has the stages' status, ends what runs beside them, and leaves no folder."""
+    commands = f"""
+        source {STAGES}
+        trap clean_up EXIT
+        beside sleep {800.5 if end != "finish" else 0}
+        stage "quick" sleep 1
+        {end}
+    """
+    done = run(tmp_path, commands)
+    assert done.returncode == (0 if end == "finish" else 143), done.stdout + done.stderr
+    assert not (tmp_path / "work").exists()
+    eventually(lambda: not sleeping("800.5"), lambda: "what ran beside has ended")
 
 
 def test_what_runs_beside_the_stages_is_waited_for_and_fails_its_own(tmp_path):

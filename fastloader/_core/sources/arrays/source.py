@@ -92,7 +92,8 @@ class ArrayPlan:
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None
         source, loader = self._source, self._loader
-        loader.check_worker_number_rationality()
+        if source.last is None or not loader.persistent_workers:
+            loader.check_worker_number_rationality()
         if loader.pin_memory and not self.pins:
             warn_unpinned()
         last = source.last

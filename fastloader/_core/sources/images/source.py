@@ -300,7 +300,8 @@ class ImagePlan:
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
         assert order is not None
-        self._loader.check_worker_number_rationality()
+        if self._source.last is None or not self._loader.persistent_workers:
+            self._loader.check_worker_number_rationality()
         pin = self.pins and handoff.pin
         return self._source.begin(self._images, self._loader, order, handoff, self._draws, pin)
 
