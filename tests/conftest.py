@@ -1,6 +1,7 @@
 """The tiers of the tests, and the end of all that a test has started."""
 
 import gc
+import os
 import signal
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ def pytest_configure(config):
         signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     ):  # as a shell has it for what runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTEST_ADDOPTS", None)  # of this run, not of those that tests start
     descendants.begin()
     starts.watch()
 
