@@ -45,8 +45,9 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
 
     Args:
         num_workers: on the native path the number of decode threads, of which 0 (default) means one for
-            each processor of this rank; elsewhere as with DataLoader. ``"auto"`` begins with one thread
-            or worker for each processor, and fits the threads to the loop (docs/tuning.md).
+            each processor of this rank, and at most 16 for each processor start; elsewhere as with
+            DataLoader. ``"auto"`` begins with one thread or worker for each processor, and fits the
+            threads to the loop (docs/tuning.md).
         device: None (default) leaves batches on the CPU, ``"auto"`` takes them to the accelerator if
             there is one, and a device such as ``"cuda:1"`` must be there (ValueError).
         mean, std: one number per channel (1 to 4), in 0..1; one of the two alone means mean 0 or std 1.
