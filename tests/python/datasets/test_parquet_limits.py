@@ -23,13 +23,21 @@ def test_row_groups_that_are_too_large(tmp_path, monkeypatch):
         ParquetFile(path, "image", None)
 
 
+_pools = []  # whose memory pyarrow may still have when the test is over
+
+
 @contextlib.contextmanager
 def little_memory():
-    """Fails if pyarrow takes much meanwhile."""
-    pool = pyarrow.default_memory_pool()
-    before = pool.max_memory()
-    yield
-    assert pool.max_memory() < before + (40 << 20)
+    """Fails if pyarrow takes much meanwhile: in a pool whose greatest size is this test's own."""
+    usual = pyarrow.default_memory_pool()
+    pool = pyarrow.proxy_memory_pool(usual)
+    _pools.append(pool)
+    pyarrow.set_memory_pool(pool)
+    try:
+        yield
+    finally:
+        pyarrow.set_memory_pool(usual)
+    assert pool.max_memory() < 40 << 20
 
 
 def again_and_again(path, value, struct, **options):
@@ -52,8 +60,8 @@ BIG = pyarrow.array([b"x" * 300_000], pyarrow.binary())
 def test_a_value_in_every_row_of_a_group(tmp_path, monkeypatch, struct):
     """Of which a footer gives the size as if it were there once."""
     monkeypatch.setattr(parquet_file, "MOST_GROUP", 2 << 20)
+    path = again_and_again(tmp_path / "x.parquet", BIG, struct, compression="snappy")
     with little_memory():
-        path = again_and_again(tmp_path / "x.parquet", BIG, struct, compression="snappy")
         file = ParquetFile(path, "image", None)
         with pytest.raises(
             ValueError, match=r"x\.parquet: .* has \d MB or more of them.*smaller row"
@@ -67,8 +75,8 @@ def test_a_value_in_every_row_of_a_group(tmp_path, monkeypatch, struct):
 def test_a_text_in_every_row(tmp_path, monkeypatch):
     """Of a column that is held, and of the paths."""
     monkeypatch.setattr(parquet_file, "MOST_BEYOND", 2 << 20)
+    path = again_and_again(tmp_path / "x.parquet", BIG, True, compression="none")
     with little_memory():
-        path = again_and_again(tmp_path / "x.parquet", BIG, True, compression="none")
         file = ParquetFile(path, "image", None)
         with pytest.raises(
             ValueError, match=r"x\.parquet: text: to hold .* \d MB are allowed: leave"
