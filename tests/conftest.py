@@ -27,9 +27,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.stash[tiers.LEFT_OUT] = {}
     config.stash[tiers.REMARKS] = []
-    if (
-        signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    ):  # as a shell has it for what runs in the background
+    # As a shell has it for what runs in the background.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTEST_ADDOPTS", None)  # of this run, not of those that tests start
     descendants.begin()

@@ -21,6 +21,8 @@ from pathlib import Path
 # In the environment of all that a test process starts. "FASTLOADER" is not in the name, since
 # scripts of the tests are started without such variables.
 MARK = "STARTED_BY_TEST_PROCESS"
+# What multiprocessing and torch start for themselves, and what lives as long as the process.
+HELPERS = ("resource_tracker", "torch_shm_manager")
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -68,7 +70,7 @@ def started():
     for pid, command in children().items():
         if pid == server:
             found |= set(children(pid))
-        elif not any(helper in command for helper in ("resource_tracker", "torch_shm_manager")):
+        elif not any(helper in command for helper in HELPERS):
             found.add(pid)
     return found
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from multiprocessing import forkserver
 from pathlib import Path
 
+import descendants
 import emulated_cuda
 import pytest
 import torch
@@ -134,24 +135,18 @@ def children(pid=None):
     """{pid: command line} of the living child processes, those of torch's resource and shared
     memory managers and multiprocessing's fork server aside, which live as long as the process."""
     pid = pid or os.getpid()
-    # What a fork server has started has its command line, and so have the children of that.
-    forked = _SERVER in Path(f"/proc/{pid}/cmdline").read_text()
-    own = forkserver._forkserver._forkserver_pid if pid == os.getpid() else None
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            for child in (task / "children").read_text().split():
-                with contextlib.suppress(OSError):
-                    state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
-                    command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-                    helper = "resource_tracker" in command or "torch_shm_manager" in command
-                    if pid == os.getpid():
-                        server = int(child) == own
-                    else:
-                        server = _SERVER in command and not forked
-                    if state != "Z" and not helper and not server:
-                        found[int(child)] = command
-    return found
+    here = pid == os.getpid()
+    # What a fork server has started has its command line, and so have the children of that: this
+    # process knows its own server by the number.
+    forked = here or _SERVER in Path(f"/proc/{pid}/cmdline").read_text()
+    server = forkserver._forkserver._forkserver_pid if here else None
+    return {
+        child: command
+        for child, command in descendants.children(pid).items()
+        if not any(helper in command for helper in descendants.HELPERS)
+        and child != server
+        and (forked or _SERVER not in command)
+    }
 
 
 def alive(pid):
@@ -224,14 +219,19 @@ def resident_bytes():
 HANG = 300
 
 
+def script_environment():
+    """The environment of a program that a test starts: without fastloader's variables, and with the
+    tests' helpers on Python's path."""
+    variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
+    paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), variables.get("PYTHONPATH", "")]
+    return variables | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def run_script(source, *arguments, env=None, timeout=HANG, check=True, fresh=False):
     """Runs Python source in a process of its own, which is a warm interpreter (see `warm`) unless
     ``fresh`` asks for another or ``env`` has what Python reads at its start. Returns the
     CompletedProcess, with text."""
-    variables = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
-    paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), variables.get("PYTHONPATH", "")]
-    variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    variables.update(env or {})
+    variables = script_environment() | (env or {})
     source = textwrap.dedent(source)
     early = [name for name in env or () if not name.startswith("FASTLOADER")]
     if fresh or early or emulated_cuda.wanted():

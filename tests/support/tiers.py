@@ -1,4 +1,5 @@
-"""Which tests a run takes: the default tier, or with ``--all`` every one.
+"""Which tests a run takes: the default tier, or with ``--all`` also what that leaves out. Of those
+marked ``covering`` and ``slow``, either takes some only: see `covering`.
 
 The default tier leaves out what is marked
 
@@ -6,8 +7,8 @@ The default tier leaves out what is marked
 * ``project``: what tests the repository's prose and scripts;
 * ``exhaustive``: all cases of a sweep but a sample, which FASTLOADER_TEST_SEED chooses.
 
-A file or a test that is named on the command line runs whole, and so does what ``-m`` chooses. So does
-everything with FASTLOADER_LONG=1.
+No tier leaves out a file or a test that is named on the command line, nor what ``-m`` chooses, nor
+anything with FASTLOADER_LONG=1.
 """
 
 import math

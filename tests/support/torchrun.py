@@ -1,7 +1,6 @@
 """Ranks as processes under torchrun, over gloo."""
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -10,7 +9,7 @@ import emulated_cuda
 import torch.distributed
 import warm
 
-from support import HANG, PACKAGE_ROOT, PROCESSES, SUPPORT
+from support import HANG, script_environment
 
 PRELUDE = """
     import itertools, json, os, sys, time
@@ -48,9 +47,7 @@ def torchrun(
         + textwrap.dedent(source)
         + "\nfrom group_end import end_group\nend_group(globals())\n"
     )
-    env = {key: value for key, value in os.environ.items() if "FASTLOADER" not in key}
-    paths = [str(PACKAGE_ROOT), str(SUPPORT), str(PROCESSES), env.get("PYTHONPATH", "")]
-    env |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", **variables}
+    env = script_environment() | {"OMP_NUM_THREADS": "1", **variables}
     arguments = [str(out), json.dumps(argument)]
     if launcher or options or emulated_cuda.wanted():
         command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]

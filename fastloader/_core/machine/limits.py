@@ -11,9 +11,14 @@ from pathlib import Path
 _NO_LIMIT = 1 << 60
 
 
+def usable_processors() -> int | None:
+    """Returns how many processors this process may use by its affinity; None if nobody knows."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
 def available_threads(root: Path = Path("/")) -> int:
     """How many threads can work at once: affinity or quota, the smaller, rounded down, at least 1."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    count = usable_processors()
     quota = cpu_quota(root)
     return max(1, min(count or 1, int(quota) if quota is not None else count or 1))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 
-from fastloader._core.machine.limits import available_threads
+from fastloader._core.machine.limits import available_threads, usable_processors
 from fastloader._core.machine.ranks import own_threads
 
 # What ``num_workers`` counts in an epoch, as `warn_of_workers` and plans say it.
@@ -29,8 +28,7 @@ def decode_threads(workers: int) -> int:
 def exceeds_processors(workers: int) -> bool:
     """Returns whether torch warns of so many workers: they are more than the processors that this
     process may use. A control group's quota does not count, as in DataLoader."""
-    affinity = hasattr(os, "sched_getaffinity")
-    processors = len(os.sched_getaffinity(0)) if affinity else os.cpu_count()
+    processors = usable_processors()
     return bool(workers) and (processors is None or workers > processors)
 
 

@@ -188,8 +188,8 @@ class Runtime:
         return f"{self._planned(loader)[0]}; batches are {self.delivery}"
 
     def kind_of_workers(self, loader: Loader) -> str:
-        """What ``num_workers`` counts in the next epoch, in words. Empty, without a look at the dataset,
-        if there are no more workers than processors: nobody is warned then."""
+        """Returns in words what ``num_workers`` counts in the next epoch. Returns "" without a look at
+        the dataset if there are no more workers than processors: nobody is warned then."""
         return self._planned(loader)[0].workers if exceeds_processors(loader.num_workers) else ""
 
     def drop_ended_workers(self, loader: Loader) -> None:

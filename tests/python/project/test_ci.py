@@ -59,11 +59,11 @@ def run(folder, commands, **variables):
     )
 
 
-def with_tests(folder, source, retries="yes"):
+def with_tests(folder, source, retries="yes", options="-ra"):
     """A stage over these tests."""
     clone = folder / "work" / "clone"
     clone.mkdir(parents=True)
-    (clone / "pytest.ini").write_text("[pytest]\naddopts = -ra\n")
+    (clone / "pytest.ini").write_text(f"[pytest]\naddopts = {options}\n")
     (clone / "test_toys.py").write_text(textwrap.dedent(source))
     commands = f"""
         retries={retries}
@@ -117,21 +117,7 @@ def test_a_crash_is_not_run_again(tmp_path):
                 seen.touch()
                 os.abort()
     """
-    clone = tmp_path / "work" / "clone"
-    clone.mkdir(parents=True)
-    (clone / "pytest.ini").write_text("[pytest]\naddopts = -ra -n 1\n")
-    (clone / "test_toys.py").write_text(textwrap.dedent(crash))
-    commands = f"""
-        retries=yes
-        source {STAGES}
-        toys() {{
-          again=(python -m pytest)
-          with_counts 100 python -m pytest
-        }}
-        stage toys toys
-        finish
-    """
-    done = run(tmp_path, commands)
+    done = with_tests(tmp_path, crash, options="-ra -n 1")
     assert done.returncode == 1 and "crashed while running" in done.stdout, done.stdout
     assert "unsteady:" not in done.stdout
 
