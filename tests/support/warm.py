@@ -34,6 +34,9 @@ _PRELOADED = [
     "numpy",
     "PIL.Image",
 ]
+# What `multiprocessing.current_process()` is in a program that somebody has typed. Python's module
+# has no name for the class, and in a child nothing else would keep it.
+_MainProcess = type(process.current_process())
 _LATER = Path(__file__).resolve().parent / "processes" / "sitecustomize.py"
 
 
@@ -118,7 +121,7 @@ def _run(source, arguments, variables, out, err):
 
         torch.set_num_threads(int(threads))
     # Not the child of anybody, as far as Python's own modules can tell.
-    process._current_process, process._parent_process = _main_process(), None
+    process._current_process, process._parent_process = _MainProcess(), None
     multiprocessing.set_start_method(None, force=True)  # not "forkserver", but the usual one
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     if arguments[0] != "-c":
@@ -142,12 +145,6 @@ def _run(source, arguments, variables, out, err):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     os._exit(status)
-
-
-def _main_process():
-    """What `multiprocessing.current_process()` is in a program that somebody has typed."""
-    kinds = {kind.__name__: kind for kind in process.BaseProcess.__subclasses__()}
-    return kinds["_MainProcess"]()
 
 
 def _status(code):

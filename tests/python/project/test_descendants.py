@@ -106,6 +106,18 @@ def test_a_warm_program_ends_by_its_time_limit(tmp_path):
     assert not [rank for rank in ranks(tmp_path) if alive(rank)] and not alive(program.pid)
 
 
+def test_a_warm_program_begins_behind_a_collection():
+    """A child's start takes away what Python's module itself has of the main process's class."""
+    source = """
+        import gc, warm
+        from multiprocessing import process
+        process._current_process = process.BaseProcess()
+        gc.collect()
+        assert warm._MainProcess().name == "MainProcess"
+    """
+    run_script(source, fresh=True)
+
+
 def test_a_warm_program_is_like_a_fresh_one(tmp_path):
     """In what a program can see of its arguments, environment, status, output and children."""
     source = """
