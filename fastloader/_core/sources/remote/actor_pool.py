@@ -21,7 +21,8 @@ class Actor:
     """One actor, as the trainer sees it. Ray starts it when there is room for it in the cluster.
 
     Attributes: ``node``, the name of its node, empty until it is ``up``; ``tasks``, what it was asked
-    for and has not answered; ``asked``, when it was asked for; ``listener``, where its answers go."""
+    for and has not answered, and ``references``, Ray's to these answers, both by the number of the call,
+    in the order of the calls; ``asked``, when it was asked for; ``listener``, where its answers go."""
 
     def __init__(self, handle: Any, listener: queue.SimpleQueue[Any]) -> None:
         self.handle = handle
@@ -29,9 +30,8 @@ class Actor:
         self.node = ""
         self.up = self.dead = False
         self.failed: BaseException | None = None  # why Ray could not start it
-        self.tasks: dict[
-            int, Any
-        ] = {}  # by their numbers, in the order in which they were asked for
+        self.tasks: dict[int, Any] = {}
+        self.references: dict[int, Any] = {}
         self.asked = time.monotonic()
         # The least difference seen between the clock of this process and that of its node. The fastest
         # message had it, and what a batch takes more is what it costs to bring its bytes.

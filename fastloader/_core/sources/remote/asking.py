@@ -145,13 +145,13 @@ class Asking:
         handle = actor.handle
         method = handle.resume if task.number is None else handle.make
         task.session = session
-        task.reference = method.remote(session, task.message)
+        reference = method.remote(session, task.message)
         number = next(self._tasks)
-        actor.tasks[number] = task
+        actor.tasks[number], actor.references[number] = task, reference
         answer = functools.partial(
             _answered, self._answers, self.lends, actor, number, task, session
         )
-        task.reference.future().add_done_callback(answer)
+        reference.future().add_done_callback(answer)
 
     def _hand_out(self) -> None:
         """Gives tasks to the actors that have the least to do."""
@@ -219,4 +219,6 @@ def _answered(
             parcel = received(future.result(), lends)
         except Exception as why:
             error = why
+    # The batch is here, or never will be: Ray may have its memory back before the loop takes the answer.
+    actor.references.pop(number, None)
     answers.put(Answer(actor, task, number, session, arrived, error, parcel))

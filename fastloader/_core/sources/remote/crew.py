@@ -245,13 +245,12 @@ class Crew(Asking):
     def _leave(self, ray: Any, actor: Actor, sessions: list[str]) -> None:
         """Takes back what an actor has not begun, and ends its sessions."""
         tasks, actor.tasks = list(actor.tasks.values()), {}
+        references, actor.references = list(actor.references.values()), {}
         if actor.dead or not actor.up:
             return
         with contextlib.suppress(Exception):  # it has died meanwhile
-            for task in tasks:
-                if task.reference is not None:
-                    ray.cancel(task.reference)
-                    task.reference = None
+            for reference in references:
+                ray.cancel(reference)
             for session in sessions:
                 actor.handle.end.remote(session)
             if tasks:  # one of them may be under way, for how long nobody knows

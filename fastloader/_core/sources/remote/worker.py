@@ -24,7 +24,6 @@ class Task:
     item: Any
     message: bytes
     session: str = ""
-    reference: Any = None
     tries: int = 0
     done: bool = False
 
@@ -97,7 +96,7 @@ class Worker:
 
     def answered(self, task: Task, state: bytes | None) -> None:
         """Notes the answer to a task, and the state behind it; of a new epoch, the one before it."""
-        task.done, task.reference = True, None
+        task.done = True
         if task.order not in self.tasks:  # it was asked for again, and came twice
             return
         self._states[task.order] = state

@@ -281,6 +281,18 @@ def test_a_crew_that_has_ended_holds_no_actor(made, monkeypatch, answer):
         gc.enable()
 
 
+def test_a_batch_that_nobody_has_taken_is_not_in_rays_memory_any_more(made):
+    """The answer has a copy of its own. What the loop has not taken may be more than that holds."""
+    ours, pool, (worker,) = made(count=1)
+    pool.handles[0].come_up()
+    ours.ask(worker, (0, [0]))
+    assert ready(ours) == []
+    pool.handles[0].made()[0].answers("zero")
+    watched = weakref.ref(pool.handles[0].calls.pop())
+    assert watched() is None
+    assert ready(ours) == [(0, "zero")]
+
+
 def test_a_process_that_has_left_the_cluster_asks_nobody(made, monkeypatch):
     """Ray would begin another cluster. What has come is delivered before the error."""
     ours, pool, (worker,) = made(count=1)
