@@ -222,9 +222,11 @@ def test_nulls_paths_and_what_is_no_picture(data, tmp_path, compression, way):
         {"bytes": encoded(rng, 2), "path": None},
         {"bytes": None, "path": str(tmp_path / "pipe.jpg")},
     ]
+    # Good ones: a replacement is one of ten others that are drawn.
+    rows += [{"bytes": encoded(rng, 1), "path": None} for _ in range(16)]
     os.mkfifo(tmp_path / "pipe.jpg")
     type_ = pyarrow.struct({"bytes": pyarrow.binary(), "path": pyarrow.string()})
-    table = pyarrow.table({"image": pyarrow.array(rows, type_), "label": range(8)})
+    table = pyarrow.table({"image": pyarrow.array(rows, type_), "label": range(len(rows))})
     parquet.write_table(table, tmp_path / "x.parquet", compression=compression, row_group_size=3)
     dataset = ParquetImages(tmp_path / "x.parquet", DRAWS_NOTHING)
     assert dataset.image_bytes(2) == own
@@ -241,12 +243,13 @@ def test_nulls_paths_and_what_is_no_picture(data, tmp_path, compression, way):
         assert re.search(message, error_of(loader))
     if way.name == "pure" and compression == "none":
         return  # there is no on_error on the Python path of pictures
-    options = dict(batch_size=8, num_workers=1, **way.options)
+    options = dict(batch_size=len(rows), num_workers=1, **way.options)
+    good = [0, 2, 6, *range(8, len(rows))]
     ((pixels, labels),) = list(FastLoader(dataset, on_error="skip", **options))
-    assert labels.tolist() == [0, 2, 6] and len(pixels) == 3
+    assert labels.tolist() == good and len(pixels) == len(good)
     ((pixels, labels),) = list(FastLoader(dataset, on_error="replace", **options))
-    assert labels[[0, 2, 6]].tolist() == [0, 2, 6] and set(labels.tolist()) == {0, 2, 6}
-    assert len(pixels) == 8
+    assert labels[good].tolist() == good and set(labels.tolist()) == set(good)
+    assert len(pixels) == len(rows)
 
 
 def error_of(loader):

@@ -4,12 +4,15 @@ process dies."""
 import subprocess
 import sys
 
+import descendants
 import pytest
+import torch
 import torch.distributed as dist
 import warm
+from torch.utils.data import DataLoader
 from torchrun import torchrun
 
-from support import SUPPORT, alive, eventually, run_script
+from support import SUPPORT, alive, end_started, eventually, run_script
 
 # As torchrun starts its ranks: in a session of their own. The ranks tell their numbers and never end.
 RANKS = """
@@ -55,6 +58,15 @@ def test_the_ranks_of_a_launcher_that_is_killed(tmp_path, begin):
     assert not [rank for rank in ranks(tmp_path) if alive(rank)]
 
 
+def test_workers_that_were_ended_fail_no_other_test():
+    before = descendants.started()
+    iterator = iter(DataLoader(range(100), num_workers=1))
+    next(iterator)
+    end_started(before)
+    assert descendants.started() == before
+    torch._C._error_if_any_worker_fails()
+
+
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "pass"])
 def test_what_a_test_process_leaves_when_it_ends(tmp_path, end):
     source = f"""
@@ -91,7 +103,7 @@ def test_torchrun_ends_by_its_time_limit(tmp_path, launcher, monkeypatch):
     here.mkdir()
     with pytest.raises(subprocess.TimeoutExpired):
         torchrun(tmp_path, 2, source, str(here), launcher=launcher)
-    descendants.end_started(before)  # as behind every test
+    end_started(before)  # as behind every test
     assert len(ranks(here)) == 2
     assert not [rank for rank in ranks(here) if alive(rank)]
 
