@@ -17,8 +17,6 @@ import descendants
 import starts
 import tiers
 
-from support import end_started
-
 _PROJECT = Path(__file__).resolve().parent / "python" / "project"
 
 
@@ -87,7 +85,7 @@ def _nothing_outlives_the_test():
     """Whatever becomes of the test: what it has started ends. What an earlier fixture started stays."""
     before = descendants.started()
     yield
-    end_started(before)
+    descendants.end_started(before)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ program, ends all that bears its mark.
 
 import contextlib
 import ctypes
+import gc
 import os
 import select
 import signal
@@ -97,12 +98,26 @@ def kill_tree(pid):
 def end_started(before, seconds=20):
     """Kills what `started` names and is not in ``before``, with all that it has started."""
     deadline = time.monotonic() + seconds
+    if not started() <= before:
+        _forget_workers()
     while (left := started() - before) and time.monotonic() < deadline:
         _kill(_with_descendants(left))
         for pid in left:
             with contextlib.suppress(OSError):  # a child of the fork server, or waited for already
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.01)
+
+
+def _forget_workers():
+    """Torch looks for ended workers of every iterator that there is, and whenever a child ends: those
+    of a test that failed, whose error holds its iterator, would fail this end and the next test."""
+    dataloader = sys.modules.get("torch.utils.data.dataloader")
+    if dataloader is None:  # tests/ptx runs where there is no torch
+        return
+    for each in gc.get_objects():
+        if isinstance(each, dataloader._MultiProcessingDataLoaderIter) and each._worker_pids_set:
+            dataloader._utils.signal_handling._remove_worker_pids(id(each))
+            each._worker_pids_set = False
 
 
 def marked(mark):

@@ -18,8 +18,7 @@ import emulated_cuda
 import pytest
 import torch
 import warm
-from torch.utils.data import Dataset, IterableDataset, dataloader
-from torch.utils.data._utils import signal_handling
+from torch.utils.data import Dataset, IterableDataset
 
 SUPPORT = Path(__file__).resolve().parent  # where helper modules lie
 PROCESSES = SUPPORT / "processes"  # in PYTHONPATH of processes that import torchvision
@@ -175,23 +174,6 @@ def eventually(condition, what, seconds=20):
         if time.monotonic() > deadline:
             raise AssertionError(f"after {seconds} s still not: {what()}")
         time.sleep(0.005)
-
-
-def end_started(before):
-    """Ends what a test has started and left. Torch looks for ended workers of every iterator that there
-    is, and whenever a child ends: those of a test that failed, whose error holds its iterator, would
-    fail this end and the next test."""
-    if not descendants.started() <= before:
-        for each in gc.get_objects():
-            if isinstance(each, dataloader._MultiProcessingDataLoaderIter):
-                _forget_workers(each)
-    descendants.end_started(before)
-
-
-def _forget_workers(iterator):
-    if iterator._worker_pids_set:
-        signal_handling._remove_worker_pids(id(iterator))
-        iterator._worker_pids_set = False
 
 
 def forget_forks():

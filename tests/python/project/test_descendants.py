@@ -12,7 +12,7 @@ import warm
 from torch.utils.data import DataLoader
 from torchrun import torchrun
 
-from support import SUPPORT, alive, end_started, eventually, run_script
+from support import SUPPORT, alive, eventually, run_script
 
 # As torchrun starts its ranks: in a session of their own. The ranks tell their numbers and never end.
 RANKS = """
@@ -62,7 +62,7 @@ def test_workers_that_were_ended_fail_no_other_test():
     before = descendants.started()
     iterator = iter(DataLoader(range(100), num_workers=1))
     next(iterator)
-    end_started(before)
+    descendants.end_started(before)
     assert descendants.started() == before
     torch._C._error_if_any_worker_fails()
 
@@ -87,7 +87,6 @@ exec(__import__("textwrap").dedent({RANKS!r}))
 @pytest.mark.parametrize("launcher", [False, True])
 def test_torchrun_ends_by_its_time_limit(tmp_path, launcher, monkeypatch):
     """One rank waits for another, which never comes to the barrier."""
-    import descendants
     import torchrun as module
 
     monkeypatch.setattr(module, "HANG", 15 if launcher else 5)
@@ -103,7 +102,7 @@ def test_torchrun_ends_by_its_time_limit(tmp_path, launcher, monkeypatch):
     here.mkdir()
     with pytest.raises(subprocess.TimeoutExpired):
         torchrun(tmp_path, 2, source, str(here), launcher=launcher)
-    end_started(before)  # as behind every test
+    descendants.end_started(before)  # as behind every test
     assert len(ranks(here)) == 2
     assert not [rank for rank in ranks(here) if alive(rank)]
 

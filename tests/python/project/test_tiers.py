@@ -146,3 +146,20 @@ def test_an_unmarked_test_that_starts_an_interpreter_fails(tmp_path):
         r"^test_toys.py::(\w+): not marked `processes`, and started", done.stdout, re.M
     )
     assert sorted(told) == ["test_program", "test_spawned"] and "4 passed in" in done.stdout
+
+
+def test_the_kernels_tests_begin_without_torch():
+    """In an environment of their own, which has no torch, where the conftest of all tests runs too."""
+    code = "import sys\nsys.modules['torch'] = None\nimport pytest\nsys.exit(pytest.main(sys.argv[1:]))"
+    options = ["--collect-only", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    asked = subprocess.run(
+        [sys.executable, "-c", code, *options, "tests/ptx/test_interpreter.py"],
+        cwd=PACKAGE_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    assert asked.returncode in (0, 5), (
+        asked.stdout + asked.stderr
+    )  # 5: no compiler of CUDA's is here

@@ -298,14 +298,14 @@ def test_out_of_memory_ahead_lowers_the_depth(twin, monkeypatch, caplog, workers
 def test_without_memory_for_a_second_batch_nothing_is_tried_ahead(
     device_way, monkeypatch, caplog, late
 ):
-    """Also if the worker has no batch ready until the loop has taken ``late``."""
+    """Also if the worker has no batch ready until the loop has taken ``late``. From then on the worker
+    has one ready whenever the loop looks ahead, however busy the machine is."""
     data = Pictures(24, seed=76)
-    if_there = Lookahead.next_if_there
 
     def when_it_is_time(self):
         if len(seen) < late:
             raise NotYet
-        return if_there(self)
+        return next(self)
 
     monkeypatch.setattr(Lookahead, "next_if_there", when_it_is_time)
     loader = make(device_way, data, 1)
