@@ -1,4 +1,4 @@
-"""fastloader: the drop-in ``torch.utils.data.DataLoader`` that keeps the GPU fed.
+"""fastloader: the drop-in ``torch.utils.data.DataLoader`` for training on pictures.
 
     from fastloader import FastLoader
     loader = FastLoader(dataset, batch_size=64, num_workers=8, device="cuda",

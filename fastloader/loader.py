@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from fastloader._core.machine.eager import eager
 from fastloader._core.machine.worker_count import WORKER_PROCESSES, warn_of_workers
 from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.reports.report import Report, make_report
@@ -53,7 +54,8 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
         mean, std: one number per channel (1 to 4), in 0..1; one of the two alone means mean 0 or std 1.
             Given, every *image leaf* of a batch, that is a uint8 tensor of 4 dimensions with
             ``len(mean)`` channels (NCHW or NHWC), arrives as ``(x/255 - mean)/std`` of shape
-            (N, C, H, W). None for both (default) leaves images alone, unless dtype is given.
+            (N, C, H, W). A known transform that ends in a Normalize of the same values counts once.
+            None for both (default) leaves images alone, unless dtype is given.
         dtype: normalised images are torch.float32 (default), torch.float16 or torch.bfloat16. Given
             without mean and std, it scales images to 0..1, as torchvision's ToTensor does.
         channels_last: True gives normalised images in ``torch.channels_last`` memory format, and False
@@ -165,6 +167,7 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
             worker_method=worker_method,
             ray_options=ray_options,
         )
+        options.check_generator(generator)
         options.check_workers(dataset, num_workers, multiprocessing_context)
         # Under their own names, because frameworks rebuild loaders from constructor arguments. Not by
         # setattr: a subclass may have a property of the name that takes nothing.
@@ -269,6 +272,7 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
 
     # --- what users call ---------------------------------------------------------------------------
 
+    @eager
     def __iter__(self) -> Any:
         return self._runtime.iterate(self)
 

@@ -10,6 +10,7 @@ import torch
 
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.machine.eager import eager
 from fastloader._core.sources.iterable import IterablePlan
 
 T_co = TypeVar("T_co", covariant=True)
@@ -71,6 +72,7 @@ class DevicePrefetcher(Generic[T_co]):
         """The device where batches arrive; None if they stay as the iterable made them."""
         return self._delivery.device
 
+    @eager
     def __iter__(self) -> Iterator[T_co]:
         return self._delivery.begin(IterablePlan(self.iterable))
 

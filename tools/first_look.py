@@ -2,7 +2,7 @@
 
     python tools/first_look.py [--out FILE]
 
-On the left each loader of peers.json that makes the plain crops. On the right three recipes of
+Above each loader of peers.json that makes the plain crops. Below three recipes of
 recipes.json: FastLoader beside DataLoader with the transforms of torchvision on Pillow's pictures, of
 torchvision v2 and of timm. CELLS says of each of these three what the results have, or which words stand
 in the place of a bar: "not offered" where the peer lacks the recipe.
@@ -56,20 +56,21 @@ TEXT = "#222222"
 
 
 def draw(peers: Json, recipes: Json) -> Figure:
-    figure = Figure(figsize=(11, 5), layout="constrained", facecolor="white")
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
+    # One above the other, and in large letters: a phone shows it a hand's breadth wide.
+    figure = Figure(figsize=(7.5, 10), layout="constrained", facecolor="white")
+    left, right = figure.subplots(2, 1, height_ratios=[1, 1.05])
     _peers(left, peers["scenarios"])
     _recipes(right, recipes["recipes"])
-    figure.legend(loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=11, frameon=False)
     for axes, results in ((left, peers), (right, recipes)):
         axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.tick_params(axis="y", length=0, labelsize=10)
-        axes.set_xlabel(f"pictures per second\n{machine_line(results)}", fontsize=8, color=TEXT)
+        axes.tick_params(axis="y", length=0, labelsize=12)
+        axes.set_xlabel(f"pictures per second\n{machine_line(results)}", fontsize=10, color=TEXT)
     threads = peers["settings"]["threads"]
     assert threads == recipes["settings"]["threads"], "one title for both"
     figure.suptitle(
-        f"JPEG files to batches, {threads} threads or worker processes: longer is better",
-        fontsize=12,
+        f"JPEG files to batches, {threads} threads or worker processes:\nlonger is better",
+        fontsize=14,
     )
     return figure
 
@@ -85,7 +86,7 @@ def _peers(axes: Any, scenarios: Json) -> None:
     axes.set_yticks(range(len(there)), [PEERS[name] for name in there])
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * max(speeds))
-    axes.set_title("random crop to 224 pixels, flip", fontsize=11)
+    axes.set_title("random crop to 224 pixels, flip", fontsize=13)
     floats = [scenarios[name]["output"] == "float32" for name in there if PEERS[name][-1] == "*"]
     if any(floats):
         axes.annotate(
@@ -93,7 +94,7 @@ def _peers(axes: Any, scenarios: Json) -> None:
             (0.98, 0.03),
             xycoords="axes fraction",
             ha="right",
-            fontsize=8,
+            fontsize=10,
             color=TEXT,
         )
 
@@ -107,7 +108,7 @@ def _recipes(axes: Any, recipes: Json) -> None:
         for place, (kind, colour) in enumerate(contenders):
             at = number + (place - 1.5) * thick
             if kind == NOT_OFFERED:
-                axes.text(fastest * 0.01, at, kind, va="center", fontsize=8, color="#666666")
+                axes.text(fastest * 0.01, at, kind, va="center", fontsize=10, color="#666666")
                 continue
             speed = _speed(recipes[name], kind)
             axes.barh(at, speed, thick * 0.9, color=colour)
@@ -117,7 +118,7 @@ def _recipes(axes: Any, recipes: Json) -> None:
     axes.set_yticks(range(len(there)), [RECIPES[name] for name in there])
     axes.set_ylim(len(there) - 0.5, -0.5)  # the first one on top
     axes.set_xlim(0, 1.15 * fastest)
-    axes.set_title("with augmentation, normalised (float32)", fontsize=11)
+    axes.set_title("with augmentation, normalised (float32)", fontsize=13)
 
 
 def _number(axes: Any, at: float, speed: float, fastest: float, bold: bool) -> None:
@@ -126,7 +127,7 @@ def _number(axes: Any, at: float, speed: float, fastest: float, bold: bool) -> N
         at,
         f"{speed:.0f}",
         va="center",
-        fontsize=9,
+        fontsize=11,
         color=TEXT,
         fontweight="bold" if bold else "normal",
     )

@@ -1,10 +1,10 @@
 #include "base/log.h"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <mutex>
 #include <utility>
+
+#include "base/per_process.h"
 
 namespace fastloader {
 namespace {
@@ -19,21 +19,9 @@ struct Sink {
   std::atomic<bool> pending{false};
 };
 
-// Leaked on purpose: a thread may still log while statics are being destroyed.
-Sink& sink() {
-  static Sink* instance = [] {
-    // Held across a fork, or the child could inherit it locked by a thread that is not there. What
-    // has gathered is the parent's to tell.
-    pthread_atfork([] { sink().mutex.lock(); }, [] { sink().mutex.unlock(); },
-                   [] {
-                     sink().kept = LogDrain{};
-                     sink().pending.store(false, std::memory_order_relaxed);
-                     sink().mutex.unlock();
-                   });
-    return new Sink;
-  }();
-  return *instance;
-}
+// Leaked on purpose: a thread may still log while statics are being destroyed. A forked child has
+// one of its own, since what has gathered is the parent's to tell.
+Sink& sink() { return per_process<Sink>(); }
 
 }  // namespace
 

@@ -13,8 +13,10 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -45,6 +47,12 @@ Thread::Thread(std::string name, std::function<void()> body)
       finish->finished = true;
       finish->changed.notify_all();
     });
+  } catch (const std::system_error& error) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw Error(
+        "the system starts no thread " + name_ + " (" + error.code().message() +
+        "): this process, its user or its container may have no more of them. Look at `ulimit "
+        "-u`, pids.max of the control group and /proc/sys/kernel/threads-max, or ask for fewer");
   } catch (...) {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;
@@ -64,6 +72,11 @@ int64_t Thread::cpu_ns() const {
   const auto handle = const_cast<std::thread&>(thread_).native_handle();
   if (pthread_getcpuclockid(handle, &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+void Thread::run_on(const cpu_set_t& processors) {
+  if (!thread_.joinable() || born_in_ != fork_generation()) return;
+  pthread_setaffinity_np(thread_.native_handle(), sizeof processors, &processors);
 }
 
 void Thread::join() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,6 +27,8 @@ class Thread {
   /// Processor time it has used; 0 once joined, or where the system doesn't tell. Not while another
   /// thread joins it.
   int64_t cpu_ns() const;
+  /// It runs on these processors from now on.
+  void run_on(const cpu_set_t& processors);
 
  private:
   struct Finish;

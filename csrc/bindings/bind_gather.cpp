@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -33,7 +34,7 @@ struct DeleteGather {
 };
 
 using GatherPtr = std::unique_ptr<Gather, DeleteGather>;
-using Array = std::tuple<uintptr_t, size_t, size_t, uintptr_t, size_t>;
+using Array = std::tuple<uintptr_t, size_t, size_t, uintptr_t, size_t, bool>;
 using Map = std::tuple<uintptr_t, size_t, uint64_t>;
 
 GatherPtr begin(const std::vector<Array>& arrays, const std::vector<Map>& maps,
@@ -47,9 +48,9 @@ GatherPtr begin(const std::vector<Array>& arrays, const std::vector<Map>& maps,
   }
   std::vector<GatherLeaf> leaves;
   leaves.reserve(arrays.size());
-  for (const auto& [source, row_bytes, row_step, destination, list] : arrays) {
+  for (const auto& [source, row_bytes, row_step, destination, list, mapped] : arrays) {
     leaves.push_back({reinterpret_cast<const std::byte*>(source), row_bytes, row_step,
-                      reinterpret_cast<std::byte*>(destination), list});
+                      reinterpret_cast<std::byte*>(destination), list, mapped});
   }
   auto batch = std::make_shared<GatherBatch>(std::move(leaves), std::move(lists));
   if (threads > 0) {
@@ -81,7 +82,8 @@ void register_gather(py::module_& module) {
       .def(py::init(&begin), py::arg("arrays"), py::arg("maps"), py::arg("keep"), py::kw_only(),
            py::arg("indices"), py::arg("count"), py::arg("threads"), py::keep_alive<1, 4>(),
            "`arrays`: (source address, bytes of a row, bytes from row to row, destination address, "
-           "number of its map); `maps`: (address of int64 indices or 0, how many, rows of its "
+           "number of its map, whether a file is mapped there); `maps`: (address of int64 indices "
+           "or 0, how many, rows of its "
            "arrays); `indices`: address of `count` int64 indices, read here only. `threads` are "
            "offered the batch at once; with 0, wait() copies all of it. `keep` owns sources and "
            "destinations. Raises IndexError for an "
@@ -93,6 +95,17 @@ void register_gather(py::module_& module) {
             return static_cast<double>(per_process<GatherPool>().nanoseconds(*gather.batch)) * 1e-9;
           },
           "Thread time that copying has taken.")
+      .def(
+          "unread",
+          [](const Gather& gather) -> std::optional<std::pair<size_t, size_t>> {
+            const WithoutGil unlocked;
+            const std::optional<UnreadRow> row = per_process<GatherPool>().unread(*gather.batch);
+            if (!row) return std::nullopt;
+            return std::pair(row->leaf, row->position);
+          },
+          "(number of the array, position in the batch) of a row that could not be read, once "
+          "wait() "
+          "has returned: its file was cut off. None: all rows were read.")
       .def("wait", &wait_for_rows,
            "Returns when every row was copied; looks for signals every 100 ms.");
 }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -145,11 +146,11 @@ py::dict to_dict(const SampleGeometry& found) {
   return result;
 }
 
-std::pair<py::bytearray, std::pair<size_t, size_t>> picture(const ImageJob& job, uint64_t index,
-                                                            uint64_t seed,
-                                                            const std::optional<uint64_t>& sample,
-                                                            uint32_t number) {
+std::tuple<py::bytearray, std::pair<size_t, size_t>, std::string> picture(
+    const ImageJob& job, uint64_t index, uint64_t seed, const std::optional<uint64_t>& sample,
+    uint32_t number) {
   const Canvas* made = nullptr;
+  uint64_t large = 0;
   {
     const WithoutGil unlocked;
     made = &own_decoder().picture(job, index, SampleKey{sample.value_or(index), seed}, number);
@@ -162,8 +163,12 @@ std::pair<py::bytearray, std::pair<size_t, size_t>> picture(const ImageJob& job,
   {
     const WithoutGil unlocked;  // a large picture takes a while, and nobody else knows the copy yet
     std::memcpy(to, made->pixels(), made->bytes());
+    large = own_decoder().large();
+    own_decoder().give_back();
   }
-  return {std::move(copy), {height, width}};
+  return {std::move(copy),
+          {height, width},
+          large > 0 ? words_of_large(large, job.large_pixels) : std::string()};
 }
 
 py::dict draw(const ImageJob& job, uint64_t index, uint64_t seed,
@@ -259,8 +264,9 @@ void register_image_job(py::module_& module) {
           "The same job for another source.")
       .def("picture", &picture, py::arg("index"), py::arg("seed"), py::arg("sample") = py::none(),
            py::arg("number") = 0,
-           "With any_size: RGB bytes of picture `number` of a sample, and their (height, width). "
-           "The calling thread makes them. `sample`: what it is drawn by; None: the index.")
+           "With any_size: RGB bytes of picture `number` of a sample, their (height, width), and "
+           "what to warn of if it is large, or ''. The calling thread makes them. `sample`: what "
+           "it is drawn by; None: the index.")
       .def("draw", &draw, py::arg("index"), py::arg("seed"), py::arg("size") = py::none(),
            py::arg("sample") = py::none(), py::arg("number") = 0,
            "What is drawn for picture `number` of a sample whose picture has this (height, width); "

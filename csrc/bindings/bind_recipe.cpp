@@ -17,7 +17,7 @@ namespace {
 // In the order of the enums.
 constexpr const char* kOrigins[] = {"constant", "uniform", "table", "normal"};
 constexpr const char* kUnits[] = {"one", "width", "height"};
-constexpr const char* kRoundings[] = {"none", "truncate", "nearest"};
+constexpr const char* kRoundings[] = {"none", "truncate", "nearest", "single"};
 constexpr const char* kKinds[] = {"operation", "sized", "all",   "apply", "choice",
                                   "order",     "some",  "first", "mix"};
 constexpr const char* kMixings[] = {"sum", "blend", "blends"};
@@ -25,7 +25,7 @@ static_assert(std::size(kKinds) == static_cast<size_t>(Step::Kind::kCount));
 static_assert(std::size(kMixings) == static_cast<size_t>(Mixing::kBlends) + 1);
 static_assert(std::size(kOrigins) == static_cast<size_t>(Number::From::kNormal) + 1);
 static_assert(std::size(kUnits) == static_cast<size_t>(Number::Unit::kHeight) + 1);
-static_assert(std::size(kRoundings) == static_cast<size_t>(Number::Round::kNearest) + 1);
+static_assert(std::size(kRoundings) == static_cast<size_t>(Number::Round::kSingle) + 1);
 
 template <class Enum, size_t kCount>
 Enum named(const char* const (&names)[kCount], const py::handle& given) {

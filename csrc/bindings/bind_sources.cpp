@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/mapped_memory.h"
+#include "bindings/gil.h"
 #include "bindings/register.h"
 #include "source/folder_source.h"
 #include "source/memory_source.h"
@@ -67,6 +69,18 @@ std::shared_ptr<MemorySource> make_memory(const Bytes& addresses, const Bytes& s
                                         static_cast<uint64_t>(where.size));
 }
 
+/// Whether a file is mapped to a part of an array.
+bool is_mapped(const py::buffer_info& array) {
+  const auto* first = static_cast<const uint8_t*>(array.ptr);
+  const uint8_t* last = first;
+  for (size_t i = 0; i < array.shape.size(); ++i) {
+    if (array.shape[i] == 0) return false;
+    const py::ssize_t reach = (array.shape[i] - 1) * array.strides[i];
+    (reach < 0 ? first : last) += reach;
+  }
+  return !mapped_file(first, static_cast<size_t>(last - first) + 1).empty();
+}
+
 std::shared_ptr<PixelSource> make_pixels(const std::vector<Bytes>& arrays) {
   std::vector<PixelSource::Array> made;
   for (const Bytes& each : arrays) {
@@ -86,6 +100,7 @@ std::shared_ptr<PixelSource> make_pixels(const std::vector<Bytes>& arrays) {
     pictures.to_row = array.strides[1];
     pictures.to_column = array.strides[2];
     pictures.to_channel = grey ? 0 : array.strides[3];
+    pictures.mapped = is_mapped(array);
     made.push_back(pictures);
   }
   return std::make_shared<PixelSource>(std::move(made));
@@ -99,7 +114,43 @@ void register_sources(py::module_& module) {
       .def(
           "name",
           [](const Source& source, uint64_t index) { return path_text(source.name(index)); },
-          py::arg("index"));
+          py::arg("index"))
+      .def(
+          "read",
+          [](const Source& source, uint64_t index) {
+            std::vector<uint8_t> bytes;
+            {
+              const WithoutGil unlocked;
+              source.read(index, bytes);
+            }
+            return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+          },
+          py::arg("index"),
+          "The bytes of a sample. Raises SourceError where its file was cut off.");
+
+  module.def(
+      "mapped_file",
+      [](uintptr_t address, size_t size) {
+        return path_text(mapped_file(reinterpret_cast<const void*>(address), size));
+      },
+      py::arg("address"), py::arg("size"),
+      "The path of a file that is mapped to a part of this memory; '' without one.");
+
+  module.def(
+      "read_mapped",
+      [](uintptr_t address, size_t size) {
+        std::vector<uint8_t> bytes(size);
+        {
+          const WithoutGil unlocked;
+          if (!copy_mapped(bytes.data(), reinterpret_cast<const void*>(address), size)) {
+            throw SourceError("the file that it is mapped from was cut off, or its disk fails");
+          }
+        }
+        return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      },
+      py::arg("address"), py::arg("size"),
+      "The bytes at an address that a file is mapped to. Raises SourceError where it was cut off, "
+      "which would end the process if Python read it.");
 
   py::class_<MemorySource, Source, std::shared_ptr<MemorySource>>(
       module, "MemorySource",

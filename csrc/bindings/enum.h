@@ -19,20 +19,18 @@ class Enum {
     pybind11::enum_<Value> type(module, name, doc);
     for (const auto& [member, value] : members) {
       type.value(member, value);
-      objects()[value] = pybind11::object(type.attr(member)).release();
+      objects_[value] = pybind11::object(type.attr(member)).release();
     }
   }
 
   static pybind11::object member(Value value) {
-    return pybind11::reinterpret_borrow<pybind11::object>(objects().at(value));
+    return pybind11::reinterpret_borrow<pybind11::object>(objects_.at(value));
   }
 
  private:
   // Leaked, as the module is.
-  static std::map<Value, pybind11::handle>& objects() {
-    static auto* const objects = new std::map<Value, pybind11::handle>;
-    return *objects;
-  }
+  inline static std::map<Value, pybind11::handle>& objects_ =
+      *new std::map<Value, pybind11::handle>;
 };
 
 }  // namespace fastloader::bindings

@@ -1,5 +1,6 @@
 #include "image/orientation.h"
 
+#include <algorithm>
 #include <cstring>
 #include <iterator>
 #include <string_view>
@@ -109,6 +110,15 @@ std::optional<Orientation> read_jpeg(Bytes file) {
   return Orientation(found == 0 ? Orientation::kUpright : found);
 }
 
+/// Whether Pillow may look for an orientation in a text of this beginning. The keyword of a text is
+/// where Pillow keeps it, and so also where it keeps the EXIF or XMP of a chunk of their own.
+bool may_orient(Bytes type, Bytes text) {
+  if (type != "tEXt" && type != "zTXt" && type != "iTXt") return false;
+  constexpr Bytes kKeywords[] = {"exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp"};
+  return std::any_of(std::begin(kKeywords), std::end(kKeywords),
+                     [&](Bytes keyword) { return begins_with(text, keyword); });
+}
+
 /// EXIF may stand anywhere, and in several kinds of chunk.
 std::optional<Orientation> read_png(Bytes file) {
   constexpr size_t kSignature = 8;
@@ -119,10 +129,7 @@ std::optional<Orientation> read_png(Bytes file) {
     const Bytes type = file.substr(at + 4, 4);
     if (!size || *size > file.size() - at - kAround) return std::nullopt;
     const Bytes content = file.substr(at + 8, *size);
-    if (type == "eXIf" || begins_with(content, "Raw profile type exif") ||
-        begins_with(content, "XML:com.adobe.xmp")) {
-      return std::nullopt;
-    }
+    if (type == "eXIf" || may_orient(type, content)) return std::nullopt;
     if (type == "IEND") break;
     at += kAround + *size;
   }

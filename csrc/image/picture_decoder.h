@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "image/jpeg/decoder.h"
@@ -32,23 +33,27 @@ class PictureDecoder {
   /// JPEG.
   std::optional<JpegRefusal> jpeg_refusal() const {
     if (format_ != Format::kJpeg) return std::nullopt;
-    return jpeg_.refusal();
+    return jpeg_->refusal();
   }
 
   /// What became of the last picture's seek index.
-  SeekUse seek_use() const { return format_ == Format::kJpeg ? jpeg_.seek_use() : SeekUse::kNone; }
+  SeekUse seek_use() const { return format_ == Format::kJpeg ? jpeg_->seek_use() : SeekUse::kNone; }
+
+  /// Gives the picture up, and the memory of each decoder that is more than pictures usually need.
+  void give_back();
 
   /// Memory kept from picture to picture, the libraries' own aside.
   size_t scratch_bytes() const {
-    return jpeg_.scratch_bytes() + png_.scratch_bytes() + webp_.scratch_bytes();
+    return jpeg_->scratch_bytes() + png_->scratch_bytes() + webp_->scratch_bytes();
   }
 
  private:
   enum class Format : uint8_t { kJpeg, kPng, kWebp };
 
-  JpegDecoder jpeg_;
-  PngDecoder png_;
-  WebpDecoder webp_;
+  // Made anew where one has become too large.
+  std::unique_ptr<JpegDecoder> jpeg_ = std::make_unique<JpegDecoder>();
+  std::unique_ptr<PngDecoder> png_ = std::make_unique<PngDecoder>();
+  std::unique_ptr<WebpDecoder> webp_ = std::make_unique<WebpDecoder>();
   Format format_ = Format::kJpeg;  // of the picture that is open
 };
 

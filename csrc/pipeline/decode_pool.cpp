@@ -40,13 +40,6 @@ Failure failure_at(size_t position) noexcept {
   }
 }
 
-/// In Pillow's words.
-Failure large_at(size_t position, uint64_t pixels, uint64_t limit) {
-  return {position, Failure::Kind::kLarge,
-          "Image size (" + std::to_string(pixels) + " pixels) exceeds limit of " +
-              std::to_string(limit) + " pixels, could be decompression bomb DOS attack."};
-}
-
 }  // namespace
 
 DecodeQuota::DecodeQuota(size_t threads, ReadingNeed::Mode reading)
@@ -244,7 +237,8 @@ void DecodeBatch::Worker::run(DecodeBatch& batch, size_t position) noexcept {
                      FileAhead{batch.reads_.get(), position});
     batch.sizes_[position] = decoder_->size();
     if (decoder_->large() > 0) {
-      failure_ = large_at(position, decoder_->large(), batch.job().large_pixels);
+      failure_ = Failure{position, Failure::Kind::kLarge,
+                         words_of_large(decoder_->large(), batch.job().large_pixels)};
     }
   } catch (...) {
     failure_ = failure_at(position);

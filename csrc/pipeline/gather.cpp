@@ -1,9 +1,12 @@
 #include "pipeline/gather.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+
+#include "base/mapped_memory.h"
 
 namespace fastloader {
 namespace {
@@ -45,6 +48,35 @@ void gather_fixed(const GatherLeaf& leaf, const uint64_t* rows, size_t begin, si
   }
 }
 
+void gather_any(const GatherLeaf& leaf, const uint64_t* rows, size_t begin, size_t end) {
+  const size_t asked = std::min(leaf.row_bytes, kLongRow);
+  const size_t ahead = std::clamp<size_t>(kAhead / asked, 1, 32);
+  for (size_t i = begin; i < std::min(begin + ahead, end); ++i) {
+    ask_for(leaf.source + rows[i] * leaf.row_step, asked);
+  }
+  std::byte* out = leaf.destination + begin * leaf.row_bytes;
+  for (size_t i = begin; i < end; ++i, out += leaf.row_bytes) {
+    if (i + ahead < end) ask_for(leaf.source + rows[i + ahead] * leaf.row_step, asked);
+    std::memcpy(out, leaf.source + rows[i] * leaf.row_step, leaf.row_bytes);
+  }
+}
+
+size_t gather_mapped(const GatherLeaf& leaf, const uint64_t* rows, size_t begin, size_t end) {
+  std::array<iovec, 256> pieces;
+  while (begin < end) {
+    const size_t some = std::min(end - begin, pieces.size());
+    for (size_t i = 0; i < some; ++i) {
+      auto* const row = const_cast<std::byte*>(leaf.source + rows[begin + i] * leaf.row_step);
+      pieces[i] = {row, leaf.row_bytes};
+    }
+    const size_t copied =
+        copy_mapped_pieces(leaf.destination + begin * leaf.row_bytes, pieces.data(), some);
+    if (copied < some * leaf.row_bytes) return begin + copied / leaf.row_bytes;
+    begin += some;
+  }
+  return end;
+}
+
 }  // namespace
 
 std::vector<uint64_t> resolve_rows(const int64_t* indices, size_t count, const int64_t* map,
@@ -58,33 +90,29 @@ std::vector<uint64_t> resolve_rows(const int64_t* indices, size_t count, const i
   return found;
 }
 
-void gather_rows(const GatherLeaf& leaf, const uint64_t* rows, size_t begin, size_t end) {
+size_t gather_rows(const GatherLeaf& leaf, const uint64_t* rows, size_t begin, size_t end) {
+  if (leaf.row_bytes == 0) return end;
+  if (leaf.mapped) return gather_mapped(leaf, rows, begin, end);
   switch (leaf.row_bytes) {
-    case 0:
-      return;
     case 1:
-      return gather_fixed<1>(leaf, rows, begin, end);
-    case 2:
-      return gather_fixed<2>(leaf, rows, begin, end);
-    case 4:
-      return gather_fixed<4>(leaf, rows, begin, end);
-    case 8:
-      return gather_fixed<8>(leaf, rows, begin, end);
-    case 16:
-      return gather_fixed<16>(leaf, rows, begin, end);
-    default:
+      gather_fixed<1>(leaf, rows, begin, end);
       break;
+    case 2:
+      gather_fixed<2>(leaf, rows, begin, end);
+      break;
+    case 4:
+      gather_fixed<4>(leaf, rows, begin, end);
+      break;
+    case 8:
+      gather_fixed<8>(leaf, rows, begin, end);
+      break;
+    case 16:
+      gather_fixed<16>(leaf, rows, begin, end);
+      break;
+    default:
+      gather_any(leaf, rows, begin, end);
   }
-  const size_t asked = std::min(leaf.row_bytes, kLongRow);
-  const size_t ahead = std::clamp<size_t>(kAhead / asked, 1, 32);
-  for (size_t i = begin; i < std::min(begin + ahead, end); ++i) {
-    ask_for(leaf.source + rows[i] * leaf.row_step, asked);
-  }
-  std::byte* out = leaf.destination + begin * leaf.row_bytes;
-  for (size_t i = begin; i < end; ++i, out += leaf.row_bytes) {
-    if (i + ahead < end) ask_for(leaf.source + rows[i + ahead] * leaf.row_step, asked);
-    std::memcpy(out, leaf.source + rows[i] * leaf.row_step, leaf.row_bytes);
-  }
+  return end;
 }
 
 }  // namespace fastloader

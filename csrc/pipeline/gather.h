@@ -12,7 +12,8 @@ struct GatherLeaf {
   size_t row_bytes = 0;  ///< 0 copies nothing
   size_t row_step = 0;   ///< bytes from one row to the next; 0 for an expanded array
   std::byte* destination = nullptr;
-  size_t list = 0;  ///< which of the batch's lists of rows it takes
+  size_t list = 0;      ///< which of the batch's lists of rows it takes
+  bool mapped = false;  ///< whether a file is mapped to the source
 };
 
 /// Returns the rows that a sampler's indices mean in an array of `rows` rows, through `map` if
@@ -22,7 +23,8 @@ std::vector<uint64_t> resolve_rows(const int64_t* indices, size_t count, const i
                                    size_t map_size, uint64_t rows);
 
 /// Copies rows[begin, end) of the leaf to their places. A shuffled gather waits for memory, not for
-/// the processor, so rows are asked for well before they are copied.
-void gather_rows(const GatherLeaf& leaf, const uint64_t* rows, size_t begin, size_t end);
+/// the processor, so rows are asked for well before they are copied. Returns which of the rows
+/// could not be read, as after their file was cut off: `end` if all could.
+size_t gather_rows(const GatherLeaf& leaf, const uint64_t* rows, size_t begin, size_t end);
 
 }  // namespace fastloader

@@ -1,6 +1,7 @@
 #include "pipeline/gather_pool.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/clock.h"
@@ -39,7 +40,14 @@ void GatherBatch::Worker::run(const GatherBatch& batch, size_t piece) noexcept {
   Lap lap(times_stages());
   const Piece& wanted = batch.pieces_[piece];
   const GatherLeaf& leaf = batch.leaves_[wanted.leaf];
-  gather_rows(leaf, batch.lists_[leaf.list].data(), wanted.begin, wanted.end);
+  size_t read = wanted.begin;
+  try {
+    read = gather_rows(leaf, batch.lists_[leaf.list].data(), wanted.begin, wanted.end);
+  } catch (const std::exception&) {
+    // The system gives no means to read the file, whose rows count as unread.
+  }
+  unread_.reset();
+  if (read < wanted.end) unread_ = UnreadRow{wanted.leaf, read};
   nanoseconds_ = lap();
 }
 
@@ -59,6 +67,11 @@ bool GatherPool::wait(GatherBatch& batch, Clock::time_point deadline) {
   return finished_.wait_until(lock, deadline, [&] { return done_locked(batch); });
 }
 
+std::optional<UnreadRow> GatherPool::unread(const GatherBatch& batch) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return batch.unread_;
+}
+
 int64_t GatherPool::nanoseconds(const GatherBatch& batch) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return batch.nanoseconds_;
@@ -66,6 +79,7 @@ int64_t GatherPool::nanoseconds(const GatherBatch& batch) const {
 
 void GatherPool::ran_locked(GatherBatch& batch, size_t /*piece*/, Worker& worker) noexcept {
   batch.nanoseconds_ += worker.nanoseconds_;
+  if (!batch.unread_) batch.unread_ = worker.unread_;
 }
 
 }  // namespace fastloader

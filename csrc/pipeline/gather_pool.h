@@ -1,12 +1,20 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "pipeline/gather.h"
 #include "pipeline/piece_pool.h"
 
 namespace fastloader {
+
+/// A row that lies in a mapped file and cannot be read: that was cut off, or its disk fails.
+struct UnreadRow {
+  size_t leaf = 0;
+  size_t position = 0;  ///< in its list
+};
 
 /// One batch of rows on its way. Its owner keeps sources and destinations alive until it is done or
 /// cancelled. A piece is some rows of one array.
@@ -21,6 +29,7 @@ class GatherBatch : public PieceBatch {
     friend class GatherPool;
 
     int64_t nanoseconds_ = 0;
+    std::optional<UnreadRow> unread_;
   };
 
   /// Throws InvalidArgument for a leaf without a list of rows.
@@ -40,8 +49,10 @@ class GatherBatch : public PieceBatch {
   const std::vector<GatherLeaf> leaves_;
   const std::vector<std::vector<uint64_t>> lists_;
   std::vector<Piece> pieces_;
-  // What the threads took to copy, the waiting one included. Guarded by the pool's mutex.
+  // Guarded by the pool's mutex: what the threads took to copy, the waiting one included, and the
+  // first row that one of them could not read.
   int64_t nanoseconds_ = 0;
+  std::optional<UnreadRow> unread_;
 };
 
 /// The gather threads of this process, shared by all its loaders. They begin batches in the order
@@ -56,6 +67,8 @@ class GatherPool final : public PiecePool<GatherBatch> {
   /// Then waits for the pieces that others have begun. Returns false at the deadline. Throws Error
   /// for a batch that was left unfinished by a fork.
   bool wait(GatherBatch& batch, Clock::time_point deadline);
+  /// One of the rows of a batch that is done which could not be read; nothing: all could.
+  std::optional<UnreadRow> unread(const GatherBatch& batch) const;
   /// What copying has cost its threads so far, in nanoseconds.
   int64_t nanoseconds(const GatherBatch& batch) const;
 

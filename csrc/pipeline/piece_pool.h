@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "base/thread.h"
 
@@ -65,14 +68,29 @@ class PiecePool {
   PiecePool(const PiecePool&) = delete;
   PiecePool& operator=(const PiecePool&) = delete;
 
-  /// There are at least this many threads from now on. Throws std::system_error when the system
-  /// gives no thread.
+  /// There are at least this many threads from now on, or as many as the system gives: fewer do the
+  /// work as well. Throws Error when it gives none. Those that there were run where the caller may:
+  /// it may be bound to other processors than the day that they were made.
   void grow(size_t threads) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    cpu_set_t allowed{};
+    // It fails where there are more processors than fit in there.
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && !CPU_EQUAL(&allowed, &allowed_)) {
+      allowed_ = allowed;
+      for (const std::unique_ptr<Thread>& each : threads_) each->run_on(allowed);
+    }
     if (threads_.size() >= threads) return;
     threads_.reserve(threads);  // a thread that found no place would be joined, under its own mutex
     while (threads_.size() < threads) {
-      threads_.push_back(std::make_unique<Thread>(name_, [this] { work(); }));
+      try {
+        threads_.push_back(std::make_unique<Thread>(name_, [this] { work(); }));
+      } catch (const Error& error) {
+        const std::string counted = std::to_string(threads_.size()) + " of " +
+                                    std::to_string(threads) + " threads run: " + error.what();
+        if (threads_.empty()) throw Error(counted);
+        if (!std::exchange(warned_, true)) log_warning(counted);
+        return;
+      }
     }
   }
 
@@ -192,6 +210,8 @@ class PiecePool {
   bool closed_ = false;
   size_t sleeping_ = 0;  // threads that wait for work_
   std::vector<std::unique_ptr<Thread>> threads_;
+  bool warned_ = false;  // that the system gives no more
+  cpu_set_t allowed_{};  // where they run
 
  private:
   void withdraw_locked(const Batch& batch) {

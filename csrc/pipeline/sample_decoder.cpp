@@ -77,20 +77,6 @@ constexpr size_t kKeptFile = size_t{32} << 20;
 constexpr size_t kKeptCanvas = size_t{64} << 20;
 constexpr size_t kKeptShared = size_t{16} << 20;
 
-/// Gives back the memory of a file and of a picture if only an outlier had needed so much.
-struct GiveBack {
-  std::vector<uint8_t>& file;
-  std::vector<uint8_t>& shared;
-  std::vector<uint8_t>& turned;
-  Canvas& canvas;
-  ~GiveBack() {
-    if (file.capacity() > kKeptFile) std::vector<uint8_t>().swap(file);
-    if (shared.capacity() > kKeptShared) std::vector<uint8_t>().swap(shared);
-    if (turned.capacity() > kKeptShared) std::vector<uint8_t>().swap(turned);
-    if (canvas.scratch_bytes() > kKeptCanvas) canvas = Canvas();
-  }
-};
-
 /// What it costs to decode a part of a picture, as a share of all of it. The entropy decoder passes
 /// every row above the part's lower edge. The other half of the work is on the part itself.
 double decoding_cost(const CropBox& part, const ImageSize& size) {
@@ -116,15 +102,6 @@ PictureRegion region_of(const CropBox& box) {
           static_cast<uint32_t>(box.width), static_cast<uint32_t>(box.height)};
 }
 
-/// Touches the pages of a file. Those of a mapped file come from the disk at the first touch:
-/// better here, where that counts as reading, than one by one in the decoder.
-void touch(const SampleBytes& file) {
-  constexpr size_t kPage = 4096;  // or a multiple of it
-  for (size_t at = 0; at < file.size; at += kPage) {
-    (void)*static_cast<const volatile uint8_t*>(file.data + at);
-  }
-}
-
 /// Throws InvalidArgument for a picture that has not the size of all.
 void check_made(const ImageJob& job, const ImageSize& made) {
   if (job.output == ImageJob::Output::kAnySize) return;
@@ -141,6 +118,11 @@ void take_grey(const uint8_t* rgb, size_t pixels, uint8_t* out) {
 }
 
 }  // namespace
+
+std::string words_of_large(uint64_t pixels, uint64_t limit) {
+  return "Image size (" + std::to_string(pixels) + " pixels) exceeds limit of " +
+         std::to_string(limit) + " pixels, could be decompression bomb DOS attack.";
+}
 
 CropBox SampleDecoder::begin(const ImageJob& job, const SampleGeometry& geometry, int denominator,
                              void* out) {
@@ -212,7 +194,22 @@ void SampleDecoder::finish(const ImageJob& job, void* out) {
   }
 }
 
+void SampleDecoder::give_back() {
+  const auto bound = [](std::vector<uint8_t>& memory, size_t most) {
+    if (memory.capacity() > most) std::vector<uint8_t>().swap(memory);
+  };
+  bound(file_, kKeptFile);
+  bound(index_, kKeptShared);
+  bound(shared_, kKeptShared);
+  bound(turned_, kKeptShared);
+  bound(pixels_, kKeptCanvas);
+  if (canvas_.scratch_bytes() > kKeptCanvas) canvas_ = Canvas();
+  if (resizer_.scratch_bytes() > kKeptShared) resizer_ = Resizer();
+  picture_.give_back();
+}
+
 SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index, const FileAhead& ahead) {
+  index_.clear();
   if (const std::optional<SampleBytes> file = job.source->view(index)) return *file;
   std::optional<bool> waited;
   if (ahead.batch != nullptr) waited = ahead.batch->take(ahead.position, file_);
@@ -225,6 +222,7 @@ SampleBytes SampleDecoder::fetch(const ImageJob& job, uint64_t index, const File
     times_.files = 1;
     times_.waited = *waited ? 1 : 0;
   }
+  job.source->read_seek_index(index, index_);
   return SampleBytes{file_.data(), file_.size()};
 }
 
@@ -232,14 +230,14 @@ PictureSize SampleDecoder::open(const ImageJob& job, const SampleBytes& file,
                                 const std::atomic<bool>* stop) {
   JpegOptions options = job.jpeg;
   options.stop = stop;
-  options.seek_index = {file.seek_index, file.seek_index_size};
+  options.seek_index = {index_.data(), index_.size()};
   options.seek_indices = job.seek_indices.get();
   return picture_.open(file.data, file.size, options);
 }
 
 void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, void* out,
                            const std::atomic<bool>* stop) {
-  const GiveBack afterwards{file_, shared_, turned_, canvas_};
+  const GivingBack afterwards{*this};
   const PictureView view{&job, 0, out};
   decode_kept(index, SampleKey{index, seed}, &view, 1, stop);
 }
@@ -247,7 +245,7 @@ void SampleDecoder::decode(const ImageJob& job, uint64_t index, uint64_t seed, v
 void SampleDecoder::decode(uint64_t index, const SampleKey& key,
                            const std::vector<PictureView>& views, const std::atomic<bool>* stop,
                            const FileAhead& ahead) {
-  const GiveBack afterwards{file_, shared_, turned_, canvas_};
+  const GivingBack afterwards{*this};
   decode_kept(index, key, views.data(), views.size(), stop, ahead);
 }
 
@@ -256,12 +254,13 @@ const Canvas& SampleDecoder::picture(const ImageJob& job, uint64_t index, const 
   if (job.output != ImageJob::Output::kAnySize) {
     throw InvalidArgument("the job's pictures have a size");
   }
-  // What only an outlier had needed is given back before the next one: the caller looks at it now.
-  {
-    const GiveBack before{file_, shared_, turned_, canvas_};
-  }
   const PictureView view{&job, number, nullptr};
-  decode_kept(index, key, &view, 1, nullptr);
+  try {
+    decode_kept(index, key, &view, 1, nullptr);
+  } catch (...) {
+    const GivingBack afterwards{*this};
+    throw;
+  }
   return canvas_;
 }
 
@@ -278,7 +277,6 @@ void SampleDecoder::decode_kept(uint64_t index, const SampleKey& key, const Pict
   Lap lap(times_stages() || traced);
   const int64_t begun = lap.begun();
   const SampleBytes file = fetch(job, index, ahead);
-  touch(file);
   times_.read = lap();
   times_.bytes = file.size;
   if (const std::optional<PixelSize> known = job.source->pixels(index)) {
@@ -457,6 +455,7 @@ void SampleDecoder::finish_view(const SampleKey& key, const PictureView& view,
 
 void SampleDecoder::transform(const SampleKey& key, const PictureView& view, const uint8_t* pixels,
                               const ImageSize& size) {
+  const GivingBack afterwards{*this};
   const SampleGeometry geometry =
       draw_geometry(view.job->transform, size, key.seed, key.sample, view.number);
   push_pixels(view, geometry, pixels, whole(size));
@@ -466,7 +465,7 @@ void SampleDecoder::transform(const SampleKey& key, const PictureView& view, con
 
 SampleDraw SampleDecoder::draw(const ImageJob& job, uint64_t index, const SampleKey& key,
                                uint32_t number) {
-  const GiveBack afterwards{file_, shared_, turned_, canvas_};
+  const GivingBack afterwards{*this};
   if (const std::optional<PixelSize> known = job.source->pixels(index)) {
     size_ = ImageSize{known->height, known->width};
   } else {

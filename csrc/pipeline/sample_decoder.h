@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -37,6 +39,9 @@ struct FileAhead {
   size_t position = 0;
 };
 
+/// What Pillow warns with of a picture of more pixels than its limit.
+std::string words_of_large(uint64_t pixels, uint64_t limit);
+
 /// Turns a sample's bytes into its finished pixels. One per thread. Keeps every buffer that it
 /// needs, so that it allocates nothing once it has seen the largest usual picture.
 class SampleDecoder {
@@ -67,22 +72,38 @@ class SampleDecoder {
   void transform(const SampleKey& key, const PictureView& view, const uint8_t* pixels,
                  const ImageSize& size);
 
-  /// The same as decode() for a job of kAnySize. What comes out stays until the next call.
+  /// The same as decode() for a job of kAnySize. What comes out stays until the next call: the
+  /// caller gives back what it took.
   const Canvas& picture(const ImageJob& job, uint64_t index, const SampleKey& key,
                         uint32_t number = 0);
 
   /// What is drawn for a sample, whose size() its header says.
   SampleDraw draw(const ImageJob& job, uint64_t index, const SampleKey& key, uint32_t number = 0);
 
-  /// Bytes kept from picture to picture, without the libraries' own tables. They are what usual
-  /// pictures need: the decoder gives back what only an unusually large one had needed.
+  /// Gives back the memory that only an outlier had needed, whatever format it had, and has still
+  /// for a picture that was given up. decode() and draw() end in it.
+  void give_back();
+
+  /// Bytes kept from picture to picture, without the libraries' own tables: what usual pictures
+  /// need.
   size_t scratch_bytes() const {
-    return file_.capacity() + pixels_.capacity() + picture_.scratch_bytes() +
+    return file_.capacity() + index_.capacity() + pixels_.capacity() + picture_.scratch_bytes() +
            resizer_.scratch_bytes() + canvas_.scratch_bytes() + shared_.capacity() +
            turned_.capacity();
   }
 
  private:
+  struct GivingBack {
+    SampleDecoder& decoder;
+    ~GivingBack() {
+      try {
+        decoder.give_back();
+      } catch (const std::bad_alloc&) {
+        // Not even an empty decoder can be made: what is large goes after the next sample.
+      }
+    }
+  };
+
   SampleBytes fetch(const ImageJob& job, uint64_t index, const FileAhead& ahead = {});
   PictureSize open(const ImageJob& job, const SampleBytes& file,
                    const std::atomic<bool>* stop = nullptr);
@@ -122,6 +143,7 @@ class SampleDecoder {
   Resizer resizer_;
   Canvas canvas_;  // the picture, while a recipe works on it
   std::vector<uint8_t> file_;
+  std::vector<uint8_t> index_;   // the seek index beside it
   std::vector<uint8_t> pixels_;  // the finished picture, where its final layout is another
   std::vector<uint8_t> shared_;  // the part of the picture of which several views are made
   std::vector<uint8_t> turned_;  // a part of a picture, once it was turned

@@ -30,6 +30,9 @@ class DelayedSource final : public Source {
     wait();
     return source_->read_if(index, bytes, look, most);
   }
+  void read_seek_index(uint64_t index, std::vector<uint8_t>& bytes) const override {
+    source_->read_seek_index(index, bytes);
+  }
   bool may_wait() const override { return source_->may_wait(); }
   std::optional<PixelSize> pixels(uint64_t index) const override { return source_->pixels(index); }
   std::string name(uint64_t index) const override { return source_->name(index); }

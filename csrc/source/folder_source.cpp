@@ -44,9 +44,6 @@ constexpr size_t kLeastGrowth = size_t{64} << 10;
 /// Bytes that are read before `look` is asked. Most pictures are smaller: one system call.
 constexpr size_t kBeginning = size_t{256} << 10;
 
-/// No picture is that large; a disk image or a sparse file may be larger than the memory.
-constexpr off_t kLargestFile = off_t{1} << 30;
-
 }  // namespace
 
 FolderSource::FolderSource(const char* paths, uint64_t path_bytes, const uint64_t* ends,
@@ -98,7 +95,7 @@ bool FolderSource::read_if(uint64_t index, std::vector<uint8_t>& bytes, Look loo
   if (S_ISDIR(status.st_mode)) fail(path, EISDIR);
   // A pipe or a device may have nothing to say, or no end, or something else at each epoch.
   if (!S_ISREG(status.st_mode)) fail(path, "not a regular file");
-  if (status.st_size > kLargestFile) fail(path, "more than 1 GiB");
+  if (static_cast<uint64_t>(status.st_size) > kLargestSample) fail(path, "more than 1 GiB");
   if (static_cast<size_t>(status.st_size) > most) return false;
   // Room for one byte more than there should be, so that the end is seen without making room again.
   const size_t whole = static_cast<size_t>(status.st_size) + 1;

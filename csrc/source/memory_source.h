@@ -1,7 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@ namespace fastloader {
 
 /// Samples that lie in memory: in a mapped file, say. Sample i is `sizes[i]` bytes at
 /// `addresses[i]`. The tables are the caller's and must outlive the source, as must the samples.
+/// A sample is copied before anything looks at it, since its file may be cut off or written over at
+/// any time.
 /// Entries may be filled in later, before the sample is asked for by a batch; zeros mean that there
 /// is no such sample.
 class MemorySource final : public Source {
@@ -25,8 +28,11 @@ class MemorySource final : public Source {
       : samples_(samples), seek_indices_(seek_indices), count_(count) {}
 
   uint64_t size() const override { return count_; }
-  void read(uint64_t index, std::vector<uint8_t>& bytes) const override;
-  std::optional<SampleBytes> view(uint64_t index) const override;
+  void read(uint64_t index, std::vector<uint8_t>& bytes) const override {
+    read_if(index, bytes, nullptr, std::numeric_limits<size_t>::max());
+  }
+  bool read_if(uint64_t index, std::vector<uint8_t>& bytes, Look look, size_t most) const override;
+  void read_seek_index(uint64_t index, std::vector<uint8_t>& bytes) const override;
   std::string name(uint64_t index) const override { return "sample " + std::to_string(index); }
 
  private:

@@ -11,7 +11,8 @@
 namespace fastloader {
 
 /// Pictures that lie in memory as pixels: arrays, one after the other. The memory is the caller's,
-/// who may change the pixels at any time, and must outlive the source.
+/// who may change the pixels at any time, and must outlive the source. If a file is mapped there,
+/// that may be cut off at any time: a picture is copied before anything looks at it.
 class PixelSource final : public Source {
  public:
   /// Pictures of one size: grey ones of one channel, or RGB ones of three. A stride is the number
@@ -25,6 +26,7 @@ class PixelSource final : public Source {
     ptrdiff_t to_row = 0;
     ptrdiff_t to_column = 0;
     ptrdiff_t to_channel = 0;
+    bool mapped = false;  ///< whether a file is mapped there
   };
 
   /// Throws InvalidArgument for another number of channels, and for pictures without pixels.

@@ -14,10 +14,10 @@ namespace fastloader {
 struct SampleBytes {
   const uint8_t* data = nullptr;
   size_t size = 0;
-  /// The seek index that is kept beside a JPEG (image/jpeg/seek/index.h), where there is one.
-  const uint8_t* seek_index = nullptr;
-  size_t seek_index_size = 0;
 };
+
+/// No picture is that large; a disk image or a sparse file may be larger than the memory.
+constexpr uint64_t kLargestSample = uint64_t{1} << 30;
 
 struct PixelSize {
   size_t height = 0;
@@ -45,6 +45,11 @@ class Source {
     read(index, bytes);
     return true;
   }
+  /// Replaces the contents of `bytes` by the seek index that is kept beside a JPEG
+  /// (image/jpeg/seek/index.h), or by nothing.
+  virtual void read_seek_index(uint64_t /*index*/, std::vector<uint8_t>& bytes) const {
+    bytes.clear();
+  }
   /// Whether reading may wait for a disk or a network, so that it pays to read ahead.
   virtual bool may_wait() const { return false; }
   /// A sample that is wanted together with others.
@@ -62,8 +67,8 @@ class Source {
                              const Told& /*told*/) const {}
   /// So many samples are best wanted together.
   virtual size_t together() const { return 1; }
-  /// Returns the sample if it lies in memory already, for as long as the source lives. Otherwise
-  /// read() it.
+  /// Returns the sample if it lies in memory already, which stays and can be read, for as long as
+  /// the source lives. Otherwise read() it.
   virtual std::optional<SampleBytes> view(uint64_t /*index*/) const { return std::nullopt; }
   /// The size of a sample whose bytes are pixels already: RGB, 3 bytes each, rows without gaps.
   /// Nothing: they are an encoded picture.

@@ -1,17 +1,20 @@
 #include "source/tar.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/error.h"
+#include "base/mapped_memory.h"
 
 namespace fastloader {
 namespace {
 
 constexpr size_t kBlock = 512;
+constexpr uint64_t kMostExtended = uint64_t{16} << 20;  // a path is much shorter
 
 /// A field of a header: POSIX.1-1988 (ustar) and before.
 struct Field {
@@ -142,11 +145,16 @@ std::vector<TarMember> read_tar(const uint8_t* data, size_t size) {
   std::optional<std::string> long_name;
   Pax pax;
   uint64_t at = 0;
+  std::array<uint8_t, kBlock> block;
+  const auto copy = [data](uint64_t from, void* to, size_t bytes) {
+    if (!copy_mapped(to, data + from, bytes)) fail(from, "the tar was cut off while it was read");
+  };
   for (;;) {
     if (size - at < kBlock) {
       fail(at, "the tar was cut off, or is still written: no block of zeros ends it");
     }
-    const uint8_t* const header = data + at;
+    copy(at, block.data(), kBlock);
+    const uint8_t* const header = block.data();
     if (is_zero(header)) return members;
     if (!checksum_fits(header)) {
       fail(at, at == 0 ? "no tar begins so" : "a header is damaged: its checksum does not fit");
@@ -162,9 +170,14 @@ std::vector<TarMember> read_tar(const uint8_t* data, size_t size) {
       fail(at, "the tar was cut off, or is still written: a member of " + std::to_string(bytes) +
                    " bytes begins here, and " + std::to_string(size - begin) + " are there");
     }
-    const std::string_view content(reinterpret_cast<const char*>(data + begin), bytes);
+    std::string content;
+    if (extends) {
+      if (bytes > kMostExtended) fail(at, "an extended header is damaged");
+      content.resize(bytes);
+      copy(begin, content.data(), bytes);
+    }
     if (type == kGnuLongName) {
-      long_name = std::string(content.substr(0, content.find('\0')));
+      long_name = content.substr(0, content.find('\0'));
     } else if (extends) {
       if (!read_pax(content, pax)) fail(at, "an extended header is damaged");
     } else {

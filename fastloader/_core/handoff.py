@@ -142,7 +142,8 @@ class Handoff:
 class Plan(Protocol):
     """One epoch, decided but not begun. ``str(plan)`` is the first half of ``loader.plan()``."""
 
-    # The normalisation that the dataset's own transform asks for; None leaves it to the delivery.
+    # The normalisation that the dataset's own transform asks for; None leaves it to the delivery. One
+    # that is `done` says how the samples come.
     normalization: Normalization | None
     # The draws of what that transform erases in floats and the collate_fn mixes, for a delivery that
     # normalises. If the delivery does not say in its handoff that it has them, the source does all that.

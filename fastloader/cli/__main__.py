@@ -22,7 +22,7 @@ from fastloader.cli.tune import command as tune
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastloader",
-        description="A drop-in torch DataLoader that keeps the accelerator fed.",
+        description="A drop-in torch DataLoader for training on pictures.",
     )
     parser.add_argument("--version", action="version", version=f"fastloader {installed_version()}")
     commands = parser.add_subparsers(title="commands", dest="command", required=True)

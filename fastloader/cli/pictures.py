@@ -7,6 +7,7 @@ as a sensor leaves it, without which a JPEG is several times too small and decod
 from __future__ import annotations
 
 import dataclasses
+import io
 import multiprocessing
 import os
 import signal
@@ -76,8 +77,15 @@ def write_pictures(tasks: list[Task]) -> int:
         # Renamed when complete: a picture that exists is a whole one.
         unfinished = task.path.with_suffix(".part")
         made = picture(task.kind, task.width, task.height, task.seed)
-        made.save(unfinished, "JPEG", quality=_QUALITY)
-        os.replace(unfinished, task.path)
+        encoded = io.BytesIO()
+        made.save(encoded, "JPEG", quality=_QUALITY)
+        try:
+            # Not by Pillow, which takes no notice of a disk that has room for a part only.
+            unfinished.write_bytes(encoded.getvalue())
+            os.replace(unfinished, task.path)
+        except OSError:  # a full disk
+            unfinished.unlink(missing_ok=True)
+            raise
     return len(tasks)
 
 

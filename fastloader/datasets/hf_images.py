@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader._core.machine.identity import found, is_a
+from fastloader._core.machine.mapped_memory import read_at
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
 from fastloader.datasets._formats.label_column import labels_of
+from fastloader.datasets._formats.no_column import NoColumn
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
+from fastloader.datasets._formats.shown_dataset import shown_dataset
 from fastloader.transforms._pillow import regular_file
 from fastloader.transforms._python_chain import as_tensor_chain
+
+# The classes of ``datasets`` that are looked for.
+DATASET = ("datasets.arrow_dataset", "Dataset")
+IMAGE = ("datasets.features.image", "Image")
+CLASS_LABEL = ("datasets.features.features", "ClassLabel")
 
 
 class HFImages(Dataset[Any]):
@@ -21,7 +31,9 @@ class HFImages(Dataset[Any]):
 
     The pictures lie as encoded files in Arrow tables that ``datasets`` has mapped into memory, and the
     native path decodes from there. Selections (``select``, ``shuffle``, ``filter``) and data sets of
-    several files are taken as they are. Pictures that are paths are read by Pillow.
+    several files are taken as they are. Where all pictures are paths, as after
+    ``load_dataset("imagefolder")``, the native path reads these files; where some are, Pillow reads
+    those.
 
     Args:
         dataset: The data set: a ``datasets.Dataset``, one split. Its format and transform are not used.
@@ -88,10 +100,9 @@ class HFImages(Dataset[Any]):
         rows = None
         if self.dataset._indices is not None:  # of a selection
             rows = self.dataset._indices.table.column(0).to_numpy().astype(np.int64)
-        places = [_places_of(chunk) for chunk in table.column(self.image).chunks]
-        nothing = np.zeros(0, np.uint64)
-        addresses = np.concatenate([nothing, *(addresses for addresses, _ in places)])
-        sizes = np.concatenate([nothing, *(sizes for _, sizes in places)])
+        chunks = table.column(self.image).chunks
+        addresses, sizes = _places_of(chunks, "bytes")
+        self._paths = _places_of(chunks, "path")
         if self.label is None:
             targets = np.full(len(addresses), -1, np.int64)
         else:
@@ -102,7 +113,12 @@ class HFImages(Dataset[Any]):
         self._rows = rows
         self._addresses = addresses if rows is None else addresses[rows]
         self._sizes = sizes if rows is None else sizes[rows]
+        self._files = None if self._addresses.any() else _files_of(chunks, rows)
         self.targets = targets if rows is None else targets[rows]
+
+    def files(self) -> tuple[Any, Any] | None:
+        """The paths in one run of bytes, and where each ends, if all pictures are files."""
+        return self._files
 
     def places(self) -> tuple[Any, Any, Any]:
         """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
@@ -111,29 +127,39 @@ class HFImages(Dataset[Any]):
     def will_need(self, indices: list[int]) -> None:
         """Nothing: the mappings are those of ``datasets``."""
 
-    def _row(self, index: int) -> dict[str, Any]:
+    def _path(self, index: int) -> str:
+        """The path of a picture, where the data set has it; otherwise ""."""
         row = index if self._rows is None else int(self._rows[index])
-        found: dict[str, Any] = self.dataset.data.table.column(self.image)[row].as_py() or {}
-        return found
+        address, size = (int(each[row]) for each in self._paths)
+        return read_at(address, size, f"the path of row {index}").decode() if size else ""
 
     def name(self, index: int) -> str:
         """The path of a picture, where the data set has it, and its number."""
-        path = self._row(checked_index(index, len(self))).get("path")
-        return f"sample {index} ({path})" if path else f"sample {index}"
+        index = checked_index(index, len(self))
+        try:
+            path = self._path(index)
+        except OSError:  # the data set's file was cut off
+            path = ""
+        return f"row {index} ({path})" if path else f"row {index}"
 
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture."""
-        row = self._row(checked_index(index, len(self)))
-        if row.get("bytes") is not None:
-            return bytes(row["bytes"])
-        if row.get("path") is None:
-            raise ValueError(f"sample {index} has no picture: column {self.image} is null there")
-        with regular_file(row["path"]) as file:
+        index = checked_index(index, len(self))
+        address, size = int(self._addresses[index]), int(self._sizes[index])
+        if address:
+            return read_at(address, size, f"row {index}")
+        path = self._path(index)
+        if not path:
+            raise ValueError(f"row {index} has no picture: column {self.image} is null there")
+        with regular_file(path) as file:
             return bytes(file.read())
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, upright and in RGB."""
         return PictureSource(self.image_bytes(index), self.name(index)).open_rgb(upright=True)
+
+    def __repr__(self) -> str:
+        return shown_dataset(self, {"Column of pictures": self.image})
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -150,7 +176,7 @@ class HFImages(Dataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        for name in ("_addresses", "_sizes", "_rows", "_further"):
+        for name in ("_addresses", "_sizes", "_paths", "_files", "_rows", "_further"):
             del state[name]
         return state
 
@@ -162,7 +188,8 @@ class HFImages(Dataset[Any]):
 def _features_of(dataset: Any) -> Any:
     kind = type(dataset)
     features = getattr(dataset, "features", None)
-    if not kind.__module__.startswith("datasets.") or features is None or _is_stream(dataset):
+    known = isinstance(dataset, found(*DATASET) or ())
+    if not known or features is None or _is_stream(dataset):
         what = f"{kind.__module__}.{kind.__qualname__}"
         advice = ""
         if isinstance(dataset, dict):
@@ -179,15 +206,14 @@ def _is_stream(dataset: Any) -> bool:
 
 def _check_column(features: Any, name: str) -> None:
     if name not in features:
-        raise KeyError(f"the data set has no column {name!r}; it has {', '.join(features)}")
+        raise NoColumn(f"the data set has no column {name!r}; it has {', '.join(features)}")
 
 
 def _check_image(features: Any, name: str) -> None:
     _check_column(features, name)
-    kind = type(features[name]).__name__
-    if kind != "Image":
+    if not is_a(features[name], IMAGE):
         raise TypeError(
-            f"column {name!r} is of the feature {kind}, not Image: "
+            f"column {name!r} is of the feature {type(features[name]).__name__}, not Image: "
             f"dataset.cast_column({name!r}, datasets.Image()) makes it one"
         )
     mode = getattr(features[name], "mode", None)
@@ -200,12 +226,12 @@ def _check_image(features: Any, name: str) -> None:
 
 def _names_of(features: Any, name: str) -> list[str] | None:
     if name not in features:
-        raise KeyError(
+        raise NoColumn(
             f"the data set has no column {name!r}; it has {', '.join(features)}. If there are no "
             "labels: label=None"
         )
     feature = features[name]
-    if type(feature).__name__ == "ClassLabel":
+    if is_a(feature, CLASS_LABEL):
         return list(feature.names)
     if not str(getattr(feature, "dtype", "")).startswith(("int", "uint")):
         raise TypeError(
@@ -215,24 +241,46 @@ def _names_of(features: Any, name: str) -> list[str] | None:
     return None
 
 
-def _places_of(chunk: Any) -> tuple[Any, Any]:
-    """(addresses, sizes) of the files in a column's piece; 0 for what is no bytes but a path."""
+def _files_of(chunks: Any, rows: Any | None) -> tuple[Any, Any] | None:
+    """The paths of a column in one run of bytes, and where each ends. None if one is missing, or is no
+    path of this machine: ``datasets`` also has URLs, and members of archives."""
+    paths = [path for chunk in chunks for path in chunk.field("path").to_pylist()]
+    if rows is not None:
+        paths = [paths[row] for row in rows]
+    if not paths or any(path is None or "://" in path for path in paths):
+        return None
+    encoded = [os.fsencode(path) for path in paths]
+    ends = np.cumsum([len(path) for path in encoded], dtype=np.uint64)
+    return np.frombuffer(b"".join(encoded), np.uint8), ends
+
+
+def _places_of(chunks: Any, field: str) -> tuple[Any, Any]:
+    """(addresses, sizes) of what a field of the pictures holds, bytes or text; 0 where it is missing."""
     import pyarrow
 
-    files = chunk.field("bytes")
-    if pyarrow.types.is_binary(files.type):
-        kind: Any = np.int32
-    elif pyarrow.types.is_large_binary(files.type):
-        kind = np.int64
-    else:
-        return np.zeros(len(chunk), np.uint64), np.zeros(len(chunk), np.uint64)
-    _valid, ends, data = files.buffers()
-    offsets = np.frombuffer(ends, kind, len(files) + 1, files.offset * np.dtype(kind).itemsize)
-    base = 0 if data is None else data.address
-    addresses = offsets[:-1].astype(np.uint64) + np.uint64(base)
-    sizes = np.diff(offsets).astype(np.uint64)
-    # A missing picture may have bytes below it, in the child of what is null.
-    missing = files.is_null().to_numpy(zero_copy_only=False)
-    missing = missing | chunk.is_null().to_numpy(zero_copy_only=False)
-    addresses[missing] = sizes[missing] = 0
-    return addresses, sizes
+    places = [np.zeros((2, 0), np.uint64)]
+    for chunk in chunks:
+        values = chunk.field(field)
+        if pyarrow.types.is_binary(values.type) or pyarrow.types.is_string(values.type):
+            kind: Any = np.int32
+        elif pyarrow.types.is_large_binary(values.type) or pyarrow.types.is_large_string(
+            values.type
+        ):
+            kind = np.int64
+        else:
+            places.append(np.zeros((2, len(chunk)), np.uint64))
+            continue
+        _valid, ends, data = values.buffers()
+        offsets = np.frombuffer(
+            ends, kind, len(values) + 1, values.offset * np.dtype(kind).itemsize
+        )
+        base = 0 if data is None else data.address
+        found = np.stack(
+            [offsets[:-1].astype(np.uint64) + np.uint64(base), np.diff(offsets).astype(np.uint64)]
+        )
+        # What is missing may have bytes below it, in the child of what is null.
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        missing = missing | chunk.is_null().to_numpy(zero_copy_only=False)
+        found[:, missing] = 0
+        places.append(found)
+    return tuple(np.concatenate(places, axis=1))

@@ -15,6 +15,7 @@ from fastloader._core.machine import extension
 from fastloader._core.machine.messages.progress import SILENT, progress
 from fastloader.datasets._formats.files.file_list import FileList, Samples
 from fastloader.datasets._formats.files.seek_file import SeekFile, found_beside
+from fastloader.datasets._formats.files.walk import walk
 from fastloader.datasets._formats.urls import is_url
 from fastloader.datasets._remote.cache.shard_cache import ShardCache
 from fastloader.datasets._remote.class_files import class_files
@@ -72,8 +73,6 @@ class ImageFolder(FileList):
     """
 
     seek_file: SeekFile | None = None
-
-    called = "fastloader ImageFolder"
 
     def __init__(
         self,
@@ -166,6 +165,6 @@ def _has_extension(path: str) -> bool:
 def _files(folder: str) -> Iterator[str]:
     """Gives files in torchvision's order: folders sorted by their whole path, names sorted in each,
     links followed."""
-    for parent, _folders, names in sorted(os.walk(folder, followlinks=True)):
+    for parent, _folders, names in sorted(walk(folder)):
         for name in sorted(names):
             yield os.path.join(parent, name)

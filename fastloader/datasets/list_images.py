@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from fastloader.datasets._formats.files.file_list import FileList
+from fastloader.datasets._formats.no_column import NoColumn
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
+from fastloader.datasets.image_folder import IMG_EXTENSIONS
 
 _WHOLE = re.compile(r"^\s*[+-]?[0-9]+(\.0*)?\s*$")
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -55,8 +57,6 @@ class ListImages(FileList):
         ValueError: if a line lacks a column or has one too many, if a label is none of ``classes``, or
             if the list is of another kind or empty.
     """
-
-    called = "fastloader ListImages"
 
     def __init__(
         self,
@@ -110,7 +110,9 @@ def _read(
                 continue
             if column not in row:
                 there = ", ".join(repr(each) for each in row)
-                raise KeyError(f"{file}: no column {column!r}; there are {there}")
+                raise NoColumn(
+                    f"{file}: no column {column!r}; there are {there}{_hint(row, column, path, label)}"
+                )
             if column in (path, label) and row[column] in (None, ""):
                 raise ValueError(f"{where}: column {column!r} is empty")
         if not isinstance(row[path], str):
@@ -120,6 +122,16 @@ def _read(
             labels.append(row[label])
         values.append(tuple(row[column] for column in columns))
     return paths, None if label is None else labels, values if columns else []
+
+
+def _hint(row: dict[str, Any], missing: str, path: str, label: str | None) -> str:
+    """Which column a missing one could be, if the values of a row tell."""
+    if missing == path:
+        named = [name for name, value in row.items() if str(value).lower().endswith(IMG_EXTENSIONS)]
+        return (
+            f". If {named[0]!r} has the paths: ListImages(file, path={named[0]!r})" if named else ""
+        )
+    return ". If there are no labels: label=None" if missing == label else ""
 
 
 def _rows(file: str) -> Iterator[tuple[str, dict[str, Any]]]:

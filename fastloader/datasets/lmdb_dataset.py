@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader._core.machine.mapped_memory import read_view
 from fastloader._core.machine.messages.progress import SILENT, progress
 from fastloader.datasets._formats.files.file_list import checked_index
 from fastloader.datasets._formats.lmdb.file import (
@@ -24,6 +25,7 @@ from fastloader.datasets._formats.lmdb.file import (
     open_environment,
     read_meta,
 )
+from fastloader.datasets._formats.shown_dataset import shown_dataset
 from fastloader.datasets._formats.urls import is_url
 from fastloader.datasets._remote.cache.shard_cache import ShardCache
 from fastloader.transforms._pillow import decoded_rgb
@@ -212,14 +214,25 @@ class LMDBDataset(Dataset[Any]):
         index = checked_index(index, len(self))
         if self.legacy:
             raise ValueError("a legacy file holds pickles, not pictures")
-        self.will_need([index])
-        return bytes(self.record(index).image)
+        return self._image(index)[0]
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, in RGB."""
+        image, called = self._image(index)
+        return decoded_rgb(io.BytesIO(image), called)
+
+    def _image(self, index: int) -> tuple[bytes, str]:
+        """The encoded picture, and what messages call it."""
         self.will_need([index])
         record = self.record(index)
-        return decoded_rgb(io.BytesIO(record.image), f"{record.name} in {self.path}")
+        called = f"{record.name} in {self.path}"
+        try:
+            return read_view(record.image, called), called
+        except OSError as error:
+            raise DamagedError(str(error)) from None
+
+    def __repr__(self) -> str:
+        return shown_dataset(self, {"File": self.path})
 
     def __len__(self) -> int:
         return self._count

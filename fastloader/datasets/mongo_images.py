@@ -23,6 +23,7 @@ from fastloader.datasets._formats.mongo.connection import (
 from fastloader.datasets._formats.mongo.documents import TWICE, Documents, GridFiles
 from fastloader.datasets._formats.mongo.order import Keys, is_label, read_list, whole_numbers
 from fastloader.transforms._pillow import opened
+from fastloader.transforms._pillow.naming import naming
 
 _LONGEST_TIMEOUT = 1_000_000  # milliseconds of it are a number of 32 bits
 _BEGIN, _END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG
@@ -205,7 +206,8 @@ class MongoImages(Dataset[Any]):
         if self.mode == "RGB":
             picture = source.open_rgb()
         else:
-            with opened(io.BytesIO(source.data), source.name) as file:
+            held = io.BytesIO(source.data)
+            with naming(source.name, repr(held)), opened(held, source.name) as file:
                 picture = file.convert(self.mode)
         return picture if self.transform is None else self.transform(picture)
 

@@ -16,10 +16,12 @@ from fastloader._core.machine.limits import available_threads
 from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
+from fastloader.datasets._formats.files.mapped_file import check_again
 from fastloader.datasets._formats.label_column import labels_of
 from fastloader.datasets._formats.parquet.file import ParquetFile
 from fastloader.datasets._formats.parquet.row_groups import RowGroups
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
+from fastloader.datasets._formats.shown_dataset import shown_dataset, shown_files
 from fastloader.datasets._formats.tar.paths import paths_of
 from fastloader.transforms._pillow import opened, regular_file
 from fastloader.transforms._python_chain import as_tensor_chain
@@ -202,8 +204,7 @@ class ParquetImages(Dataset[Any]):
         """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises
         ValueError if a file has changed."""
         located = [self.locate(index) for index in indices]
-        for file in {id(file): file for file, _ in located}.values():
-            file.check()
+        check_again({id(file): file for file, _ in located}.values())
         for file, row in located:
             if file.places is not None:
                 offsets, sizes = file.places
@@ -222,7 +223,7 @@ class ParquetImages(Dataset[Any]):
             found = self._row_groups.picture(file, row)
         else:
             offset, size = (int(each[row]) for each in file.places)
-            found = bytes(file.mapping[offset : offset + size]) if offset else None
+            found = file.read_bytes(offset, size) if offset else None
         if found is not None:
             return found
         path = None if file.paths is None else file.paths[row].as_py()
@@ -236,6 +237,9 @@ class ParquetImages(Dataset[Any]):
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, upright and in RGB."""
         return PictureSource(self.image_bytes(index), self.name(index)).open_rgb(upright=True)
+
+    def __repr__(self) -> str:
+        return shown_dataset(self, {"Files": shown_files(self.files)})
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -39,7 +39,9 @@ class ShardwiseSampler(DistributedSampler[int]):
     received does not come again.
 
     Every ``iter()`` begins the next epoch. ``set_epoch`` says which one. Iterating fetches shards;
-    ``order(epoch)`` shows the order and fetches nothing.
+    ``order(epoch)`` shows the order and fetches nothing. Also ``next(iter(loader))`` begins an epoch: on
+    one rank alone it loses samples, because that rank is then an epoch ahead. To look at a batch use
+    ``loader.show_batch()``, look on all ranks, or call ``set_epoch`` before each epoch.
 
     Args:
         dataset: A `TarImages`, or a Subset or ConcatDataset of such.

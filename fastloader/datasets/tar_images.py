@@ -14,7 +14,9 @@ from torch.utils.data import Dataset
 from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
+from fastloader.datasets._formats.files.mapped_file import check_again
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
+from fastloader.datasets._formats.shown_dataset import shown_dataset, shown_files
 from fastloader.datasets._formats.tar.content import content_of
 from fastloader.datasets._formats.tar.index import LABEL, NO_LABEL
 from fastloader.datasets._formats.tar.paths import paths_of
@@ -196,7 +198,10 @@ class TarImages(Dataset[Any]):
 
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture, as it lies in the shard."""
-        return self._encoded([checked_index(index, len(self))])[0]
+        index = checked_index(index, len(self))
+        if file := self.locate(index)[0].mapped_file:
+            file.check()
+        return self._encoded([index])[0]
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, in RGB."""
@@ -206,12 +211,14 @@ class TarImages(Dataset[Any]):
         """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises
         ValueError if a shard has changed."""
         numbers = [bisect.bisect_right(self._starts, index) - 1 for index in indices]
-        for number in set(numbers):
-            self._shards[number].check()
+        check_again(file for number in set(numbers) if (file := self._shards[number].mapped_file))
         # Taken from the arrays together, since each number taken alone costs as much as the call below.
         offsets, sizes = self.offsets[indices].tolist(), self.sizes[indices].tolist()
         for number, offset, size in zip(numbers, offsets, sizes):
             self._shards[number].will_need(offset, size)
+
+    def __repr__(self) -> str:
+        return shown_dataset(self, {"Shards": shown_files(self.shards)})
 
     def __len__(self) -> int:
         return len(self.offsets)

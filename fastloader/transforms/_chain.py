@@ -72,6 +72,14 @@ class Chain:
         """The normalisation of a chain that ends in floats."""
         return Normalization(self.mean, self.std, torch.float32, False, None)
 
+    def normalization_for(self, wanted: Normalization | None) -> Normalization | None:
+        """The normalisation that the chain itself asks for, in the form that ``wanted``, the loader's,
+        asks for; None if the chain ends in bytes."""
+        if not self.floating:
+            return None
+        own = self.normalization
+        return own if wanted is None else dataclasses.replace(wanted, mean=own.mean, std=own.std)
+
     def native(self, module: Any) -> Any:
         """The head."""
         return module.ImageTransform(

@@ -50,19 +50,19 @@ class Erasing:
         height: int,
         width: int,
         picture: int = 0,
-    ) -> tuple[npt.NDArray[np.int32], int]:
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
         """Draws for pictures of one size. ``seeds``: one for each, or one for all. ``picture``: which of
         its sample's each is.
 
         Returns:
             (top, bottom, left, right) of each box, four equal numbers where nothing is erased; and the
-            key of the deviates of a batch of these pictures.
+            key of each picture's deviates.
         """
-        numbers = _numbers(seeds, samples, ERASING | picture << PICTURE)
-        uniform = (numbers >> np.uint64(11)) * 2.0**-53
-        area = _between(self.scale, uniform[:, 1 : 2 * _ATTEMPTS : 2]) * (height * width)
+        numbers = numbers_of(seeds, samples, ERASING | picture << PICTURE, _BLOCKS)
+        uniform = uniform_of(numbers)
+        area = between(self.scale, uniform[:, 1 : 2 * _ATTEMPTS : 2]) * (height * width)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            ratio = np.exp(_between(self.log_ratio, uniform[:, 2 : 2 * _ATTEMPTS + 1 : 2]))
+            ratio = np.exp(between(self.log_ratio, uniform[:, 2 : 2 * _ATTEMPTS + 1 : 2]))
             high, wide = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
             fits = (high < height) & (wide < width)
         first = fits.argmax(axis=1)[:, None]
@@ -71,34 +71,43 @@ class Erasing:
             np.where(erased, np.take_along_axis(edges, first, axis=1), 0).astype(np.int64)
             for edges in (high, wide)
         )
-        top = _below(np.take_along_axis(numbers, 2 * first + 3, axis=1), height - high + 1)
-        left = _below(np.take_along_axis(numbers, 2 * first + 4, axis=1), width - wide + 1)
+        top = below(np.take_along_axis(numbers, 2 * first + 3, axis=1), height - high + 1)
+        left = below(np.take_along_axis(numbers, 2 * first + 4, axis=1), width - wide + 1)
         boxes = np.concatenate((top, top + high, left, left + wide), axis=1)
         empty = (high == 0) | (wide == 0)
-        return np.where(empty, 0, boxes).astype(np.int32), int(numbers[0, _KEY])
+        return np.where(empty, 0, boxes).astype(np.int32), numbers[:, _KEY]
 
 
-def _numbers(seeds: Sequence[int], samples: Sequence[int], stream: int) -> npt.NDArray[np.uint64]:
-    """The first numbers of `Draws(seed, sample, stream)`, a row for each sample."""
+def numbers_of(
+    seeds: Sequence[int], samples: Any, streams: Any, count: int, first: int = 0
+) -> npt.NDArray[np.uint64]:
+    """2 * ``count`` numbers of `Draws(seed, sample, stream)`, from number 2 * ``first`` on, a row for
+    each sample. Of seeds and streams there is one for each sample, or one for all."""
     low, high = (
         np.array([seed >> shift & MASK for seed in seeds], dtype=np.uint64)[:, None]
         for shift in (0, 32)
     )
     index = np.array(samples, dtype=np.uint64)[:, None]
-    blocks = np.arange(_BLOCKS, dtype=np.uint64) + np.zeros_like(index)
+    blocks = np.arange(first, first + count, dtype=np.uint64) + np.zeros_like(index)
+    stream = np.zeros_like(blocks) + np.array(streams, dtype=np.uint64).reshape(-1, 1)
     mask, half = np.uint64(MASK), np.uint64(32)
     key: Any = (low, high)
-    a, b, c, d = philox((blocks, np.full_like(blocks, stream), index & mask, index >> half), key)
+    a, b, c, d = philox((blocks, stream, index & mask, index >> half), key)
     pairs = np.stack((a | b << half, c | d << half), axis=2)
-    return pairs.reshape(len(index), 2 * _BLOCKS)
+    return pairs.reshape(len(index), 2 * count)
 
 
-def _between(ends: tuple[float, float], share: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def uniform_of(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """`Draws.uniform` of 0 to 1."""
+    return (numbers >> np.uint64(11)) * 2.0**-53
+
+
+def between(ends: tuple[float, float], share: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     low, high = ends
     return low + (high - low) * share
 
 
-def _below(numbers: npt.NDArray[np.uint64], count: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def below(numbers: npt.NDArray[np.uint64], count: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """`Draws.below`: the upper 64 of the 128 bits of the product. ``count`` is below 2^31."""
     counts, half = count.astype(np.uint64), np.uint64(32)
     low = (numbers & np.uint64(MASK)) * counts >> half

@@ -25,7 +25,8 @@ class Normalization:
 
     ``mean`` and ``std`` are in 0..1. If both are None, they are 0 and 1 for any number of channels,
     which is torchvision's ToTensor. ``image_key`` names the image leaf; None finds every leaf that
-    looks like one.
+    looks like one. ``done``: the samples come as floats already, which the dataset's own transform has
+    normalised by the same mean and std; dtype and memory format are left to do.
     """
 
     mean: tuple[float, ...] | None
@@ -33,6 +34,18 @@ class Normalization:
     dtype: torch.dtype
     channels_last: bool
     image_key: int | str | None
+    done: bool = False
+
+    def same_values(self, other: Normalization) -> bool:
+        """Whether both make the same floats of a picture, apart from dtype and memory format."""
+        mine, others = len(self.mean or (0.0,)), len(other.mean or (0.0,))
+        channels = max(mine, others)
+        if not {mine, others} <= {1, channels}:
+            return False
+        return all(
+            bool(np.all(np.asarray(one) == np.asarray(another)))
+            for one, another in zip(self.constants(mine), other.constants(others), strict=True)
+        )
 
     @property
     def dtype_name(self) -> str:
@@ -58,6 +71,11 @@ class Normalization:
         return torch.empty(
             tuple(shape), dtype=self.dtype, device=device, memory_format=memory_format
         )
+
+    def laid_out(self, images: torch.Tensor) -> torch.Tensor:
+        """Normalised images in the dtype and memory format that are asked for."""
+        memory_format = torch.channels_last if self.channels_last else torch.contiguous_format
+        return images.to(self.dtype).contiguous(memory_format=memory_format)
 
     def apply(self, images: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Normalises uint8 (N, C, H, W) of any strides into ``out``, in pure torch and on their device.
@@ -103,6 +121,29 @@ def _fused_multiply_add(values: Any, scale: Any, bias: Any) -> torch.Tensor:
     even = total.view(np.int64) % 2 == 0
     neighbour = np.nextafter(total, np.copysign(np.inf, error))
     return torch.from_numpy(np.where(even & (error != 0), neighbour, total)).float()
+
+
+def check_same_values(own: Normalization, wanted: Normalization, whose: str, step: str) -> None:
+    """
+    Raises:
+        ValueError: if a transform, which ends in ``step``, normalises otherwise than the loader.
+    """
+    if own.same_values(wanted):
+        return
+    if wanted.mean is None:
+        given = f"dtype={wanted.dtype} without mean and std, which asks for images in 0..1"
+        advice = (
+            "Give FastLoader the same mean and std, too, or take Normalize out of the transform"
+        )
+    else:
+        given = f"mean={wanted.mean}, std={wanted.std}"
+        advice = (
+            "Remove one of the two: mean and std from FastLoader's arguments, or ToTensor() and "
+            "Normalize(...) from the transform, which then ends in PILToTensor()"
+        )
+    raise ValueError(
+        f"{whose} normalises already, by {step}, and FastLoader is given {given}. {advice}"
+    )
 
 
 def make_spec(

@@ -8,17 +8,19 @@ from typing import Any
 from fastloader import transforms
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._reader.chain import normalization_of, steps_of
-from fastloader.transforms._reader.counterpart import is_ours
+from fastloader.transforms._reader.chain import normalization_of
+from fastloader.transforms._reader.kinds import flat_steps, is_ours
 
 
 def as_tensor_chain(transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``transform`` or, if it is a chain of ours, that chain with the end that it has in a batch: an
     image gets PILToTensor, and ToTensor and Normalize become one step that rounds as the loader
     does. What erases at the end stays there."""
-    steps = list(steps_of(transform))
+    steps = flat_steps(transform)
     if any(not is_ours(step) for step in steps):
         return transform
+    if steps == [transform] and isinstance(transform, transforms.Compose):
+        return transform  # which does something else than its steps
     erasing: list[Any] = []
     while len(steps) > 1 and type(steps[-1]) is transforms.RandomErasing:
         erasing.insert(0, steps.pop())

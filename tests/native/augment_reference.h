@@ -25,7 +25,6 @@ constexpr Blend kBlends[] = {Blend::kFloats, Blend::kBytes};
 /// A spec with records and input, and what must come out.
 struct AugmentCase {
   AugmentSpec spec;
-  uint64_t key = 0;
   std::vector<MixRecord> mix;
   std::vector<EraseBox> boxes;
   std::vector<uint8_t> in;
@@ -33,8 +32,7 @@ struct AugmentCase {
 
   std::vector<uint8_t> records() const {
     std::vector<uint8_t> packed(spec.record_bytes());
-    std::memcpy(packed.data(), &key, sizeof key);
-    uint8_t* to = packed.data() + sizeof key;
+    uint8_t* to = packed.data();
     std::memcpy(to, kConstants, sizeof kConstants);
     to += sizeof kConstants;
     if (!mix.empty()) std::memcpy(to, mix.data(), mix.size() * sizeof(MixRecord));
@@ -44,10 +42,9 @@ struct AugmentCase {
   }
 };
 
-inline float reference_deviate(uint64_t key, uint32_t operation, size_t image, size_t element) {
+inline float reference_deviate(const MixRecord& mix, uint32_t operation, size_t element) {
   const auto words =
-      philox4x32({static_cast<uint32_t>(element / 8), operation, static_cast<uint32_t>(image), 0},
-                 {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+      philox4x32({static_cast<uint32_t>(element / 8), operation, 0, 0}, {mix.key[0], mix.key[1]});
   uint16_t halves[8];
   for (size_t i = 0; i < 4; ++i) {
     halves[2 * i] = static_cast<uint16_t>(words[i]);
@@ -123,10 +120,10 @@ class AugmentReference {
           if (test_.spec.fill == Fill::kZero) planes[c][p] = 0;
           if (test_.spec.fill == Fill::kConstant) planes[c][p] = kConstants[c];
           if (test_.spec.fill == Fill::kPerBox) {
-            planes[c][p] = reference_deviate(test_.key, 16, image, b * 4 + c);
+            planes[c][p] = reference_deviate(test_.mix[image], 16, b * 4 + c);
           }
           if (test_.spec.fill == Fill::kPerElement) {
-            planes[c][p] = reference_deviate(test_.key, 17, image, c * pixels_ + p);
+            planes[c][p] = reference_deviate(test_.mix[image], 17, c * pixels_ + p);
           }
         }
       }
@@ -195,9 +192,9 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
   made.spec.max_boxes = max_boxes;
   made.spec.fill = fill;
   made.spec.blend = blend;
-  made.key = random() | uint64_t{random()} << 32;
   for (size_t n = 0; n < normalize.batch; ++n) {
     MixRecord mix{};
+    for (uint32_t& word : mix.key) word = static_cast<uint32_t>(random());
     mix.own = static_cast<uint32_t>(n);
     mix.partner = static_cast<uint32_t>(made.spec.in_batch - 1 - n);
     if (below(2) == 0) {

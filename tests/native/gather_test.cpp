@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "check.h"
 #include "child_process.h"
+#include "mapped_file.h"
 #include "pipeline/gather_pool.h"
 
 namespace fastloader::testing {
@@ -93,7 +94,8 @@ TEST(rows_of_every_size) {
   std::mt19937 random(std::random_device{}());
   for (size_t bytes = 0; bytes < 300; ++bytes) {
     Sample sample(random, bytes, random() % 3 * 8, 100);
-    gather_rows(sample.leaf, sample.rows.data(), 0, 100);
+    sample.leaf.mapped = random() % 2 == 0;
+    EXPECT_EQ(gather_rows(sample.leaf, sample.rows.data(), 0, 100), size_t{100});
     EXPECT(sample.right(0, 100));
   }
   for (const size_t bytes : {4095, 4096, 4097, 10000, 150528}) {
@@ -116,6 +118,42 @@ TEST(only_the_rows_asked_for_are_written) {
     EXPECT(std::all_of(sample.out.begin(), at(10), untouched));
     EXPECT(std::all_of(at(37), sample.out.end(), untouched));
   }
+}
+
+TEST(a_row_that_was_cut_off_is_named_and_no_other_is) {
+  constexpr size_t kRow = 1000;
+  const auto body = [] {
+    const MappedFile file(std::vector<uint8_t>(300 * kRow, 5));
+    std::vector<unsigned char> out(3000 * kRow);
+    GatherLeaf leaf;
+    leaf.source = reinterpret_cast<const std::byte*>(file.data());
+    leaf.row_bytes = leaf.row_step = kRow;
+    leaf.destination = reinterpret_cast<std::byte*>(out.data());
+    leaf.mapped = true;
+    Rows rows;
+    for (size_t i = 0; i < 3000; ++i) rows.push_back(i % 50);
+    rows[2500] = 299;
+    GatherPool pool;
+    pool.grow(2);
+    const auto unread = [&] {
+      const auto gather =
+          std::make_shared<GatherBatch>(std::vector<GatherLeaf>{leaf}, std::vector<Rows>{rows});
+      pool.submit(gather);
+      EXPECT(pool.wait(*gather, GatherPool::Clock::now() + std::chrono::seconds(60)));
+      return pool.unread(*gather);
+    };
+    EXPECT(!unread());
+    file.cut(60 * kRow);
+    const std::optional<UnreadRow> row = unread();
+    EXPECT(row.has_value());
+    EXPECT_EQ(row->leaf, size_t{0});
+    EXPECT_EQ(row->position, size_t{2500});
+    EXPECT_EQ(gather_rows(leaf, rows.data(), 2400, 3000), size_t{2500});
+    rows[2500] = 0;
+    EXPECT(!unread());
+    EXPECT(out == std::vector<unsigned char>(out.size(), 5));
+  };
+  EXPECT_EQ(in_forked_child(body).exit_code, 0);
 }
 
 TEST(an_expanded_array_has_one_row) {

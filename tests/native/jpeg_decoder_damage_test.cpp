@@ -249,6 +249,37 @@ TEST(usable_after_anything) {
   }
 }
 
+/// As Pillow: it reads on to the end marker, and takes no second frame header there, however short.
+TEST(a_frame_header_in_the_place_of_the_end_is_an_error) {
+  JpegDecoder decoder;
+  JpegSpec spec;
+  spec.width = 45;
+  spec.height = 39;
+  const Bytes good = make_jpeg(spec);
+  const Bytes behind{0, 17, 8, 0, 39, 0, 45, 3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1};
+  const auto decode_last_row = [&](const Bytes& file, const JpegOptions& options) {
+    decoder.open(file.data(), file.size(), options);
+    decoder.begin({0, spec.height - 1, spec.width, 1});
+    decoder.read_row();
+  };
+  for (const uint8_t marker : {0xc0, 0xc1, 0xc2, 0xc9, 0xca}) {
+    for (size_t size = 0; size <= behind.size(); ++size) {
+      Bytes file = good;
+      file.back() = marker;
+      file.insert(file.end(), behind.begin(), behind.begin() + static_cast<ptrdiff_t>(size));
+      EXPECT_THROW(decode_last_row(file, {}), DecodeError, "");
+      EXPECT_THROW(decode_last_row(file, checking_below()), DecodeError, "");
+      decode_last_row(file, padding());
+    }
+  }
+  for (const uint8_t marker : {0xc4, 0xdb, 0xe0, 0xfe}) {  // the end of the bytes is no error there
+    Bytes file = good;
+    file.back() = marker;
+    decode_last_row(file, checking_below());
+  }
+  decode_last_row(good, checking_below());
+}
+
 }  // namespace
 }  // namespace fastloader
 

@@ -187,6 +187,11 @@ class PlainJpeg {
     }
     const Outcome outcome = run([](State& s) -> int { return jpeg_finish_decompress(&s.info); });
     finished = outcome == Outcome::kDone;
+    // libjpeg-turbo 3, which Pillow has, does not wait for the rest of a second frame header.
+    const int marker = state_.info.unread_marker;
+    const bool frame =
+        marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+    if (outcome == Outcome::kSuspended && frame && !pad_) return End::kError;
     return outcome == Outcome::kFailed ? End::kError : End::kFine;
   }
 

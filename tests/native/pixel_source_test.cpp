@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "check.h"
+#include "child_process.h"
+#include "mapped_file.h"
 #include "pipeline/sample_decoder.h"
 
 namespace fastloader {
@@ -107,6 +109,41 @@ TEST(pictures_of_any_strides_are_read) {
     EXPECT_THROW(source.read(kCount, read), InvalidArgument, "picture 4 of 4");
     EXPECT_THROW(source.view(kCount), InvalidArgument, "picture 4 of 4");
     EXPECT_THROW(source.pixels(kCount), InvalidArgument, "picture 4 of 4");
+  }
+}
+
+/// The same pictures in a mapped file.
+TEST(pictures_of_a_mapped_file_are_copied_or_refused) {
+  constexpr ptrdiff_t kPixels = kHeight * kWidth;
+  // The last two lie so far apart that rows, and bytes, are copied by themselves.
+  const std::vector<std::pair<Array, size_t>> cases = {
+      {strides(3, 3 * kPixels, 3 * kWidth, 3, 1), 0},
+      {strides(3, 3 * kPixels, kWidth, 1, kPixels), 0},
+      {strides(3, 3 * kPixels, -3 * kWidth, 3, 1), 3 * (kPixels - kWidth)},
+      {strides(3, 3 * kPixels, 3 * kWidth, 3, -1), 2},
+      {strides(1, kPixels, kWidth, 1, 0), 0},
+      {strides(3, 3 * kWidth, 50 * kWidth, 3, 1), 0},
+      {strides(3, 1, 3 * kWidth * 20, 3 * 20, 20), 0},
+  };
+  for (auto [array, first] : cases) {
+    const auto body = [array = array, first = first]() mutable {
+      const size_t span = static_cast<size_t>(kPixels) * 60 + first;
+      Bytes memory = lay_out(array, span, first);
+      memory.insert(memory.begin(), 4096 - first, 0);  // the first picture crosses a page
+      const testing::MappedFile file(memory);
+      array.first = file.data() + 4096;
+      array.mapped = true;
+      const PixelSource source({array});
+      Bytes read(3, 9);
+      for (uint64_t i = 0; i < kCount; ++i) {
+        EXPECT(!source.view(i));
+        source.read(i, read);
+        EXPECT(read == rgb(i, array.channels));
+      }
+      file.cut(4000);
+      EXPECT_THROW(source.read(0, read), SourceError, "cannot read picture 0: the file");
+    };
+    EXPECT_EQ(testing::in_forked_child(body).exit_code, 0);
   }
 }
 

@@ -55,7 +55,8 @@ double edge(Random& random) { return static_cast<double>(random_edge(random)); }
 Step random_sized(Random& random) {
   const auto border = [&] { return static_cast<double>(random.below(4)); };
   const auto mode = static_cast<double>(random.below(4));
-  switch (static_cast<Sized>(random.below(static_cast<size_t>(Sized::kCount)))) {
+  const auto kind = static_cast<Sized>(random.below(static_cast<size_t>(Sized::kCount)));
+  switch (kind) {
     case Sized::kResizeShorter:
       return sized(Sized::kResizeShorter, {edge(random), 0, 2});
     case Sized::kCenterCrop:
@@ -66,8 +67,9 @@ Step random_sized(Random& random) {
                     border(), border(), border(), mode, 1, 2, 3});
     case Sized::kRandomResizedCrop:
       return sized(Sized::kRandomResizedCrop, {edge(random), edge(random), 0.1, 1, 0.5, 2, 3});
-    case Sized::kAffineAbout: {
-      Step step = sized(Sized::kAffineAbout, {30, 2, -3, 1.25, 10, -5, 2, 4, 5, 6});
+    case Sized::kAffineAbout:
+    case Sized::kAffineAboutV2: {
+      Step step = sized(kind, {30, 2, -3, 1.25, 10, -5, 2, 4, 5, 6});
       step.numbers[0].from = Number::From::kUniform;
       step.numbers[0].a = -180;
       step.numbers[0].b = 180;

@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 #include "check.h"
+#include "child_process.h"
+#include "mapped_file.h"
 #include "tar_samples.h"
 
 namespace fastloader {
@@ -147,6 +149,20 @@ TEST(what_a_tar_of_pictures_has_not) {
     tar.end();
     EXPECT(contains(refusal(tar), "at byte 0: an extended header is damaged"));
   }
+}
+
+TEST(a_tar_that_is_cut_off_while_it_is_mapped_is_refused) {
+  const auto body = [] {
+    TarWriter tar;
+    for (int i = 0; i < 20; ++i) tar.file(std::to_string(i) + ".jpg", std::string(1000, 'x'));
+    tar.end();
+    const MappedFile file(tar.bytes);
+    EXPECT_EQ(read_tar(file.data(), tar.bytes.size()).size(), 20u);
+    file.cut(4096);
+    EXPECT_THROW(read_tar(file.data(), tar.bytes.size()), SourceError,
+                 "was cut off while it was read");
+  };
+  EXPECT_EQ(in_forked_child(body).exit_code, 0);
 }
 
 }  // namespace

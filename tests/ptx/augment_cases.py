@@ -20,15 +20,15 @@ MIX_RECORD = np.dtype(
         ("partner_weight", np.float32),
         ("cut", np.int32, 4),
         ("boxes", np.uint32),
-        ("unused", np.uint32),
+        ("key", np.uint32, 2),
     ]
 )
 CONSTANTS = (-1.25, 0.3, 1e-6, 7e4)  # of the constant fill, as in the native tests' own cases
 
 
-def pack(key: int, mix, boxes):
-    header = (np.array([key], np.uint64), np.array(CONSTANTS, np.float32))
-    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (*header, mix, boxes)])
+def pack(mix, boxes):
+    header = np.array(CONSTANTS, np.float32)
+    return np.concatenate([part.reshape(-1).view(np.uint8) for part in (header, mix, boxes)])
 
 
 def wild_case(rng, normalize: NormalizeSpec, fill: int, blend: int):
@@ -49,8 +49,8 @@ def wild_case(rng, normalize: NormalizeSpec, fill: int, blend: int):
     for edges in (boxes, mix["cut"]):
         if rng.random() < 0.2:
             edges[rng.random(edges.shape) < 0.2] = rng.choice([-(2**31), 2**31 - 1])
-    key = int(rng.integers(0, 2**64, dtype=np.uint64))
+    mix["key"] = rng.integers(0, 2**32, (batch, 2))
     image = normalize.height * normalize.width * normalize.channels
     source = rng.integers(0, 256, in_batch * image, dtype=np.uint8)
     spec = AugmentSpec(normalize, in_batch, max_boxes, fill, blend)
-    return spec, pack(key, mix, boxes), source
+    return spec, pack(mix, boxes), source

@@ -46,7 +46,7 @@ def test_augment(device, comparison, rng, kind):
     # Every other image comes from its partner, by a box that covers it.
     mix["own"][1::2], mix["partner"][1::2] = chosen[::-1][1::2], chosen[1::2]
     mix["cut"][1::2] = (0, normalize.height, 0, normalize.width)
-    records = pack(1, mix, np.zeros(0, np.int32))
+    records = pack(mix, np.zeros(0, np.int32))
     spec = augment_spec(normalize, 0, ZERO, OF_FLOATS)
 
     def launch(device, normalize, out, blocks):

@@ -140,9 +140,11 @@ def _redone(functional, image, name, numbers, operations):
         return functional.rotate(
             image, angle, mode(int(resampling)), bool(expand), center, rest[-3:]
         )
-    if name == "affine_about":
+    if name.startswith("affine_about"):
         angle, right, down, scale, *shear, resampling = numbers[:7]
         assert right == int(right) and down == int(down)
+        if name == "affine_about_v2":
+            functional = importlib.import_module("torchvision.transforms.v2.functional")
         return functional.affine(
             image,
             angle,

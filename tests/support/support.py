@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -26,6 +27,12 @@ PACKAGE_ROOT = SUPPORT.parents[1]
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
+
+
+def require_program(name):
+    """Skips without a program that only the tests need."""
+    if shutil.which(name) is None:
+        pytest.skip(f"needs {name}, which is not on PATH (Debian: apt-get install {name})")
 
 
 def random_images(seed, *shape):

@@ -1,5 +1,7 @@
 #include "backend/cuda/cuda_handles.h"
 
+#include <atomic>
+#include <memory>
 #include <string>
 
 #include "base/error.h"
@@ -32,13 +34,17 @@ thread_local int t_attached = -1;
 }  // namespace
 
 const CudaDriver& CudaDriver::instance() {
-  static const CudaDriver fetched = [] {
-    CudaDriver driver;
-    fetch("cuCtxGetCurrent", driver.get_current);
-    fetch("cuCtxSetCurrent", driver.set_current);
-    return driver;
-  }();
-  return fetched;
+  // Made once and never destroyed. Partner: itself; acquire and release publish the functions.
+  static std::atomic<const CudaDriver*> current{nullptr};
+  const CudaDriver* known = current.load(std::memory_order_acquire);
+  if (known != nullptr) return *known;
+  auto made = std::make_unique<CudaDriver>();
+  fetch("cuCtxGetCurrent", made->get_current);
+  fetch("cuCtxSetCurrent", made->set_current);
+  if (current.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) {
+    return *made.release();
+  }
+  return *known;
 }
 
 void attach_this_thread(int device) {

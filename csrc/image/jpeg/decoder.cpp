@@ -29,7 +29,8 @@ long JpegDecoder::warnings() const {
 }
 
 size_t JpegDecoder::scratch_bytes() const {
-  return sequential_->scratch_bytes() + progressive_->scratch_bytes() + libjpeg_.scratch_bytes();
+  return sequential_->scratch_bytes() + progressive_->scratch_bytes() + libjpeg_.scratch_bytes() +
+         found_index_.capacity();
 }
 
 const JpegHeader& JpegDecoder::open(const uint8_t* data, size_t size, const JpegOptions& options) {
@@ -135,7 +136,10 @@ void JpegDecoder::open_seek_index() {
   if (!can_have || !offered || !saves_much()) return;
   const uint64_t hash = xxh3(data_, size_);
   SeekBytes index = options_.seek_index;
-  if (index.size == 0) index = options_.seek_indices->find(hash);
+  if (index.size == 0 && options_.seek_indices != nullptr) {
+    options_.seek_indices->find(hash, found_index_);
+    index = {found_index_.data(), found_index_.size()};
+  }
   if (index.size == 0) return;
   const bool fits = seek_index_.open(index.data, index.size, file_, size_, hash);
   seek_use_ = fits ? SeekUse::kUsed : SeekUse::kUnfit;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "image/dispatch.h"
 #include "image/jpeg/file.h"
@@ -85,6 +86,9 @@ class JpegDecoder {
   /// What became of the picture's seek index.
   SeekUse seek_use() const { return seek_use_; }
 
+  /// Gives the picture up, and the memory that libjpeg has for it.
+  void close();
+
   /// Memory kept from picture to picture, libjpeg's own aside, which it returns with the picture.
   size_t scratch_bytes() const;
 
@@ -94,7 +98,6 @@ class JpegDecoder {
   JpegRefusal open_own();
   void describe();
   void check_limits() const;
-  void close();
   const JpegHeader& open_libjpeg();
   void hand_over(JpegRefusal refusal);
   bool saves_much() const;
@@ -108,6 +111,7 @@ class JpegDecoder {
   LibjpegDecoder libjpeg_;
   JpegRefusal refusal_ = JpegRefusal::kNotAsked;
   SeekIndex seek_index_;
+  std::vector<uint8_t> found_index_;  // the bytes of it, if it was found by the file's hash
   SeekUse seek_use_ = SeekUse::kNone;
   State state_ = State::kClosed;
   JpegHeader header_;

@@ -11,10 +11,6 @@ namespace {
 constexpr uint8_t kEndOfImage = 0xd9;
 constexpr uint8_t kScan = 0xda;
 
-bool is_frame(uint8_t marker) {
-  return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
-}
-
 /// libjpeg takes several scans of such a frame only if the first lacks a component.
 bool is_sequential(uint8_t frame) {
   return frame == 0xc0 || frame == 0xc1 || frame == 0xc3 || frame == 0xc9;
@@ -29,6 +25,10 @@ bool has_segment(uint8_t marker) {
 uint32_t number(const uint8_t* at) { return static_cast<uint32_t>(at[0] << 8 | at[1]); }
 
 }  // namespace
+
+bool is_jpeg_frame(uint8_t marker) {
+  return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+}
 
 JpegScans count_jpeg_scans(const uint8_t* data, size_t size) {
   JpegScans found;
@@ -47,7 +47,7 @@ JpegScans count_jpeg_scans(const uint8_t* data, size_t size) {
     if (marker == kScan) ++found.scans;
     const size_t left = size - at;
     if (left < 2) break;
-    if (is_frame(marker) && left >= 8) {
+    if (is_jpeg_frame(marker) && left >= 8) {
       // A second one is an error to libjpeg. Of two the larger is what the work is measured by.
       if (uint64_t{number(data + at + 3)} * number(data + at + 5) >=
           uint64_t{found.width} * found.height) {

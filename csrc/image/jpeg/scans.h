@@ -8,6 +8,9 @@ namespace fastloader {
 
 struct JpegOptions;
 
+/// Whether the marker begins a frame header.
+bool is_jpeg_frame(uint8_t marker);
+
 struct JpegScans {
   uint32_t width = 0;
   uint32_t height = 0;

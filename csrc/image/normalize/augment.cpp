@@ -17,7 +17,7 @@ const int32_t kNormalTable[kNormalTableSize] = {
 #include "image/normalize/normal_table.inc"
 };
 
-static_assert(sizeof(MixRecord) == 40 && sizeof(EraseBox) == 16,
+static_assert(sizeof(MixRecord) == 44 && sizeof(EraseBox) == 16,
               "fastloader/_core/batch/augmentation/augmentation.py writes these");
 
 void validate(const AugmentSpec& spec) {
@@ -187,9 +187,8 @@ class Augmenter {
   template <FloatType kInto>
   void erase(size_t n, typename FloatBits<kInto>::Type* out) {
     const Strides strides(one_, one_.out_layout);
-    const uint32_t number = static_cast<uint32_t>(n);
-    Deviates of_boxes(kNormalTable, records_.key, kPerBoxOperation, number);
-    Deviates of_elements(kNormalTable, records_.key, kPerElementOperation, number);
+    Deviates of_boxes(kNormalTable, records_.mix[n].key, kPerBoxOperation);
+    Deviates of_elements(kNormalTable, records_.mix[n].key, kPerElementOperation);
     for (uint32_t box = 0; box < records_.mix[n].boxes; ++box) {
       const Range range(records_.boxes[n * spec_.max_boxes + box], one_);
       for (uint32_t c = 0; c < static_cast<uint32_t>(one_.channels); ++c) {

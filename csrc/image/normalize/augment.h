@@ -11,7 +11,6 @@ namespace fastloader {
 // elsewhere (fastloader/_core/batch/augmentation/augmentation.py) and crosses the bus with the
 // batch as *records*:
 //
-//   uint64 key                                of the random fill
 //   float[kMaxChannels]                       what the constant fill writes into each channel
 //   MixRecord[spec.normalize.batch]           one per image that comes out
 //   EraseBox[spec.normalize.batch][max_boxes]
@@ -30,8 +29,8 @@ namespace fastloader {
 //
 // An image with own_weight 1 is not blended. Of overlapping boxes the later one counts.
 //
-// A normal deviate takes 16 bits of philox4x32 with the records' key and the counter
-// {element / 8, operation, image, 0}: half element % 8 of the block, low halves first. Its lower 11
+// A normal deviate takes 16 bits of philox4x32 with the key of the image's record and the counter
+// {element / 8, operation, 0, 0}: half element % 8 of the block, low halves first. Its lower 11
 // bits choose the table's entry, the next one is the sign. The operation is 16 for one deviate for
 // each box and channel, element = box * 4 + channel; and 17 for one for each value,
 // element = (channel * height + y) * width + x.
@@ -53,7 +52,7 @@ struct MixRecord {
   float partner_weight;
   int32_t top, bottom, left, right;  ///< the partner's box, right and bottom excluded
   uint32_t boxes;                    ///< erased ones
-  uint32_t unused;
+  uint32_t key[2];                   ///< of the random fill, the low word first
 };
 
 struct EraseBox {
@@ -61,7 +60,7 @@ struct EraseBox {
 };
 
 /// Bytes of the records before the first MixRecord.
-constexpr size_t kRecordsHeader = sizeof(uint64_t) + kMaxChannels * sizeof(float);
+constexpr size_t kRecordsHeader = kMaxChannels * sizeof(float);
 
 struct AugmentSpec {
   NormalizeSpec normalize;  ///< its batch counts the images that come out

@@ -378,8 +378,9 @@ class AugmentBlock {
         // Anew for each value: a block of bits that is kept would cost the other ways registers,
         // and neighbours in a row are other threads'.
         uint32_t words[4];
-        deviate_bits(records_.key, of_box ? kPerBoxOperation : kPerElementOperation, boxes.image,
-                     deviate_block(element), words);
+        deviate_bits(records_.mix[boxes.image].key,
+                     of_box ? kPerBoxOperation : kPerElementOperation, deviate_block(element),
+                     words);
         *filled = deviate(table_, words, element);
       }
       return true;

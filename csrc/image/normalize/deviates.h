@@ -15,13 +15,13 @@ constexpr uint32_t kPerElementOperation = 17;
 FASTLOADER_HOST_DEVICE inline uint32_t deviate_block(uint32_t element) { return element / 8; }
 
 /// The random bits of a block; see augment.h.
-FASTLOADER_HOST_DEVICE inline void deviate_bits(uint64_t key, uint32_t operation, uint32_t image,
+FASTLOADER_HOST_DEVICE inline void deviate_bits(const uint32_t (&key)[2], uint32_t operation,
                                                 uint32_t block, uint32_t (&words)[4]) {
   words[0] = block;
   words[1] = operation;
-  words[2] = image;
+  words[2] = 0;
   words[3] = 0;
-  philox4x32_rounds(words, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
+  philox4x32_rounds(words, key[0], key[1]);
 }
 
 /// The normal deviate of an element of the block. `table` is kNormalTable, or the device's copy.
@@ -36,17 +36,17 @@ FASTLOADER_HOST_DEVICE inline float deviate(const int32_t* table, const uint32_t
   return (bits & kNormalTableSize) != 0 ? -magnitude : magnitude;
 }
 
-/// The deviates of one operation on one image, asked for one after the other: a block's bits are
-/// kept for the next element.
+/// The deviates of one operation on the image that `key` is of, asked for one after the other: a
+/// block's bits are kept for the next element.
 class Deviates {
  public:
-  Deviates(const int32_t* table, uint64_t key, uint32_t operation, uint32_t image)
-      : table_(table), key_(key), operation_(operation), image_(image) {}
+  Deviates(const int32_t* table, const uint32_t (&key)[2], uint32_t operation)
+      : table_(table), key_(key), operation_(operation) {}
 
   float get(uint32_t element) {
     const uint32_t block = deviate_block(element);
     if (!known_ || block != block_) {
-      deviate_bits(key_, operation_, image_, block, words_);
+      deviate_bits(key_, operation_, block, words_);
       block_ = block;
       known_ = true;
     }
@@ -55,9 +55,8 @@ class Deviates {
 
  private:
   const int32_t* table_;
-  uint64_t key_;
+  const uint32_t (&key_)[2];
   uint32_t operation_;
-  uint32_t image_;
   uint32_t words_[4] = {};
   uint32_t block_ = 0;
   bool known_ = false;

@@ -10,13 +10,11 @@ namespace fastloader {
 
 /// A batch's records as they lie in memory, aligned to 16 bytes.
 struct Records {
-  uint64_t key;
   const MixRecord* mix;
   const EraseBox* boxes;
 
   FASTLOADER_HOST_DEVICE Records(const void* memory, size_t batch)
-      : key(*static_cast<const uint64_t*>(memory)),
-        mix(reinterpret_cast<const MixRecord*>(static_cast<const uint8_t*>(memory) +
+      : mix(reinterpret_cast<const MixRecord*>(static_cast<const uint8_t*>(memory) +
                                                kRecordsHeader)),
         boxes(reinterpret_cast<const EraseBox*>(mix + batch)) {}
 

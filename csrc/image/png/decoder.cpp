@@ -19,9 +19,6 @@ constexpr size_t kRgb = 3;
 /// Bytes that are inflated at once: few enough to stay in a core's cache until they are used.
 constexpr size_t kBlock = size_t{64} << 10;
 
-/// The most bytes that are kept from picture to picture.
-constexpr size_t kKept = size_t{16} << 20;
-
 /// One of the pictures that an interlaced one consists of: every dx-th column from x on, ...
 struct Pass {
   uint32_t x, y, dx, dy;
@@ -37,10 +34,6 @@ constexpr std::array<Pass, 7> kPasses{{{0, 0, 8, 8},
 
 uint32_t every(uint32_t length, uint32_t from, uint32_t by) {
   return length > from ? (length - from + by - 1) / by : 0;
-}
-
-void give_back_outlier(std::vector<uint8_t>& memory) {
-  if (memory.capacity() > kKept) std::vector<uint8_t>().swap(memory);
 }
 
 }  // namespace
@@ -179,9 +172,6 @@ PngDecoder::~PngDecoder() = default;
 
 PictureSize PngDecoder::open(const uint8_t* data, size_t size, const PictureOptions& options) {
   state_->opened = state_->reading = false;
-  give_back_outlier(state_->rows);
-  give_back_outlier(state_->rgb);
-  give_back_outlier(state_->line);
   state_->options = options;
   state_->file = read_png(data, size);
   const PngHeader& header = state_->file.header;

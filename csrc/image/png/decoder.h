@@ -46,8 +46,7 @@ class PngDecoder {
   /// The region's next row: `region.width` times red, green, blue. Valid until the next call.
   const uint8_t* read_row();
 
-  /// Memory kept from picture to picture, zlib's own aside. What only an unusually large picture
-  /// had needed goes with that.
+  /// Memory kept from picture to picture, zlib's own aside.
   size_t scratch_bytes() const;
 
  private:

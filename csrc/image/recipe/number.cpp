@@ -73,6 +73,7 @@ double draw(const Number& number, const ImageSize& picture, Draws& draws) {
   if (number.unit == Number::Unit::kHeight) x *= static_cast<double>(picture.height);
   if (number.round == Number::Round::kTruncate) x = std::trunc(x);
   if (number.round == Number::Round::kNearest) x = std::nearbyint(x);
+  if (number.round == Number::Round::kSingle) x = static_cast<double>(static_cast<float>(x));
   if (number.either_sign && draws.below(2) == 1) x = -x;
   return number.after + x;
 }

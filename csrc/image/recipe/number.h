@@ -33,6 +33,7 @@ struct Number {
     kNone,
     kTruncate,  ///< as Python's int()
     kNearest,   ///< ties to even, as Python's round()
+    kSingle,    ///< to 32 bits, in which torch draws
   };
 
   From from = From::kConstant;

@@ -120,6 +120,8 @@ double radians(double degrees) {
   return degrees * (kPi / 180.0);
 }
 
+/// The two versions of torchvision sum in different orders, which tells in the last bit.
+template <bool kSecondVersion>
 void affine_about(const Numbers& numbers, const ImageSize& picture, Draws& /*draws*/,
                   Operations& operations) {
   // Called through pointers that the compiler cannot see through: it would make one call of a pair,
@@ -136,15 +138,29 @@ void affine_about(const Numbers& numbers, const ImageSize& picture, Draws& /*dra
   const double x = centred ? static_cast<double>(picture.width) * 0.5 : numbers[10];
   const double y = centred ? static_cast<double>(picture.height) * 0.5 : numbers[11];
   const double a0 = cosine(turn - shear_y) / cosine(shear_y);
-  const double b0 = -cosine(turn - shear_y) * std::tan(shear_x) / cosine(shear_y) - sine(turn);
   const double c0 = sine(turn - shear_y) / cosine(shear_y);
-  const double d0 = -sine(turn - shear_y) * std::tan(shear_x) / cosine(shear_y) + cosine(turn);
+  double b0 = 0;
+  double d0 = 0;
+  if (kSecondVersion) {
+    b0 = -(a0 * std::tan(shear_x) + sine(turn));
+    d0 = cosine(turn) - c0 * std::tan(shear_x);
+  } else {
+    b0 = -cosine(turn - shear_y) * std::tan(shear_x) / cosine(shear_y) - sine(turn);
+    d0 = -sine(turn - shear_y) * std::tan(shear_x) / cosine(shear_y) + cosine(turn);
+  }
   const double a = d0 / scale;
   const double b = -b0 / scale;
   const double c = -c0 / scale;
   const double d = a0 / scale;
-  const double e = 0.0 / scale + (a * (-x - right) + b * (-y - down)) + x;
-  const double f = 0.0 / scale + (c * (-x - right) + d * (-y - down)) + y;
+  double e = 0;
+  double f = 0;
+  if (kSecondVersion) {
+    e = x - a * (x + right) - b * (y + down);
+    f = y - c * (x + right) - d * (y + down);
+  } else {
+    e = 0.0 / scale + (a * (-x - right) + b * (-y - down)) + x;
+    f = 0.0 / scale + (c * (-x - right) + d * (-y - down)) + y;
+  }
   add(Operation::Kind::kAffine, {a, b, e, c, d, f, numbers[6], numbers[7], numbers[8], numbers[9]},
       operations);
 }
@@ -271,11 +287,16 @@ struct Kind {
 
 // In the order of Sized.
 constexpr Kind kKinds[] = {
-    {"resize_shorter", 3, 3, resize_shorter}, {"center_crop", 2, 2, center_crop_of},
-    {"random_crop", 11, 11, random_crop},     {"random_resized_crop", 7, 7, random_resized_crop_of},
-    {"affine_about", 10, 12, affine_about},   {"random_perspective", 5, 5, random_perspective},
-    {"crop_or_pad", 8, 8, crop_or_pad},       {"resize_keep_ratio", 7, 7, resize_keep_ratio},
+    {"resize_shorter", 3, 3, resize_shorter},
+    {"center_crop", 2, 2, center_crop_of},
+    {"random_crop", 11, 11, random_crop},
+    {"random_resized_crop", 7, 7, random_resized_crop_of},
+    {"affine_about", 10, 12, affine_about<false>},
+    {"random_perspective", 5, 5, random_perspective},
+    {"crop_or_pad", 8, 8, crop_or_pad},
+    {"resize_keep_ratio", 7, 7, resize_keep_ratio},
     {"blur_between", 3, 3, blur_between},
+    {"affine_about_v2", 10, 12, affine_about<true>},
 };
 static_assert(sizeof(kKinds) / sizeof(kKinds[0]) == static_cast<size_t>(Sized::kCount));
 

@@ -21,7 +21,8 @@ enum class Sized : uint8_t {
                    ///< so on both axes at once, or 0; padding on the left, top, right, bottom;
                    ///< mode, fill
   kRandomResizedCrop,  ///< torchvision's: height, width, scale from, to, ratio from, to, resampling
-  kAffineAbout,  ///< torchvision's F.affine: degrees, pixels to the right, down, scale, degrees
+  kAffineAbout,  ///< torchvision's F.affine, of v1: degrees, pixels to the right, down, scale,
+                 ///< degrees
                  ///< of shear along x, y, resampling, fill, centre's x and y or neither
   kRandomPerspective,  ///< torchvision's: distortion, resampling, fill
   kCropOrPad,  ///< timm's CenterCropOrPad, RandomCropOrPad and RandomPad: height, width; 1 for
@@ -33,6 +34,7 @@ enum class Sized : uint8_t {
                      ///< edges; the logarithm of a factor of width / height; resampling
   kBlurBetween,      ///< Pillow's blur of one radius on both axes: two radii, and the share of the
                      ///< way from the first to the second
+  kAffineAboutV2,    ///< F.affine of v2, with the numbers of kAffineAbout
   kCount,
 };
 

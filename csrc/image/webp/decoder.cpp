@@ -16,9 +16,6 @@ namespace {
 
 constexpr size_t kRgb = 3;
 
-/// The most bytes that are kept from picture to picture.
-constexpr size_t kKept = size_t{16} << 20;
-
 /// Pixels that are decoded between two looks at `stop`: some hundredths of a second.
 constexpr uint64_t kPiece = uint64_t{1} << 22;
 
@@ -65,11 +62,15 @@ bool WebpDecoder::begins_as_webp(const uint8_t* begin, size_t size) {
 PictureSize WebpDecoder::open(const uint8_t* data, size_t size, const PictureOptions& options) {
   opened_ = false;
   rows_left_ = 0;
-  if (pixels_.capacity() > kKept) std::vector<uint8_t>().swap(pixels_);
   options_ = options;
   if (!begins_as_webp(data, size)) throw DecodeError("the file does not begin as a WebP does");
   const WebPData file{data, size};
-  // As Pillow's decoder: it refuses what is incomplete, or wrong in its order.
+  // As Pillow's decoder: it refuses what is incomplete, or wrong in its order, and headers of a
+  // wrong size, which the demuxer passes over.
+  WebPBitstreamFeatures features;
+  if (WebPGetFeatures(data, size, &features) != VP8_STATUS_OK) {
+    throw DecodeError("broken WebP file");
+  }
   const std::unique_ptr<WebPDemuxer, DeleteDemuxer> demuxer(WebPDemux(&file));
   if (demuxer == nullptr) throw DecodeError("broken or truncated WebP file");
   size_ = {WebPDemuxGetI(demuxer.get(), WEBP_FF_CANVAS_WIDTH),

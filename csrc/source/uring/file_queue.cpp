@@ -8,10 +8,11 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+
+#include "base/descriptor.h"
 
 namespace fastloader {
 
@@ -25,8 +26,23 @@ struct FileQueue::Ring {
   };
 
   io_uring ring{};
+  Descriptor descriptor;  // the ring's
   Open open[kDepth];
-  size_t asked = 0;  // requests that the kernel has and has not answered
+  size_t asked = 0;   // requests that the kernel has and has not answered
+  bool lost = false;  // whether the kernel takes no more: other code has closed the descriptor
+
+  bool begin() {
+    if (io_uring_queue_init(kDepth, &ring, 0) != 0) return false;
+    descriptor = Descriptor(ring.ring_fd);
+    return true;
+  }
+
+  /// To be called when nothing is under way.
+  ~Ring() {
+    if (!descriptor) return;
+    ring.ring_fd = -1;  // which would be closed, whosever it is by now
+    io_uring_queue_exit(&ring);
+  }
 
   /// Never null: each file has one request under way at most, and there is room for kDepth.
   io_uring_sqe* entry() { return io_uring_get_sqe(&ring); }
@@ -71,6 +87,11 @@ struct FileQueue::Ring {
   /// Hands requests to the kernel, and waits for an answer if it is to. Returns false if the kernel
   /// takes no more, and has none: then nothing is under way.
   bool submit(bool wait) {
+    if (lost) {
+      // The answers come all the same, into memory that is still mapped.
+      sched_yield();
+      return asked > 0;
+    }
     const int taken = wait ? io_uring_submit_and_wait(&ring, 1) : io_uring_submit(&ring);
     if (taken >= 0) {
       asked += static_cast<size_t>(taken);
@@ -81,10 +102,8 @@ struct FileQueue::Ring {
       sched_yield();
       return true;
     }
-    if (asked == 0) return false;
-    // The kernel may still write into memory that this thread would free.
-    std::fprintf(stderr, "fastloader: io_uring cannot be waited for: %s\n", std::strerror(-taken));
-    std::abort();
+    lost = true;
+    return asked > 0;
   }
 
   /// Takes the answers that are there. Returns how many files are done, read or not.
@@ -115,12 +134,10 @@ struct FileQueue::Ring {
 };
 
 FileQueue::FileQueue() : ring_(std::make_unique<Ring>()) {
-  if (io_uring_queue_init(kDepth, &ring_->ring, 0) != 0) ring_.reset();
+  if (!ring_->begin()) ring_.reset();
 }
 
-FileQueue::~FileQueue() {
-  if (ring_ != nullptr) io_uring_queue_exit(&ring_->ring);
-}
+FileQueue::~FileQueue() = default;
 
 bool FileQueue::available() {
   // Not a static local: a child could inherit its guard locked by a thread that it does not have.
@@ -145,12 +162,16 @@ bool FileQueue::compiled_in() { return true; }
 
 void FileQueue::read(const std::vector<File>& files, size_t most, const Source::Told& told) {
   if (ring_ == nullptr) return;
+  if (!ring_->descriptor.is_kept()) {
+    ring_ = std::make_unique<Ring>();
+    if (!ring_->begin()) ring_.reset();
+    if (ring_ == nullptr) return;
+  }
   for (size_t i = 0; i < files.size(); ++i) ring_->begin_opening(i, files[i]);
   bool wait = false;
   for (size_t left = files.size(); left > 0;) {
     if (!ring_->submit(wait)) {
       for (size_t i = 0; i < files.size(); ++i) ring_->leave(ring_->open[i]);
-      io_uring_queue_exit(&ring_->ring);
       ring_.reset();
       return;
     }

@@ -22,20 +22,26 @@ class Image:
 
 
 def find_images(tree: BatchTree, normalization: Normalization) -> dict[int, Image]:
-    """The image leaves by leaf number.
+    """The image leaves by leaf number. None are left to normalise where the samples come normalised:
+    those get the dtype and the memory format that are asked for, in the tree.
 
     Raises:
         TypeError, ValueError: if there is no image leaf. Silence would deliver raw bytes to a model that
             expects normalised floats.
     """
-    images = {}
+    images: dict[int, Image] = {}
+    done = False
     for index, (leaf, key) in enumerate(zip(tree.leaves, tree.keys, strict=True)):
         if normalization.image_key is not None and key != normalization.image_key:
+            continue
+        if normalization.done:
+            if _is_normalized(leaf, normalization):
+                tree.leaves[index], done = normalization.laid_out(leaf), True
             continue
         image = as_image(leaf, normalization)
         if image is not None:
             images[index] = image
-    if not images:
+    if not images and not done:
         raise _no_image(tree, normalization)
     return images
 
@@ -56,6 +62,15 @@ def as_image(leaf: torch.Tensor, normalization: Normalization) -> Image | None:
         return Image((n, c, h, w), True, nchw)
     # Any other order of strides, such as a crop's, is copied once.
     return Image((n, c, h, w), False, nchw.contiguous())
+
+
+def _is_normalized(leaf: torch.Tensor, normalization: Normalization) -> bool:
+    """Whether ``leaf`` holds pictures that the dataset's own transform has normalised."""
+    return (
+        leaf.is_floating_point()
+        and leaf.dim() == 4
+        and normalization.allows_channels(leaf.shape[1])
+    )
 
 
 def described(leaves: Iterable[tuple[Any, torch.Tensor]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -65,9 +66,22 @@ class CpuPath(DeliveryPath):
             )
             return plan.open(order, handoff)
         self._delivers = True
+        wanted = self._normalization(plan)
+        assert wanted is not None  # or `serves` would have said no
         return CpuIterator(
-            plan.open(order, self._handoff(plan, draws)), self, draws, plan.pins, plan.ahead
+            plan.open(order, self._handoff(plan, draws)),
+            self,
+            draws,
+            plan.pins,
+            plan.ahead,
+            wanted.done,
         )
+
+    def lay_out(self, batch: Any) -> Any:
+        """Delivers a batch whose samples come normalised."""
+        tree = flatten(batch)
+        find_images(tree, dataclasses.replace(self._wanted, done=True))
+        return unflatten(tree.template, tree.leaves, lambda value: value)
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:
         if draws is not None:
@@ -150,7 +164,8 @@ class CpuPath(DeliveryPath):
 class CpuIterator(DeliveryIterator):
     """Normalises each batch in ``next()``, without a thread or look-ahead of its own. Only torch's
     workers run ahead. ``pin``: whether each batch is put into torch's pinned memory, as DataLoader's
-    pin_memory does. ``ahead``: whether the source runs ahead."""
+    pin_memory does. ``ahead``: whether the source runs ahead. ``done``: whether samples come
+    normalised."""
 
     def __init__(
         self,
@@ -159,9 +174,11 @@ class CpuIterator(DeliveryIterator):
         draws: EpochDraws | None,
         pin: bool,
         ahead: bool,
+        done: bool,
     ) -> None:
         super().__init__(source, path.statistics)
         self._pin = pin
+        self._done = done
         self._ahead = ahead
         self._path = path
         self._draws = draws
@@ -183,20 +200,23 @@ class CpuIterator(DeliveryIterator):
                 raise
         self._took = True
         begun = time.perf_counter()
-        drawn = 0 if self._draws is None else self._draws.batch
+        drawn = 0 if self._draws is None else self._draws.samples
         try:
-            delivered = self._path.deliver(self._given[0], self._draws)
+            if self._done:
+                delivered = self._path.lay_out(self._given[0])
+            else:
+                delivered = self._path.deliver(self._given[0], self._draws)
             if self._pin:
                 delivered = pin_memory.pin_memory(delivered)
         except BaseException as error:
             if self._draws is not None:  # the next batch gets these draws, or this one again
-                self._draws.batch = drawn
+                self._draws.samples = drawn
             if isinstance(error, Exception):
                 self._given.clear()  # the error takes the batch's place
             raise
         self._given.clear()
         if self._draws is not None:
-            self._draws.delivered = self._draws.batch
+            self._draws.delivered = self._draws.samples
         now = time.perf_counter()
         self._path.statistics.add_time("normalise", now - begun)
         trace.add("normalise", begun, now)

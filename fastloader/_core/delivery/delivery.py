@@ -119,6 +119,11 @@ class Delivery:
         normalizes = plan.normalization is not None or self.normalization is not None
         draws = plan.draws if normalizes else None
         if self.augmentation is not None:
+            if plan.normalization is not None and plan.draws is not None:
+                raise ValueError(
+                    "the dataset's transform or collate_fn erases or mixes normalised images, and so "
+                    "does this loader: leave one of the two out"
+                )
             begin = Augmentation.begin if order is None else order.begin_draws
             draws = begin(self.augmentation)
         iterator = path.begin(plan, order, draws)

@@ -3,17 +3,51 @@ a batch system) allows."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 # Version 1 writes "no limit" as the largest multiple of the page size that fits 63 bits.
 _NO_LIMIT = 1 << 60
+# A process has come to its limit of open files if it may not open so many more: what failed has closed
+# some of its own again.
+_NEAR_LIMIT = 10
 
 
 def usable_processors() -> int | None:
     """Returns how many processors this process may use by its affinity; None if nobody knows."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def installed_processors(root: Path = Path("/")) -> int:
+    """How many processors the machine has, or this process's control group, whatever the affinity."""
+    counts = [os.cpu_count() or 1]
+    for folder in _folders(root, "cpuset"):
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
+            with contextlib.suppress(OSError, ValueError):
+                ranges = (folder / name).read_text().strip().split(",")
+                ends = [[int(end) for end in each.split("-")] for each in ranges]
+                counts.append(sum(last[-1] - last[0] + 1 for last in ends))
+    return min(counts)
+
+
+def launchers_processors(variable: str) -> int | None:
+    """How many processors the process may use that has started this one with ``variable`` in its
+    environment, perhaps by way of scripts; None if nobody has, or that process cannot be looked at."""
+    mark, process = f"{variable}=".encode(), "self"
+    try:
+        while any(
+            each.startswith(mark)
+            for each in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        ):
+            # Behind the name, which may hold anything.
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            process = fields[1]
+        return None if process == "self" else len(os.sched_getaffinity(int(process)))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
 
 
 def available_threads(root: Path = Path("/")) -> int:
@@ -26,6 +60,28 @@ def available_threads(root: Path = Path("/")) -> int:
 def counted(count: int, what: str) -> str:
     """A number of threads in words: ``counted(1, "decode thread")`` is "1 decode thread"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def out_of_files() -> str:
+    """What to add to the words on an error: the limit and what to do, if this process has come to its
+    limit of open files, and nothing otherwise. The error itself need not tell: of a descriptor that
+    comes over a socket nothing is left but "received 0 items of ancdata"."""
+    with contextlib.ExitStack() as probes:
+        try:
+            for _ in range(_NEAR_LIMIT):
+                probes.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            return ""
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                return ""
+    import resource  # not there on Windows
+
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    further = "" if most == resource.RLIM_INFINITY else f", here at most {most}"
+    return (
+        f"; this process may have {limit} files open at once: raise the limit (ulimit -n{further}), or "
+        "keep fewer batches, or clones of their tensors (each tensor in shared memory is an open file)"
+    )
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:

@@ -159,6 +159,21 @@ class Observation:
         return self.looped_s + self.statistics.edge_wait_s
 
     @property
+    def steps_per_s(self) -> float | None:
+        """The loop's steps per second with this loader; None before it was measured."""
+        steps, looped = self.statistics.steps, self.looped_s
+        return steps / looped if looped > 0 and steps else None
+
+    @property
+    def to_win(self) -> float | None:
+        """How much faster the loop would be if data were free: 0.25 is a quarter more steps per second.
+        None unless ``loader.headspace()`` was run."""
+        free = None if self.headspace is None else self.headspace.steps_per_s
+        if self.steps_per_s is None or free is None:
+            return None
+        return max(0.0, free / self.steps_per_s - 1)
+
+    @property
     def wait_share(self) -> float | None:
         """The share of the loop's time that it waited; None before the second batch of an epoch."""
         statistics = self.statistics

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.eager import eager
+from fastloader._core.machine.process import HomeProcess, ProcessLock
 from fastloader._core.observation.statistics import LeftOut, Statistics
 from fastloader._core.order.progress import Progress
 
@@ -29,7 +30,11 @@ class LoopIterator(Iterator[Any]):
     def __init__(self, statistics: Statistics | None) -> None:
         self._home = HomeProcess()
         self._statistics = statistics
+        # Guards a batch on its way out of `_next`: of several threads that call next(), each gets other
+        # batches. close() does not take it, and wakes the thread that holds it.
+        self._calls = ProcessLock()
 
+    @eager
     def __next__(self) -> Any:
         self._check()
         statistics = self._statistics
@@ -37,14 +42,15 @@ class LoopIterator(Iterator[Any]):
             if self._closed:
                 raise StopIteration
             return self._next()
-        while True:
-            try:
-                with statistics.waiting(self):
-                    batch = self._next()
-            except LeftOut:
-                continue
-            statistics.batches += 1
-            return batch
+        with self._calls.lock:
+            while True:
+                try:
+                    with statistics.waiting(self):
+                        batch = self._next()
+                except LeftOut:
+                    continue
+                statistics.batches += 1
+                return batch
 
     def _check(self) -> None:
         """Raises what refuses ``next()``, before anything is counted or lost."""

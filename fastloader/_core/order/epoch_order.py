@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from torch.utils.data import (
-    BatchSampler,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-)
-
 from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
 from fastloader._core.machine import default_device
-from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import Position
-from fastloader._core.order.samplers import is_elastic
+from fastloader._core.order.samplers import may_repeat
 from fastloader._core.order.states.generators import splitmix64
-
-# The samplers that visit no index twice. The distributed ones repeat a few at the end, which get the
-# same crop.
-_ONCE = (SequentialSampler, SubsetRandomSampler, DistributedSampler, ShardSampler)
 
 
 class EpochOrder:
@@ -77,7 +64,7 @@ class EpochOrder:
         current.take_seed(seed)  # of torch's iterator, if that has not done so
         if run_seed is None:
             return seed
-        return splitmix64(run_seed, (position.rank << 40) + position.epoch)
+        return position.run_epoch_seed(run_seed)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
         """What is erased and mixed in the epoch. To be asked for before the source begins: the source
@@ -92,19 +79,11 @@ class EpochOrder:
     @property
     def may_repeat(self) -> bool:
         """Whether the sampler may visit an index twice in an epoch; True if that is unknown."""
-        sampler: Any = self._loader.sampler
-        if type(self._loader.batch_sampler) is not BatchSampler:
-            return True
-        if type(sampler) is RandomSampler:
-            # Its own data, because the loader's dataset need not have a length.
-            return sampler.replacement or sampler.num_samples > len(sampler.data_source)
-        return type(sampler) not in _ONCE and not is_elastic(sampler)
+        return may_repeat(self._position.samplers.sampler)
 
     @property
     def first_sample(self) -> int:
         """The number of this pass's first sample, for the crops of samplers that may repeat. Each rank
         counts in a range of its own, because RepeatAugSampler gives a picture to several ranks at the
         same place."""
-        rank = getattr(self._loader.sampler, "rank", 0)
-        start = rank << 40 if isinstance(rank, int) else 0
-        return start + self._position.samples_before()
+        return (self._position.samplers.rank << 40) + self._position.samples_before()

@@ -148,6 +148,12 @@ class Indices(Iterator[Any]):
         progress.order_epoch = saved.get("order_epoch")
         if randomness.at_next is None:
             return self._begin_again(saved, randomness)
+        if samplers.draws_again:
+            generator_states.put_back(self._generators[1:], randomness.at_next[1:])
+            with self._on_users_generator():
+                samplers.stateful.load_state_dict(saved["sampler_state"])
+                self._inner = default_device.drawn(samplers.inner, iter(samplers.sampler))
+                return self._draw()
         source: Iterator[Any] = iter(())
         with generator_states.global_generator_kept():
             if samplers.batching is None:

@@ -18,16 +18,21 @@ import torch
 
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.order.distributed import agreement
+from fastloader._core.order.distributed.agreement import Agreed, Meeting
+from fastloader._core.order.distributed.looks import Look, Looks
 from fastloader._core.order.index_batches import Indices
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.progress import MissingFirst, Progress, at_end
 from fastloader._core.order.samplers import ENDED_BY_ERRORS, Samplers
 from fastloader._core.order.states import generators as generator_states
+from fastloader._core.order.states.generators import splitmix64
 from fastloader._core.order.states.loader_state import LoaderState
+from fastloader._core.order.states.stateful import begin_anew, restore
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
     from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
+    from fastloader._core.order.distributed.shards import ShardSampler
 
 
 class Position:
@@ -50,12 +55,18 @@ class Position:
         # Joins the run's seed, if Accelerate has sharded the loader: each rank has crops of its own.
         self.rank = 0
         self.last_seed: int | None = None  # `epoch_seed` of the epoch begun last
-        self._agreed = False
+        self._alone = False  # whether it asks no other rank
+        self._first_meeting: Meeting | None = None  # which the ranks have begun and not ended
+        self._agreed: Agreed | None = None
+        self._looks = Looks()
+        # What was before the epoch that begins.
+        self._before: tuple[Progress | None, LoaderState | None] = (None, None)
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
         self.saved: LoaderState | None = None  # the state that was loaded, for the next iter()
         self.ahead_of_fabric = 0
         self.texts = generator_states.Texts()
         self.asked = False  # whether a state was asked for or loaded, so that workers send theirs
+        self._restored = False  # whether the dataset's own state was loaded for the last epoch
         self.read_here = False  # whether the dataset was read in this process
         self.beginning = False  # whether iter() is making the epoch's iterator
         self._wished: int | None = None  # the number of the next epoch, if it was set meanwhile
@@ -90,6 +101,8 @@ class Position:
         mid_epoch = saved if saved is not None and saved["begun"] else None
         self.current = Progress(self.epoch, mid_epoch, self.iterable)
         self.current.augment(self._draws)
+        if self.samplers.shard is not None:
+            self.current.turn = self._turn(self.epoch, mid_epoch is not None)
         if saved is not None:
             self.current.base_seed = saved["base_seed"]
         self._passes.add(self.current)
@@ -122,6 +135,7 @@ class Position:
                 # The epoch has not begun, so a state is still of the one before.
                 self.current, self.last_seed = before
                 raise
+            self._before = before[0], self.saved
             self.saved = None
             self.count_epoch(self.epoch + 1)
 
@@ -150,8 +164,8 @@ class Position:
                 f"the state that was loaded is from the middle of epoch {saved['epoch']}, but then "
                 f"set_epoch({self.epoch}) was called: go on with that epoch, or load no state"
             )
-        if self.samplers.shard is not None and not self._agreed:
-            self._agree(loader)
+        if self.samplers.shard is not None and self._agreed is None and not self._alone:
+            self._agree(loader, self.samplers.shard)
         self._generators = self.samplers.generators(loader)
         if saved is not None and not saved["begun"]:
             states = generator_states.decoded(saved["generators"])
@@ -163,8 +177,12 @@ class Position:
             if self.samplers.stateful is not None and saved["sampler_state"] is not None:
                 self.samplers.stateful.load_state_dict(saved["sampler_state"])
                 self.sampler_reloaded = True
-        if saved is not None and saved["dataset_state"] is not None:
-            self.dataset.load_state_dict(saved["dataset_state"])
+        if self._restored:
+            begin_anew(self.dataset)
+        self._restored = saved is not None and saved["dataset_state"] is not None
+        if saved is not None and self._restored:
+            mid_epoch = saved["begun"] and saved["batches"] > 0
+            restore(self.dataset, saved["dataset_state"], mid_epoch)
         if self.announces and hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
         if saved is not None and saved["begun"]:
@@ -190,26 +208,85 @@ class Position:
         finally:
             self.users_generator = torch.get_rng_state()
 
-    def _agree(self, loader: Loader) -> None:
-        shard, saved = self.samplers.shard, self.saved
-        assert shard is not None
+    def _agree(self, loader: Loader, shard: ShardSampler) -> None:
+        saved = self.saved
         consumed = saved["samples"] if saved and saved["begun"] else 0
         facts = agreement.facts_about(loader, shard, len(self.dataset), self.epoch, consumed)
         proposal = _seed_of(loader) if self.run_seed is None else self.run_seed
-        self.run_seed = agreement.agree(facts, proposal)
-        self._agreed = True
+        if self._first_meeting is None:
+            self._first_meeting = agreement.first_meeting()
+        try:
+            self._agreed = agreement.agree(self._first_meeting, facts, proposal)
+        except Exception:  # not Ctrl-C, behind which the meeting goes on
+            self._first_meeting = None
+            raise
+        self._first_meeting = None
+        self.run_seed = self._agreed.proposal
+
+    def agree_anew(self) -> None:
+        """Has the next iter() compare this rank's place with those of the others, as the first one."""
+        self._agreed = None
+        self._looks.clear()
+
+    def _turn(self, epoch: int, goes_on: bool) -> Callable[[], None]:
+        """What counts a pass as that epoch: the ranks meet for it. ``goes_on``: from a state. They do
+        not meet then: they have compared their places, and some may have nothing left of the epoch."""
+        meetings = None if self._agreed is None or goes_on else self._agreed.meetings
+        facts = {agreement.EPOCH: epoch, agreement.LENGTH: len(self.dataset)}
+        return agreement.Turn(meetings, facts)
+
+    def take_back_looks(self, loader: Loader, superseding: bool = False) -> None:
+        """Goes back to where the loader stood before the passes that were only a look at a batch.
+        ``superseding``: whether the next epoch is about to begin."""
+        if self.beginning:
+            return
+        if superseding:
+            self.samplers.follow(loader)
+        shard = self.samplers.shard
+        if shard is None or shard.told or shard.epoch != self.epoch:  # somebody has set the number
+            self._looks.clear()
+        if shard is not None:
+            shard.told = False
+        for look in self._looks.dropped(loader, superseding):
+            self.current, self.saved = look.before, look.saved
+            self.count_epoch(look.progress.epoch)
+
+    def hand_out(self, iterator: Any) -> None:
+        """Notes the iterator of the epoch just begun, as the loop gets it."""
+        if not hasattr(iterator, "progress"):  # a subclass may make one of any kind
+            self._hand_out_uncounted()
+            return
+        iterator.progress = current = self.current
+        if current is not None and current.turn is not None:
+            if current.saved is None and self.samplers.ends_unevenly_at_once():
+                current.count()
+            self._looks.note(Look(current, weakref.ref(iterator), *self._before))
+        self._before = None, None
 
     def keep_to_itself(self, loader: Loader) -> None:
         """Has the next epoch ask no other rank, and tell the dataset nothing: for a look at a batch."""
-        self._agreed, self.announces = True, False
+        self._alone, self.announces = True, False
         if self.samplers.shard is not None and self.run_seed is None:
             self.run_seed = _seed_of(loader)
 
     def begin_draws(self, augmentation: Augmentation) -> EpochDraws:
         """What is erased and mixed in the epoch that begins. A state of an older version lacks it."""
-        saved = self.saved
-        self._draws = augmentation.begin(None if saved is None else saved.get("augmentation"))
+        saved, samplers, run_seed = self.saved, self.samplers, self.run_seed
+        first, step = samplers.rank << 40, 1
+        if samplers.shared:  # the place in the order of all ranks
+            received = saved["samples"] if saved is not None and saved["begun"] else 0
+            first, step = received + samplers.rank, samplers.inner.num_replicas
+        self._draws = augmentation.begin(
+            None if saved is None else saved.get("augmentation"),
+            first,
+            step,
+            None if run_seed is None else self.run_epoch_seed(run_seed),
+        )
         return self._draws
+
+    def run_epoch_seed(self, run_seed: int) -> int:
+        """The seed of this epoch, of a run whose ranks have this one in common."""
+        return splitmix64(run_seed, (self.rank << 40) + self.epoch)
 
     @property
     def resumes_mid_epoch(self) -> bool:
@@ -250,11 +327,13 @@ class Position:
         saved = self.saved
         return saved["next_worker"] if saved is not None and saved["begun"] else 0
 
-    def uncounted(self) -> None:
+    def _hand_out_uncounted(self) -> None:
         """Notes that the loop holds an iterator that does not tell which batches it hands over."""
         if self.current is None:
             self.current = Progress(self.epoch, None, self.iterable)
         self.current.counted = False
+        if self.samplers.shard is not None:  # now, since nobody will say when
+            self._turn(self.epoch - 1, goes_on=False)()
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next epoch, as the user wants it. Samplers and a dataset that have a
@@ -264,6 +343,7 @@ class Position:
                 self._wished = epoch
                 return
             self.count_epoch(epoch)
+            self._looks.clear()
             self.announces = True
             self.samplers.set_epoch(epoch)
 

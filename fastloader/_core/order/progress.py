@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,8 +61,11 @@ class Progress:
         self.exhausted = False
         self.finished = False
         self.stale = ""  # why its iterator must not go on
+        # What makes it an epoch for all ranks, if they count alike: called when a second batch is asked
+        # for, or at the end. None from then on.
+        self.turn: Callable[[], None] | None = None
         self.counted = True  # whether the iterator that the loop holds counts its batches
-        # What is erased and mixed, and the number of the draws that the loop gets next.
+        # What is erased and mixed, and how many samples were drawn before the loop's next batch.
         self.draws: EpochDraws | None = None
         self.next_draw = 0
         # (worker, its dataset's state) of batches that are not received yet. A state is pickled when it
@@ -77,6 +80,7 @@ class Progress:
         # For an iterable dataset in this process: torch's fetcher, and the iterator if it has a state.
         self.fetcher: Any = None
         self.dataset_iterator: Any = None
+        self._begun = self.batches
 
     def augment(self, draws: EpochDraws | None) -> None:
         if draws is not None:
@@ -103,6 +107,22 @@ class Progress:
     def check(self) -> None:
         if self.stale:
             raise Error(self.stale)
+        if self.turn is not None and self.batches > self._begun:
+            self.count()
+
+    def count(self) -> None:
+        """Counts it as an epoch.
+
+        Raises:
+            Error: if another rank is in another epoch. It then goes no further.
+        """
+        if self.turn is not None:
+            try:
+                self.turn()
+            except Error as error:
+                self.turn, self.stale = None, str(error)
+                raise
+            self.turn = None
 
     def delivered(self) -> None:
         self.batches += 1
@@ -176,6 +196,7 @@ class Progress:
         if self.finished:
             for worker, report in self.ended.items():
                 self._told(worker, report)
+            self.count()
 
 
 class MissingFirst(Iterator[Any]):
@@ -235,7 +256,7 @@ def at_end(saved: LoaderState, lives_on: bool) -> LoaderState:
     augmentation = saved.get("augmentation")
     return {
         **saved,
-        "augmentation": augmentation and {**augmentation, "seed": None, "batch": 0},
+        "augmentation": augmentation and {**augmentation, "seed": None, "samples": 0},
         "epoch": saved["epoch"] + 1,
         "begun": False,
         "base_seed": saved["base_seed"] if lives_on else None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
+from fastloader._core.machine.eager import eager
 from fastloader._core.machine.messages.callers import callers_in
 from fastloader.errors import Error
 
@@ -109,6 +110,7 @@ class NextEpoch(Iterator[Any]):
         self._promised = progress  # goes stale when another state is loaded
         self._begun: Any = None
 
+    @eager
     def __next__(self) -> Any:
         if self._begun is None:
             self._promised.check()

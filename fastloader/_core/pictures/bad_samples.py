@@ -28,7 +28,11 @@ class ErrorPolicy:
     def count(self, what: str, error: BaseException) -> None:
         """Counts one more bad sample."""
         self.bad += 1
-        self.last.append(f"{what}: {type(error).__name__}: {error}")
+        said = f"{type(error).__name__}: {error}"
+        sample, _, picture = what.partition(", ")
+        if picture and (picture in said or repr(picture)[1:-1] in said):
+            what = sample  # the error names the picture
+        self.last.append(said if f"({what})" in said else f"{what}: {said}")
 
     def check(self, what: str, error: BaseException) -> None:
         """Raises Error if too many samples are bad by now, of which this is the last."""

@@ -19,7 +19,8 @@ class NativeImages:
 
     ``indices`` maps the dataset's indices to files; None is one to one. ``attempts``: how many files
     are tried for one sample, the bad one and those after it, which is timm's rule. ``starts``: the
-    first file of each dataset that was concatenated; "after it" stays within a dataset. ``repeats``:
+    first file of each dataset that was concatenated; "after it" stays within a dataset. ``name``: what
+    ``plan()`` calls it; empty: as its class. ``repeats``:
     whether two indices are of one file. ``container``: the type that holds images and labels in a batch,
     list or tuple. ``form``: what else is in a sample. ``mixing``: what is mixed in the batches.
     """
@@ -28,7 +29,7 @@ class NativeImages:
     targets: Any  # one for each file
     indices: Any | None
     chain: Chain
-    name: str
+    name: str = ""
     attempts: int = 1
     starts: tuple[int, ...] = (0,)
     repeats: bool = False

@@ -14,6 +14,7 @@ from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms._pillow import refusal, warn_of_size
+from fastloader.transforms._pillow.naming import name_picture
 from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
 
 _log = logging.getLogger("fastloader")
@@ -127,7 +128,7 @@ class Repair:
         positions = []
         for position, reason, kind in failures:
             if kind is kinds.REFUSED:
-                bad[position] = refusal(reason)
+                bad[position] = refusal(reason, self._picture(position))
             elif kind is kinds.LARGE:
                 try:
                     warn_of_size(reason)
@@ -149,8 +150,7 @@ class Repair:
             policy.count(self._named(position), error)
         for position, error in bad.items():
             if policy.on_error == "raise" or not isinstance(error, Exception):
-                if hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(self._named(position))
+                self._name(error, position)
                 raise error
         policy.check(self._named(position), error)
         if policy.on_error == "skip":
@@ -200,10 +200,17 @@ class Repair:
         self._wanted()
         return raised
 
+    def _picture(self, position: int) -> str:
+        return str(self._decoder.store.name(self._wanted().files[position]))
+
     def _named(self, position: int) -> str:
-        pending = self._wanted()
-        path = self._decoder.store.name(pending.files[position])
-        return f"sample {pending.keys[position]}, {path}"
+        return f"sample {self._wanted().keys[position]}, {self._picture(position)}"
+
+    def _name(self, error: BaseException, position: int) -> None:
+        """Has an error say of which picture and sample it is."""
+        name_picture(error, self._picture(position))
+        if hasattr(error, "add_note"):  # Python 3.11
+            error.add_note(self._named(position))
 
     def _redo(self, position: int, other: int | None = None) -> None:
         """Decodes a sample by Pillow. ``other``: another file for it, with the geometry drawn for
@@ -232,8 +239,7 @@ class Repair:
                     error = again
             policy.count(what, error)
             if not isinstance(error, OSError):
-                if hasattr(error, "add_note"):  # Python 3.11
-                    error.add_note(what)
+                self._name(error, position)
                 raise error
             _log.warning("fastloader: skipped %s: %s", what, error)
             files = self._wanted().files

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 
 from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.machine.identity import said
 from fastloader._core.machine.ranks import own_threads
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.runtime.python_path_warning import why_no_source
@@ -23,7 +24,7 @@ _BACKENDS = {method: backend for backend, method in _METHODS.items()}
 
 # The constructor has used these; later values would have no effect.
 _OF_DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
-_FIXED = frozenset([*_OF_DELIVERY, "on_error", "max_errors", "distributed"])
+FIXED = frozenset([*_OF_DELIVERY, "on_error", "max_errors", "distributed"])
 
 
 @dataclasses.dataclass
@@ -68,6 +69,15 @@ class LoaderOptions:
             raise ValueError(f"decode={self.decode!r}: use 'exact', 'whole' or 'fast'")
         if self.truncated not in ("error", "pad"):
             raise ValueError(f"truncated={self.truncated!r}: use 'error' or 'pad'")
+
+    @staticmethod
+    def check_generator(generator: Any) -> None:
+        """Raises TypeError for what draws nothing: DataLoader fails at the first epoch, elsewhere."""
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError(
+                f"generator={generator!r}: use a torch.Generator, such as "
+                "torch.Generator().manual_seed(42)"
+            )
 
     def check_workers(self, dataset: Any, workers: Any, multiprocessing_context: Any) -> None:
         """Raises ValueError for what worker threads or actors cannot serve, and TypeError for a number
@@ -114,7 +124,7 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
     """The attributes that ``setattr(loader, name, value)`` sets. Raises ValueError for one that is
     fixed when the loader is made."""
     made = "_iterator" in vars(loader)  # torch's constructor sets it last
-    if made and name in _FIXED and not _is_free(loader, name):
+    if made and name in FIXED and not _is_free(loader, name):
         raise ValueError(
             f"{name} attribute should not be set after {type(loader).__name__} is initialized"
         )
@@ -134,8 +144,7 @@ def _is_free(loader: Loader, name: str) -> bool:
     """Whether an attribute of this name may be the subclass's own: a loader that delivers nothing is a
     plain DataLoader. It may not where frameworks, which make the loader again of its attributes, would
     take it for the argument of FastLoader's constructor."""
-    constructor = type(loader).__init__
-    own = not getattr(constructor, "__module__", "").startswith("fastloader.")
+    own = not said(type(loader).__init__).startswith("fastloader.")
     return own and loader._runtime.delivery.is_plain and name in _OF_DELIVERY
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from torch.utils.data import Dataset
 
+from fastloader._core.machine.identity import is_a
 from fastloader._core.order.loader import Loader
+from fastloader._core.pictures.in_place.in_place import parts_of
 from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.collation import container
-from fastloader._core.sources.images.recognize import first_part, holds_images, own_part
+from fastloader._core.sources.images.recognize import holds_images, own_part
+from fastloader._core.sources.images.recognize.torchvision.file_lists import STANDARD
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.chain import step_to_floats
+from fastloader.transforms._normalization import Normalization, check_same_values
+from fastloader.transforms._reader.chain import own_normalization, step_to_floats
 from fastloader.transforms.steps.transform import shown
 
 
@@ -23,27 +28,56 @@ def check_picture_arguments(loader: Loader) -> None:
 
     Raises:
         TypeError: if the transform gives floats, and mean, std or dtype ask for bytes.
-        ValueError: if ``image_key`` names something else than the picture.
+        ValueError: if it normalises by other values than these, or ``image_key`` names something else
+            than the picture.
     """
     wanted = loader._runtime.delivery.normalization
-    if wanted is None or not holds_images(loader.dataset):
+    if wanted is None or not _known(loader):
         return
+    for dataset in parts_of(loader.dataset):
+        form = _form_of(dataset)
+        if form is None:
+            continue
+        _check_key(dataset, form, wanted.image_key)
+        # A column may be an image leaf, too.
+        if form.reader is None and _transforms_alone(dataset):
+            _check_floats(dataset, wanted)
+
+
+def come_normalized(loader: Loader) -> Normalization | None:
+    """What is left to do to samples that Python makes, if they come normalised by the loader's own mean
+    and std; None if they do not."""
+    wanted = loader._runtime.delivery.normalization
+    if wanted is None or loader._runtime.delivery.augmentation is not None or not _known(loader):
+        return None
+    for dataset in parts_of(loader.dataset):
+        form = _form_of(dataset)
+        if form is None or form.reader is not None or not _transforms_alone(dataset):
+            return None
+        own = own_normalization(step_to_floats(getattr(dataset, "transform", None)))
+        if own is None or not own.same_values(wanted):
+            return None
+    return dataclasses.replace(wanted, done=True)
+
+
+def _known(loader: Loader) -> bool:
+    """Whether the samples, and what becomes of them in a batch, are known before there is one."""
+    if not holds_images(loader.dataset):
+        return False
     try:
         check_batches(loader)
         container(loader.collate_fn)
     except NotNative:
-        return
-    dataset = first_part(loader.dataset)
-    if own_part(dataset):  # of the subclass: its samples may be anything
-        return
+        return False
+    return True
+
+
+def _form_of(dataset: Any) -> SampleForm | None:
+    if not holds_images(dataset) or own_part(dataset):  # its samples may be anything
+        return None
     # torchvision's and timm's have none. Those of Hugging Face have columns of any name.
     form = getattr(dataset, "form", PLAIN if isinstance(dataset, Dataset) else None)
-    if not isinstance(form, SampleForm):
-        return
-    _check_key(dataset, form, wanted.image_key)
-    # A column may be an image leaf, too.
-    if form.plain and _transforms_alone(dataset):
-        _check_floats(dataset)
+    return form if isinstance(form, SampleForm) else None
 
 
 def _check_key(dataset: Any, form: SampleForm, key: int | str | None) -> None:
@@ -60,12 +94,15 @@ def _transforms_alone(dataset: Any) -> bool:
     both = getattr(
         dataset, "transforms", None
     )  # torchvision's function of a picture and its target
-    return both is None or type(both).__qualname__ == "StandardTransform"
+    return both is None or is_a(both, STANDARD)
 
 
-def _check_floats(dataset: Any) -> None:
+def _check_floats(dataset: Any, wanted: Normalization) -> None:
     step = step_to_floats(getattr(dataset, "transform", None))
-    if step is not None:
+    own = own_normalization(step)
+    if own is not None:
+        check_same_values(own, wanted, f"the transform of {type(dataset).__name__}", shown(step))
+    elif step is not None:
         raise TypeError(
             "mean, std or dtype asks for normalised images, but the transform of "
             f"{type(dataset).__name__} makes floats: {shown(step)}. Let the dataset return uint8 (end "

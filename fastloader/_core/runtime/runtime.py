@@ -11,6 +11,7 @@ from typing import Any, cast
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.handoff import Plan, Source
 from fastloader._core.machine import extension
+from fastloader._core.machine.identity import one_look
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.machine.worker_count import exceeds_processors
 from fastloader._core.observation.figures import AutoChoice, Figures, Observation, Stage
@@ -27,6 +28,7 @@ from fastloader._core.runtime import python_path_warning as python_path
 from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, refused_options
+from fastloader._core.runtime.picture_arguments import come_normalized
 from fastloader._core.sources.arrays.source import ArraySource
 from fastloader._core.sources.images.source import ImageSource
 from fastloader._core.sources.python.source import PythonSource
@@ -144,14 +146,11 @@ class Runtime:
         position = self.position
         with position.lock:
             self.delivery.settle()
+            position.take_back_looks(loader, superseding=True)
             trainers.follow_count(position, trainers.fabrics_epoch(loader))
             with position.begin(loader):
                 iterator = self._iterate(loader, EpochOrder(position, loader))
-            # A subclass may make an iterator of any kind, which does not count.
-            if hasattr(iterator, "progress"):
-                iterator.progress = position.current
-            else:
-                position.uncounted()
+            position.hand_out(iterator)
             return iterator
 
     def _iterate(self, loader: Loader, order: EpochOrder) -> Iterator[Any]:
@@ -164,6 +163,10 @@ class Runtime:
 
     def _planned(self, loader: Loader) -> tuple[Plan, str]:
         """The plan of the next epoch; and why it is Python's, if it is."""
+        with one_look():
+            return self._looked_for(loader)
+
+    def _looked_for(self, loader: Loader) -> tuple[Plan, str]:
         reason, wanted = "", self.delivery.normalization
         for source in self.sources:
             try:
@@ -173,8 +176,10 @@ class Runtime:
             if plan is not None:
                 return plan, ""
         reason = reason or python_path.why_no_source(loader)
-        in_place, said = self.images.in_place(loader, wanted, reason)
-        return self.python.plan(loader, wanted, said, in_place), reason
+        why = python_path.obstacles(loader, reason)
+        in_place, said = self.images.in_place(loader, wanted, why)
+        normalized = come_normalized(loader)
+        return self.python.plan(loader, wanted, said, in_place, normalized), reason
 
     def _say(self, loader: Loader, reason: str) -> None:
         """Once, not at every epoch."""
@@ -182,7 +187,8 @@ class Runtime:
             self._said = reason
             _log.info("fastloader: Python path: %s", reason)
             if loader.native and extension.load() is not None:
-                python_path.warn_if_pictures(loader.dataset, reason)
+                why = python_path.obstacles(loader, reason)
+                python_path.warn_if_pictures(loader.dataset, why)
 
     def plan(self, loader: Loader) -> str:
         return f"{self._planned(loader)[0]}; batches are {self.delivery}"
@@ -217,12 +223,18 @@ class Runtime:
         """What a copy of the loader takes over. Threads and pinned memory stay where they are."""
         return {
             "options": self._options,
-            "augmentation": self.delivery.augmentation,
+            "augmentation": copy.copy(self.delivery.augmentation),  # which counts epochs
             "said": self._said,
             "auto_workers": self.auto_workers,
             "sharding": copy.copy(self.sharding),  # the decision is about one loader's sampler
-            "carried": self._carried if self._position is None else states.carried(self._position),
+            "carried": self._carried if self._position is None else self._to_carry(self._position),
         }
+
+    def _to_carry(self, position: Position) -> dict[str, Any]:
+        loader = self._loader()
+        assert loader is not None  # it is being copied
+        position.take_back_looks(loader)
+        return states.carried(position)
 
     @classmethod
     def of_copy(cls, loader: Loader, attributes: dict[str, Any]) -> Runtime:

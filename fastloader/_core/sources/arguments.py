@@ -5,12 +5,13 @@ Each function raises NotNative, with the reason in words.
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from fastloader._core.machine import extension
+from fastloader._core.machine.identity import function_change, said
 from fastloader._core.order.loader import Loader
-from fastloader._core.sources.names import is_class, named
+from fastloader._core.sources.names import named
+from fastloader._core.sources.seeding import only_seeds
 from fastloader.errors import NotNative
 
 
@@ -45,30 +46,23 @@ def check_no_image_options(loader: Loader, reason: str) -> None:
         raise NotNative(reason)
 
 
+def check_fetch() -> None:
+    """Raises NotNative if somebody has replaced what asks a dataset for the samples of a batch."""
+    fetch = _MapDatasetFetcher.fetch
+    if function_change(fetch, _MapDatasetFetcher.__module__, "_MapDatasetFetcher.fetch") is None:
+        raise NotNative(f"torch's _MapDatasetFetcher.fetch was replaced by {said(fetch)}")
+
+
 def check_batches(loader: Loader) -> None:
     """For a source that makes batches of samples by their indices, without worker processes."""
     if loader._dataset_kind != 0:
         raise NotNative("the dataset is iterable")
+    check_fetch()
     if loader.batch_size is None and loader.batch_sampler is None:
         raise NotNative("batch_size=None: samples are not collated")
     init = loader.worker_init_fn
-    if init is not None and not only_seeds(init):
-        raise NotNative(f"worker_init_fn is {named(init)}")
-
-
-# The worker_init_fn of Lightning, under the names of both its packages, and of transformers' Trainer.
-_SEEDING = (
-    ("lightning.fabric.utilities.seed", "pl_worker_init_function"),
-    ("lightning_fabric.utilities.seed", "pl_worker_init_function"),
-    ("transformers.trainer_utils", "seed_worker"),
-)
-
-
-def only_seeds(init: Any) -> bool:
-    """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Without
-    worker processes such a function has nothing to do."""
-    if is_class(type(init), "fastloader.compat.timm.collate", "WorkerSeeding"):
-        return bool(init.usual)
-    while type(init) is functools.partial:
-        init = init.func
-    return (getattr(init, "__module__", ""), getattr(init, "__qualname__", "")) in _SEEDING
+    if init is not None and loader.num_workers and not only_seeds(init):
+        raise NotNative(
+            f"worker_init_fn is {named(init)}, which does more than to seed Python's, numpy's and "
+            "torch's generators"
+        )

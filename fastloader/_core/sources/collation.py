@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.machine import identity
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches
-from fastloader._core.sources.names import is_class, named
+from fastloader._core.sources.names import named
 from fastloader.errors import NotNative
 from fastloader.transforms import CutMix, MixUp, RandomChoice
 from fastloader.transforms.steps.tensors.rolled import Rolled
@@ -21,7 +25,8 @@ def check_collation(loader: Loader) -> None:
     workers."""
     check_batches(loader)
     if loader.collate_fn is not default_collate:
-        raise NotNative(f"collate_fn is {named(loader.collate_fn)}")
+        raise NotNative(_other(loader.collate_fn))
+    check_default_collate()
 
 
 def container(collate_fn: Any) -> type:
@@ -30,14 +35,72 @@ def container(collate_fn: Any) -> type:
     Raises:
         NotNative: if ``collate_fn`` is not known.
     """
+    check_default_collate()  # which the others call
     if collate_fn is default_collate:
         return list
-    name = (getattr(collate_fn, "__module__", ""), getattr(collate_fn, "__qualname__", ""))
-    if name in _FAST_COLLATES:
-        return tuple
+    for home in _FAST_COLLATES:
+        changed = identity.function_change(collate_fn, home, "fast_collate")
+        if changed:
+            raise NotNative(changed)
+        if changed is not None:
+            return tuple
     if _is_timms(collate_fn) or mixing_of(collate_fn) is not None:
         return tuple
-    raise NotNative(f"collate_fn is {named(collate_fn)}")
+    raise NotNative(_other(collate_fn))
+
+
+def check_default_collate() -> None:
+    """Raises NotNative unless default_collate does what torch's source says to tensors, arrays, numbers
+    and text: its map may have been changed, or extended by kinds that these are of."""
+    for name in ("default_collate", "collate"):
+        if changed := _not_torchs(identity.found(_COLLATE, name), name):
+            raise NotNative(f"default_collate was replaced by {changed}")
+    for kinds, name in _OF_TORCH.items():
+        if changed := _not_torchs(default_collate_fn_map.get(kinds), name):
+            raise NotNative(f"default_collate_fn_map has {changed} for {_names(kinds)}")
+    for kinds, function in default_collate_fn_map.items():
+        if kinds not in _OF_TORCH and any(_may_be(each) for each in _each(kinds)):
+            raise NotNative(
+                f"default_collate_fn_map was extended by {_names(kinds)}: {identity.said(function)}"
+            )
+
+
+def _not_torchs(function: Any, name: str) -> str:
+    """What a function is called, if it is not torch's of this name."""
+    changed = identity.function_change(function, _COLLATE, name)
+    return identity.said(function) if changed is None else changed
+
+
+def _each(kinds: Any) -> tuple[type, ...]:
+    return kinds if isinstance(kinds, tuple) else (kinds,)
+
+
+def _names(kinds: Any) -> str:
+    return " and ".join(each.__qualname__ for each in _each(kinds))
+
+
+def _may_be(kind: type) -> bool:
+    """Whether something in a sample may be of this kind."""
+    return any(issubclass(kind, each) or issubclass(each, kind) for each in _IN_SAMPLES)
+
+
+def _other(collate_fn: Any) -> str:
+    return f"collate_fn is {named(collate_fn)}"
+
+
+_COLLATE = "torch.utils.data._utils.collate"
+# Which of torch's functions collates what.
+_OF_TORCH: dict[Any, str] = {
+    torch.Tensor: "collate_tensor_fn",
+    np.ndarray: "collate_numpy_array_fn",
+    (np.bool_, np.number, np.object_): "collate_numpy_scalar_fn",
+    float: "collate_float_fn",
+    int: "collate_int_fn",
+    str: "collate_str_fn",
+    bytes: "collate_str_fn",
+}
+_IN_SAMPLES = (torch.Tensor, np.ndarray, np.generic, float, int, str, bytes, tuple, list, dict)
+_FAST_COLLATES = ("fastloader.compat.timm.collate", "timm.data.loader")
 
 
 def mixing_of(collate_fn: Any) -> Mixing | Rolled | None:
@@ -49,12 +112,13 @@ def mixing_of(collate_fn: Any) -> Mixing | Rolled | None:
     if type(collate_fn) in (MixUp, CutMix):
         return _as_rolled([collate_fn], [1.0])
     if type(collate_fn) is RandomChoice:
+        _check_methods(collate_fn)
         return _as_rolled(collate_fn.transforms, collate_fn.p)
     if not _is_timms(collate_fn):
         return None
+    _check_methods(collate_fn)
     if isinstance(collate_fn, Mixing):  # ours, which only collates where a PrefetchLoader mixes
         return None if getattr(collate_fn, "in_kernel", False) else collate_fn
-    _check_methods(collate_fn)
     try:
         return Mixing(
             collate_fn.mixup_alpha,
@@ -87,7 +151,9 @@ def _as_rolled(steps: Sequence[Any], weights: Sequence[float]) -> Rolled:
 
 
 def _check_methods(step: Any) -> None:
-    """Raises NotNative for an object with a method of its own."""
+    """Raises NotNative for an object with a method of its own, or one that was replaced."""
+    if changed := identity.change(type(step), type(step)):
+        raise NotNative(changed)
     for name in vars(step):
         if callable(getattr(type(step), name, None)):
             raise NotNative(f"collate_fn has a {name} of its own")
@@ -95,10 +161,4 @@ def _check_methods(step: Any) -> None:
 
 def _is_timms(collate_fn: Any) -> bool:
     homes = ("fastloader.compat.timm.mixup", "timm.data.mixup")
-    return any(is_class(type(collate_fn), home, "FastCollateMixup") for home in homes)
-
-
-_FAST_COLLATES = (
-    ("fastloader.compat.timm.collate", "fast_collate"),
-    ("timm.data.loader", "fast_collate"),
-)
+    return identity.is_a(collate_fn, *[(home, "FastCollateMixup") for home in homes])

@@ -1,13 +1,20 @@
-"""Classes and functions by their names, so that nothing is imported to recognise them."""
+"""What messages call functions and classes."""
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
-
-def is_class(kind: type, module: str, name: str) -> bool:
-    return (kind.__module__, kind.__qualname__) == (module, name)
+from fastloader._core.machine import identity
+from fastloader.transforms.steps.transform import shown
 
 
 def named(value: Any) -> str:
-    return str(getattr(value, "__qualname__", repr(value)))
+    """A function or a class with its module, so that no "collate_fn is collate_fn" is said; of any other
+    object its repr, on one line and cut."""
+    if type(value) is FunctionType:
+        return identity.said(value)
+    name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
+    if name is None:
+        return shown(value)
+    return str(name) if module in (None, "builtins") else f"{module}.{name}"

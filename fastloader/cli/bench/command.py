@@ -14,6 +14,8 @@ from fastloader._core.machine.limits import available_threads
 from fastloader.cli.bench.recipes import EVERY, RECIPES
 from fastloader.cli.bench.scenarios import ON_DEVICE, PEERS, SCENARIOS
 from fastloader.cli.bench.sources import ROUNDS, SOURCES, THREADS
+from fastloader.cli.help_format import HelpFormat
+from fastloader.cli.whole_number import at_least_one
 
 
 def add_command(commands: Any) -> None:
@@ -30,7 +32,7 @@ def add_command(commands: Any) -> None:
         "FastLoader reads the same pictures from different places, beside the loaders that people read "
         "them with; that writes sources.json, sources.md and sources.png. "
         f"Places: {', '.join(SOURCES)}.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormat,
     )
     parser.add_argument(
         "--data",
@@ -40,18 +42,18 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument(
         "--threads",
-        type=_positive,
+        type=at_least_one,
         nargs="+",
         default=default_threads(available_threads()),
         metavar="N",
         help="threads or worker processes: the comparison runs with the most, the others show how "
         "the loaders scale",
     )
-    parser.add_argument("--repeats", type=_positive, default=3, help="rounds")
-    parser.add_argument("--batch-size", type=_positive, default=64, help="pictures in a batch")
+    parser.add_argument("--repeats", type=at_least_one, default=3, help="rounds")
+    parser.add_argument("--batch-size", type=at_least_one, default=64, help="pictures in a batch")
     parser.add_argument(
         "--pictures",
-        type=_positive,
+        type=at_least_one,
         default=1000,
         help="in an epoch: each of --data occurs as often as that takes, so that the beginning and "
         "the end of an epoch weigh little",
@@ -165,12 +167,6 @@ def _missing() -> str:
             package = name.lower()
             return f"needs {name}: pip install {package} ({type(error).__name__}: {error})"
     return ""
-
-
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
 
 
 def _interpreter(text: str) -> tuple[str, str]:

@@ -16,9 +16,10 @@ from fastloader._core.machine.messages.progress import progress
 from fastloader._core.pictures.store import ImageStore, OpenStore
 from fastloader.cli.ahead import ahead
 from fastloader.cli.check.collection import Collection
+from fastloader.cli.printable import printable
 from fastloader.errors import Error
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._pillow import pixel_limits
+from fastloader.transforms._pillow.native_picture import picture_job
 
 
 def check(path: str, workers: int | None, as_json: bool) -> int:
@@ -36,7 +37,7 @@ def check(path: str, workers: int | None, as_json: bool) -> int:
                 if as_json:
                     listed.append({"file": name, "error": kind, "message": said})
                 else:
-                    line.above(_printable(f"{name}: {kind}: {said}"))
+                    line.above(printable(f"{name}: {kind}: {said}"))
     seconds = time.monotonic() - begun
     if as_json:
         counts = {"checked": count, "bad": bad, "other_files": found.others}
@@ -50,7 +51,7 @@ def check(path: str, workers: int | None, as_json: bool) -> int:
     )
     what += f", and {unread} files or folders cannot be read" if unread else ""
     rate = f"{count / max(seconds, 1e-9):.0f} pictures/s"
-    print(_printable(f"{path}: {what}, {seconds:.1f} s, {rate}{others}"))
+    print(printable(f"{path}: {what}, {seconds:.1f} s, {rate}{others}"))
     return 1 if bad else 0
 
 
@@ -79,16 +80,12 @@ class _Trial:
         self._preparing = threading.Lock()
         self._job = None
         if native is not None:
-            large, _most = pixel_limits()  # a larger one is left to Pillow, which knows what to say
             # One pixel of each: "whole" decodes all of it nevertheless, and needs no memory for it.
-            self._job = native.ImageJob(
+            self._job = picture_job(
+                native,
                 source=self._opened.source,
                 transform=Chain(center_crop=(1, 1)).native(native),
-                planar=False,
-                any_size=True,
                 decode=native.DecodeMode.WHOLE,
-                pixel_limit=large,
-                large_pixels=large,
                 upright=self._opened.upright,
             )
 
@@ -98,7 +95,7 @@ class _Trial:
             with self._preparing:
                 self._opened.prepare([index])
             try:
-                self._job.picture(index, 0)
+                self._job.picture(index, 0)  # a large one is sound
                 return None
             except (Error, ValueError):  # Pillow says what is wrong, or knows how
                 pass
@@ -122,9 +119,3 @@ def _message(name: str, error: BaseException) -> str:
     # Behind that Pillow names the object that held the bytes, which tells nobody anything.
     unknown = said.startswith("cannot identify image file")
     return "Pillow cannot identify the picture" if unknown else said
-
-
-def _printable(text: str) -> str:
-    """On one line, for names of any bytes."""
-    one = text.replace("\n", "\\n").replace("\r", "\\r")
-    return one.encode("utf-8", "backslashreplace").decode()

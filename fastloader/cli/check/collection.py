@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import dataclasses
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets import LMDBDataset, TarImages
-from fastloader.datasets._formats.lmdb.file import data_file
+from fastloader.datasets._formats.files.walk import files_once
+from fastloader.datasets._formats.lmdb.file import data_file, is_lmdb
 from fastloader.datasets._formats.urls import is_url
 from fastloader.datasets.image_folder import IMG_EXTENSIONS
 
@@ -45,6 +45,14 @@ class Collection:
             raise FileNotFoundError(f"there is no {path}")
         if os.path.isfile(path) and path.lower().endswith(".tar"):
             return _of_shards([path], index_dir)
+        if not os.path.isdir(path) and not os.path.isfile(path):
+            raise OSError(f"not a regular file: {path!r}")
+        if os.path.isfile(path) and not is_lmdb(path):
+            raise ValueError(
+                f"{path} is no tar (.tar) and no LMDB file: a folder of pictures or of tar shards is "
+                "checked, one shard, or a file of `fastloader pack`. Of a list or a picture, check the "
+                "folder"
+            )
         if os.path.isfile(path) or os.path.exists(data_file(path)):
             return cls([LmdbStore([LMDBDataset(path)])], [])
         found, shards = _of_files(path)
@@ -71,7 +79,11 @@ def _of_files(folder: str) -> tuple[Collection, list[str]]:
     """The pictures of a folder by their names, and its shards."""
     paths, ends, shards = bytearray(), array.array("Q"), []
     found = Collection([], [])
-    for path in _files(folder, found.bad):
+
+    def note(error: OSError) -> None:
+        found.bad.append((str(error.filename), error))
+
+    for path in files_once(folder, note):
         name = path.lower()
         if name.endswith(IMG_EXTENSIONS):
             paths += os.fsencode(path)
@@ -84,22 +96,3 @@ def _of_files(folder: str) -> tuple[Collection, list[str]]:
         flat: Any = np.frombuffer(bytes(paths), np.uint8)
         found.stores.append(FolderStore(flat, np.frombuffer(ends.tobytes(), np.uint64)))
     return found, shards
-
-
-def _files(folder: str, bad: list[tuple[str, BaseException]]) -> Iterator[str]:
-    """Gives the files at any depth, in the order of their names. Links to folders are followed, each
-    folder once."""
-    seen = set()
-
-    def note(error: OSError) -> None:
-        bad.append((str(error.filename), error))
-
-    for parent, folders, names in os.walk(folder, followlinks=True, onerror=note):
-        folders.sort()
-        status = os.stat(parent)
-        if (status.st_dev, status.st_ino) in seen:
-            folders.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        for name in sorted(names):
-            yield os.path.join(parent, name)

@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from fastloader.cli.help_format import HelpFormat
+from fastloader.cli.printable import printable
 from fastloader.cli.whole_number import at_least_one
 
 
@@ -21,7 +23,7 @@ def add_command(commands: Any) -> None:
         epilog="fastloader check photos/train\n"
         "fastloader check photos/train --json > bad.json\n"
         "fastloader check train.lmdb",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormat,
     )
     parser.add_argument(
         "folder",
@@ -48,5 +50,5 @@ def run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:  # whoever reads has seen enough: `main` knows
         raise
     except (ImportError, OSError, ValueError) as error:
-        print(f"fastloader check: {error}", file=sys.stderr)
+        print(printable(f"fastloader check: {error}"), file=sys.stderr)
         return 2

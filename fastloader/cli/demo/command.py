@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import multiprocessing
 import os
@@ -12,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.machine.limits import available_threads
+from fastloader.cli.help_format import HelpFormat
+from fastloader.cli.whole_number import at_least_one, not_negative
 
 if TYPE_CHECKING:
     from fastloader.cli.demo.training import Job, Run
 
 WIDTH, HEIGHT = 400, 300  # of the pictures it makes
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class DemoError(Exception):
@@ -33,7 +37,7 @@ def add_command(commands: Any) -> None:
         "side by side. "
         "Leaves batches.png (pictures with their crops, epoch by epoch) and waits.png (when the loop "
         "waited, and when it trained) in --out.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormat,
     )
     parser.add_argument(
         "--data",
@@ -41,32 +45,20 @@ def add_command(commands: Any) -> None:
         metavar="DIR",
         help="a folder of pictures, one subfolder for each class; without it, pictures are made",
     )
-    parser.add_argument("--pictures", type=_positive, default=720, help="how many to make")
-    parser.add_argument("--steps", type=_positive, default=200, help="training steps")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="pictures per step")
+    parser.add_argument("--pictures", type=at_least_one, default=720, help="how many to make")
+    parser.add_argument("--steps", type=at_least_one, default=200, help="training steps")
+    parser.add_argument("--batch-size", type=at_least_one, default=32, help="pictures per step")
     parser.add_argument(
         "--workers",
-        type=_not_negative,
+        type=not_negative,
         default=min(8, available_threads()),
         help="decode threads for FastLoader, worker processes for DataLoader",
     )
-    parser.add_argument("--size", type=_positive, default=96, help="side of the crops, pixels")
+    parser.add_argument("--size", type=at_least_one, default=96, help="side of the crops, pixels")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     parser.add_argument("--out", type=Path, default=Path("demo-out"), help="where results go")
-    parser.add_argument("--seed", type=_not_negative, default=0, help="of pictures and training")
+    parser.add_argument("--seed", type=not_negative, default=0, help="of pictures and training")
     parser.set_defaults(run=run)
-
-
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return number
-
-
-def _not_negative(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return number
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,8 +66,19 @@ def run(arguments: argparse.Namespace) -> int:
         check_folder(arguments.out)
         require_packages()
         _compare(arguments)
+    except BrokenPipeError:  # whoever reads has seen enough: `main` knows
+        raise
     except DemoError as error:
         print(f"fastloader demo: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        print(
+            f"fastloader demo: --out {arguments.out}: {os.strerror(error.errno)}; make room, or name "
+            "another folder",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
@@ -121,6 +124,7 @@ def _compare(arguments: argparse.Namespace) -> None:
     except (ValueError, FileNotFoundError) as error:
         raise DemoError(str(error)) from error
 
+    print(f"Training {arguments.steps} steps with each loader ...\n", flush=True)
     runs = []
     for loader in ("FastLoader", "DataLoader"):
         job = training.Job(

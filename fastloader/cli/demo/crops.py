@@ -12,6 +12,7 @@ from PIL import Image
 
 from fastloader import FastLoader
 from fastloader.cli.demo.training import make_dataset
+from fastloader.transforms._pillow import regular_file
 
 EPOCHS = 3
 _PICTURES = 6
@@ -48,7 +49,7 @@ def crop_some(folder: Path, size: int, seed: int) -> list[Cropped]:
     found = []
     for index in chosen:
         path, label = dataset.samples[index]
-        with Image.open(path) as file:
+        with regular_file(path) as opened, Image.open(opened) as file:
             whole = file.width
             shown = file.convert("RGB")
             shown.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))

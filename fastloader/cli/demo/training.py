@@ -25,6 +25,7 @@ from fastloader._core.machine.limits import available_threads
 from fastloader.cli.demo.process_memory import PeakMemory
 from fastloader.datasets import ImageFolder
 from fastloader.datasets.image_folder import IMG_EXTENSIONS
+from fastloader.transforms._pillow import regular_file
 
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -268,7 +269,7 @@ def _warm_up(job: Job, dataset: ImageFolder, device: torch.device) -> None:
     """What only the first run would pay for: files into the page cache, torch's threads and kernels."""
     budget = _PAGE_CACHE_BYTES
     for path, _ in dataset.samples[: job.steps * job.batch_size]:
-        with open(path, "rb") as file:
+        with regular_file(path) as file:
             budget -= len(file.read())
         if budget < 0:
             break

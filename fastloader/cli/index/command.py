@@ -7,6 +7,8 @@ import sys
 from typing import Any
 
 from fastloader.cli import ray_tasks
+from fastloader.cli.help_format import HelpFormat
+from fastloader.cli.printable import printable
 from fastloader.cli.whole_number import at_least_one
 
 
@@ -21,7 +23,7 @@ def add_command(commands: Any) -> None:
         "Interrupted (Ctrl-C), the command leaves nothing behind.",
         epilog="fastloader index photos/train\n"
         "fastloader index photos/train --out indices/train.fastloader-index",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormat,
     )
     parser.add_argument(
         "folder",
@@ -50,6 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         index(arguments.folder, arguments.out, arguments.workers, arguments.ray)
     except (IndexingError, ImportError, OSError, ValueError) as error:
-        print(f"fastloader index: {error}", file=sys.stderr)
+        print(printable(f"fastloader index: {error}"), file=sys.stderr)
         return 1
     return 0

@@ -15,6 +15,8 @@ from fastloader.cli.index.writer import SeekWriter, WritingError
 from fastloader.cli.ray_tasks import on_ray
 from fastloader.datasets import ImageFolder
 from fastloader.datasets._formats.files.seek_file import default_path
+from fastloader.datasets._formats.files.walk import files_once
+from fastloader.transforms._pillow import regular_file, rest_of
 
 _BEGIN_OF_JPEG = b"\xff\xd8"
 _EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif")
@@ -66,11 +68,11 @@ def _preparation(folder: str) -> tuple[int, Callable[[int], _Indexed]]:
     def prepare(number: int) -> _Indexed:
         picture = path_of(number)
         try:
-            with open(picture, "rb") as file:
+            with regular_file(picture) as file:
                 begin = file.read(len(_BEGIN_OF_JPEG))
                 if begin != _BEGIN_OF_JPEG:
                     return _Indexed(None, os.fstat(file.fileno()).st_size)
-                content = begin + file.read()
+                content = begin + rest_of(file, picture)
         except OSError as error:
             raise IndexingError(f"{picture} cannot be read: {error.strerror or error}") from error
         return _Indexed(native.jpeg_seek_index(content), len(content))
@@ -122,10 +124,9 @@ def _pictures(folder: str) -> tuple[int, Callable[[int], str]]:
         if len(classes):
             return len(classes), classes.path
     loose = [
-        os.path.join(parent, name)
-        for parent, _folders, names in sorted(os.walk(folder, followlinks=True))
-        for name in sorted(names)
-        if name.lower().endswith(_EXTENSIONS)
+        path
+        for path in files_once(folder, lambda error: None)
+        if path.lower().endswith(_EXTENSIONS)
     ]
     if not loose:
         raise IndexingError(f"{folder} has no pictures")

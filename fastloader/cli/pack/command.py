@@ -7,6 +7,8 @@ import sys
 from typing import Any
 
 from fastloader.cli import ray_tasks
+from fastloader.cli.help_format import HelpFormat
+from fastloader.cli.printable import printable
 from fastloader.cli.whole_number import at_least_one, whole_number
 
 
@@ -23,7 +25,7 @@ def add_command(commands: Any) -> None:
         epilog="fastloader pack photos/train train.lmdb\n"
         "fastloader pack my_data:train_set train.lmdb --quality 90\n"
         "fastloader pack --check train.lmdb",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormat,
     )
     parser.add_argument(
         "paths",
@@ -101,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.ray,
         )
     except (SourceError, ImportError, OSError, ValueError) as error:
-        print(f"fastloader pack: {error}", file=sys.stderr)
+        print(printable(f"fastloader pack: {error}"), file=sys.stderr)
         return 1
 
 

@@ -56,6 +56,7 @@ def pack(
         raise SourceError(f"{source_text} has no samples")
     if os.path.isdir(path) and not os.path.exists(data_file(path)) and os.listdir(path):
         raise SourceError(f"{path} is a folder of other files: name a file, or an empty folder")
+    lmdb_module()  # raises, before there is a file
     guard = exclusive_guard(data_file(path))
     try:
         writer = Writer(path, source, encoding)

@@ -13,9 +13,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fastloader import datasets
+from fastloader._core.machine.identity import function_change
 from fastloader.cli.pack.array_source import ArraySource, holds_arrays
 from fastloader.cli.pack.source_error import SourceError
 from fastloader.encoded_image import EncodedImage
+from fastloader.transforms._pillow import whole_file
 
 _ORIENTATION = 0x0112  # EXIF's tag
 _EXPRESSION = re.compile(r"^([A-Za-z_][\w.]*):(.+)$", re.DOTALL)
@@ -73,8 +76,7 @@ def _files(samples: Any, classes: list[str] | None, root: str) -> PackSource:
 
     def read(index: int) -> Sample:
         path, label = samples[index]
-        with open(path, "rb") as file:
-            return Sample(file.read(), int(label), os.path.relpath(path, root))
+        return Sample(whole_file(path), int(label), os.path.relpath(path, root))
 
     return PackSource(len(samples), list(classes or []) or None, names.hexdigest(), read)
 
@@ -149,8 +151,12 @@ def _as_sample(item: Any, index: int) -> Sample:
 
 def _gives_files(dataset: Any) -> bool:
     """One of our own, whose samples are encoded pictures and labels as they lie there."""
-    ours = type(dataset).__module__.startswith("fastloader.datasets.")
-    if not ours or not hasattr(dataset, "image_bytes") or getattr(dataset, "legacy", False):
+    ours = [getattr(datasets, name) for name in datasets.__all__]
+    if (
+        type(dataset) not in ours
+        or not hasattr(dataset, "image_bytes")
+        or getattr(dataset, "legacy", False)
+    ):
         return False
     # Of another mode, a sample is not the picture in the file.
     as_it_lies = getattr(dataset, "mode", "RGB") == "RGB"
@@ -187,11 +193,11 @@ def _is_folder(dataset: Any) -> bool:
     get = getattr(type(dataset), "__getitem__", None)
     if get is not ImageFolder.__getitem__:
         home = "torchvision.datasets.folder"
-        names = [
-            (getattr(each, "__module__", ""), getattr(each, "__qualname__", ""))
-            for each in (get, getattr(dataset, "loader", None))
-        ]
-        if names != [(home, "DatasetFolder.__getitem__"), (home, "default_loader")]:
+        read = {
+            "DatasetFolder.__getitem__": get,
+            "default_loader": getattr(dataset, "loader", None),
+        }
+        if any(function_change(each, home, name) != "" for name, each in read.items()):
             return False
     return dataset.transform is None and dataset.target_transform is None
 
@@ -264,5 +270,4 @@ def _as_file(image: EncodedImage, index: int) -> bytes:
         )
     if source.path is None:
         return bytes(source.data)
-    with open(source.path, "rb") as file:
-        return file.read()
+    return whole_file(os.fsdecode(source.path))

@@ -6,6 +6,9 @@ import argparse
 import sys
 from typing import Any
 
+from fastloader.cli.help_format import HelpFormat
+from fastloader.cli.printable import printable
+
 
 def add_command(commands: Any) -> None:
     """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
@@ -16,7 +19,7 @@ def add_command(commands: Any) -> None:
         "bytes, and the number of its class. Makes the index that MongoImages asks for. Run again, "
         "after Ctrl-C or a lost connection, it puts there what is missing.",
         epilog="fastloader push photos/train mongodb://localhost/data --list train.json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormat,
     )
     parser.add_argument("folder", metavar="DIR", help="a folder with a subfolder for each class")
     parser.add_argument("uri", metavar="URI", help="mongodb://SERVER/DATABASE, with any options")
@@ -41,6 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         push(arguments.folder, arguments.uri, arguments.collection, fields, arguments.list)
     except (PushError, ImportError, OSError) as error:
-        print(f"fastloader push: {error}", file=sys.stderr)
+        print(printable(f"fastloader push: {error}"), file=sys.stderr)
         return 1
     return 0

@@ -15,6 +15,7 @@ from fastloader.datasets._formats.mongo.connection import (
     mongo_module,
     servers_of,
 )
+from fastloader.transforms._pillow import regular_file
 
 _MOST_BYTES = 15 << 20  # of a picture: a document has 16 MB at most
 _TOGETHER = 100  # documents that are sent at a time,
@@ -99,8 +100,8 @@ def _found(
     for document in collection.find({fields.key: {"$in": list(wanted)}}):
         name = document[fields.key]
         path, label = pictures.samples[wanted[name]]
-        with open(path, "rb") as file:
-            same = document.get(fields.image) == file.read()
+        with regular_file(path) as file:
+            same = document.get(fields.image) == file.read(_MOST_BYTES + 1)
         if not same or document.get(fields.label) != label:
             what = "another label" if same else "another picture"
             raise PushError(
@@ -119,7 +120,7 @@ def _documents(
     size = 0
     for index in indices:
         path, label = pictures.samples[index]
-        with open(path, "rb") as file:
+        with regular_file(path) as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise PushError(

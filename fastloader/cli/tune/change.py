@@ -34,14 +34,8 @@ class Edit:
 def diff_of(file: str | None, lines: tuple[int, int], wanted: Wanted) -> str:
     """A unified diff, which ``patch`` applies, or else one that shows what to write. ``lines``: the
     first and the last line where the loader is made; (1, 0) for all of the file."""
-    source = _read(file)
-    if file is None or source is None:
-        return _shown_only(wanted)
-    try:
-        changed = _changed(source, lines, wanted)
-    except SyntaxError:
-        changed = None
-    if changed is None:
+    source, changed = _read(file), changed_source(file, lines, wanted)
+    if file is None or source is None or changed is None:
         return _shown_only(wanted)
     path = os.path.relpath(file)
     name = file if path.startswith("..") else path
@@ -53,6 +47,17 @@ def diff_of(file: str | None, lines: tuple[int, int], wanted: Wanted) -> str:
             name,
         )
     )
+
+
+def changed_source(file: str | None, lines: tuple[int, int], wanted: Wanted) -> bytes | None:
+    """The file with the change; None if there is none to write."""
+    source = _read(file)
+    if source is None:
+        return None
+    try:
+        return _changed(source, lines, wanted)
+    except SyntaxError:
+        return None
 
 
 def _lines(source: bytes) -> list[str]:

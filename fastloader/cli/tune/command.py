@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from fastloader.cli.help_format import HelpFormat
+
 
 def add_command(commands: Any) -> None:
     """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
@@ -19,7 +21,7 @@ def add_command(commands: Any) -> None:
         epilog="fastloader tune my_module:make_loader\n"
         "fastloader tune train.py:make_loader --step train.py:step --seconds 20\n"
         "fastloader tune train.py:make_loader | sed -n '/^--- /,$p' | patch -p0",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormat,
     )
     parser.add_argument(
         "loader",

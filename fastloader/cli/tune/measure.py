@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from fastloader._core.machine import devices
@@ -84,16 +85,30 @@ def measure(
 
 
 def samples_of(batch: Any, loader: Any) -> int:
-    """How many samples are in a batch."""
+    """How many samples are in a batch. Without a batch size, the dataset gives batches or samples: a
+    tensor of four dimensions is of several pictures, and so are texts or numbers in a list as long as
+    all that is beside it."""
     if getattr(loader, "batch_sampler", None) is None:
-        return 1
+        return _pictures_in(batch)
     found = _first_length(batch)
     return 1 if found is None else found
 
 
+def _pictures_in(batch: Any) -> int:
+    """The samples of what the dataset gave itself."""
+    parts = list(batch.values()) if isinstance(batch, Mapping) else batch
+    parts = list(parts) if isinstance(parts, list | tuple) else [parts]
+    lengths = [_first_length(each) for each in parts]
+    several = lengths and all(each == lengths[0] for each in lengths)
+    pictures = any(isinstance(each, torch.Tensor | np.ndarray) and each.ndim == 4 for each in parts)
+    lists = any(isinstance(each, list | tuple) and each for each in parts)
+    count = lengths[0] if several and (pictures or lists) else None
+    return 1 if count is None else count
+
+
 def _first_length(batch: Any) -> int | None:
-    if isinstance(batch, torch.Tensor):
-        return len(batch) if batch.dim() else None
+    if isinstance(batch, torch.Tensor | np.ndarray):
+        return len(batch) if batch.ndim else None
     if isinstance(batch, Mapping):
         batch = list(batch.values())
     if isinstance(batch, list | tuple):

@@ -27,12 +27,14 @@ class TuneError(Exception):
 @dataclasses.dataclass(frozen=True)
 class Target:
     """``make``: gives the loader; the same object each time if the user has named a loader. ``file`` and
-    ``lines``: where it is written; None and (1, 0) if that is not known."""
+    ``lines``: where it is written; None and (1, 0) if that is not known. ``function``: what the user has
+    named, unless that is a loader."""
 
     text: str
     make: Callable[[], Any]
     file: str | None
     lines: tuple[int, int]
+    function: Any = None
 
     @classmethod
     def of(cls, text: str) -> Target:
@@ -61,7 +63,7 @@ class Target:
                 )
             return made
 
-        return cls(text, make, *_place(found, file))
+        return cls(text, make, *_place(found, file), found)
 
 
 def look_up(text: str) -> tuple[Any, str | None]:

@@ -17,6 +17,7 @@ from fastloader.cli.tune.native import Native, tail
 from fastloader.cli.tune.rebuilt import rebuilt
 from fastloader.cli.tune.step import Step
 from fastloader.cli.tune.target import Target, TuneError, own_arguments, told
+from fastloader.cli.tune.tried import check_change
 
 SHORT = 10  # batches of an epoch below which its beginning weighs too much
 
@@ -99,7 +100,14 @@ def _tune_plain(target: Target, plain: DataLoader[Any], seconds: float, step: St
     if home:
         assert native.chain is not None and native.chain.mean and native.chain.std
         normalization = native.chain.mean, native.chain.std
-    change = diff_of(target.file, target.lines, Wanted(arguments, normalization, home))
+    wanted = Wanted(arguments, normalization, home)
+    try:
+        check_change(target, wanted)
+    except TuneError as error:
+        print(f"\nNo diff, because FastLoader would refuse it: {error}")
+        print("Give such an attribute another name, or leave it out, and run this once more.")
+        return
+    change = diff_of(target.file, target.lines, wanted)
     if normalization is not None and "PILToTensor()" not in change:
         print(
             "ToTensor and Normalize stay, because they are not written where the function makes this "

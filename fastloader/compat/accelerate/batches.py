@@ -23,11 +23,18 @@ class PreparedBatches(Sampler[Any]):
         first: how many batches are left out at the beginning of an epoch; default 0.
     """
 
+    regroups = True  # see `order.samplers.may_repeat`
+
     def __init__(self, batches: Iterable[Any], first: int = 0) -> None:
         self.batches = batches
         self.first = first
         self._start: int | None = None  # from the state that was loaded, for the next pass
         self._pass = _Pass(iter(()), first)
+
+    @property
+    def batch_sampler(self) -> Any:
+        """The sampler beneath, under the name by which samplers are looked through."""
+        return self.batches
 
     @property
     def generator(self) -> Any:

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from fastloader.compat.timm.readers import create_reader
 from fastloader.transforms._pillow import opened
+from fastloader.transforms._pillow.naming import naming
 
 _log = logging.getLogger("fastloader")
 
@@ -99,13 +100,14 @@ class ImageDataset(Dataset[Any]):
         if self.load_bytes:
             with file:
                 return file.read()
-        image = opened(file)
-        if not self.input_img_mode:
-            if image.fp is not file and hasattr(file, "close"):
-                file.close()  # because a JPEG is in memory
-            return image  # not decoded, and with its file open, as in timm
-        with image:
-            converted = image.convert(self.input_img_mode)
+        with naming(str(getattr(file, "name", "")), repr(file)):
+            image = opened(file)
+            if not self.input_img_mode:
+                if image.fp is not file and hasattr(file, "close"):
+                    file.close()  # because a JPEG is in memory
+                return image  # not decoded, and with its file open, as in timm
+            with image:
+                converted = image.convert(self.input_img_mode)
         if hasattr(file, "close"):  # Pillow closes only what it has opened itself
             file.close()
         return converted

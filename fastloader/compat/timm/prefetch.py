@@ -99,7 +99,9 @@ class PrefetchLoader:
         else:
             mixing = None
         if self.random_erasing is not None or mixing is not None:
-            delivery.augment(Augmentation(self.random_erasing, mixing))
+            # timm's AugMixDataset
+            splits = getattr(getattr(loader, "dataset", None), "num_splits", 0)
+            delivery.augment(Augmentation(self.random_erasing, mixing, splits=splits))
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         # No generator that closes the epoch: one that a module keeps may end when the process does, and

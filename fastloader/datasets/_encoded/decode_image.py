@@ -11,13 +11,17 @@ import numpy as np
 import torch
 
 from fastloader._core.machine import extension
+from fastloader._core.machine.eager import eager
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.errors import Error
 from fastloader.transforms import _pillow
+from fastloader.transforms._pillow.naming import naming
+from fastloader.transforms._pillow.native_picture import made_picture, picture_job
 
 _FILTERS = ("box", "bilinear", "bicubic", "hamming", "lanczos")
 
 
+@eager
 def decode_image(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
     region: Sequence[int] | None = None,
@@ -75,7 +79,6 @@ def _native_pixels(
     native = extension.load()
     if native is None:
         return None
-    large, _most = _pillow.pixel_limits()  # a larger picture is left to Pillow, which warns of it
     try:
         transform = native.ImageTransform(
             box=box,
@@ -83,15 +86,9 @@ def _native_pixels(
             filter=getattr(native.Interpolation, interpolation.upper()),
             pass_order=getattr(native.PassOrder, _pillow.pass_order()),
         )
-        job = native.ImageJob(
-            source=picture.opened(native),
-            transform=transform,
-            planar=False,
-            any_size=True,
-            pixel_limit=large,
-            large_pixels=large,
-        )
-        pixels, (height, width) = job.picture(0, 0)
+        job = picture_job(native, source=picture.opened(native), transform=transform)
+        with naming(picture.name):
+            pixels, (height, width) = made_picture(job, 0, 0)
     except (Error, ValueError):
         return None
     return np.frombuffer(pixels, dtype=np.uint8).reshape(height, width, 3)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.machine.mapped_memory import read_view
 from fastloader.transforms._pillow import decoded_rgb, open_rgb
 
 
@@ -85,15 +86,8 @@ class PictureSource:
             raise ValueError(self.problem)
         if self.path is not None:
             return open_rgb(os.fsdecode(self.path))
-        try:
-            return decoded_rgb(io.BytesIO(self.data), self.name, upright)
-        except OSError as error:
-            if self.called is None:
-                raise
-            # Pillow names the object that held the bytes, which tells nobody anything.
-            unknown = str(error).startswith("cannot identify image file")
-            what = "Pillow cannot identify the picture" if unknown else str(error)
-            raise OSError(f"{self.called}: {what}") from error
+        data = io.BytesIO(read_view(self.data, self.name))
+        return decoded_rgb(data, self.name, upright)
 
 
 def _array_of(source: Any) -> Any:

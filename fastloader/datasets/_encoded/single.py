@@ -15,6 +15,8 @@ from fastloader.errors import Error
 from fastloader.transforms import _pillow
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._pillow import chain as pillow_chain
+from fastloader.transforms._pillow.naming import naming
+from fastloader.transforms._pillow.native_picture import made_picture, picture_job
 from fastloader.transforms.steps.tensors.erasing import erased
 
 
@@ -70,7 +72,8 @@ class Single:
         if native is not None:
             try:
                 job = _job(native, chain, self._source)
-                pixels, (height, width) = job.picture(0, seed, sample, number)
+                with naming(self._source.name):
+                    pixels, (height, width) = made_picture(job, 0, seed, sample, number)
                 return _pillow.image_module().frombytes("RGB", (width, height), pixels)
             except (Error, ValueError):  # Pillow says what is wrong, or knows how
                 pass
@@ -96,14 +99,9 @@ def _tensor(picture: Any) -> torch.Tensor:
 
 
 def _job(native: Any, chain: Chain, source: PictureSource) -> Any:
-    # A larger picture is left to Pillow, which warns of it.
-    large, _most = _pillow.pixel_limits()
-    return native.ImageJob(
+    return picture_job(
+        native,
         source=source.opened(native),
         transform=chain.native(native),
-        planar=False,
         recipe=chain.native_recipe(native),
-        any_size=True,
-        pixel_limit=large,
-        large_pixels=large,
     )

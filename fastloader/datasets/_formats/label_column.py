@@ -15,4 +15,5 @@ def labels_of(column: Any, name: str) -> Any:
         raise ValueError(
             f"column {name!r} is null in {len(rows)} rows, the first of which is row {rows[0]}"
         )
-    return column.to_numpy().astype(np.int64, copy=False)
+    # Copied: the column may be of a mapped file, which may be cut off.
+    return column.to_numpy().astype(np.int64)

@@ -13,6 +13,10 @@ from typing import Any
 
 from fastloader.errors import Error
 from fastloader.transforms._pillow import containers, jpeg_work
+from fastloader.transforms._pillow.counted_jpeg import LARGE, CountedJpeg
+from fastloader.transforms._pillow.naming import naming
+
+LARGEST_FILE = 1 << 30  # as csrc/source/source.h has it
 
 
 def image_module() -> Any:
@@ -47,11 +51,11 @@ def pass_order(version: str | None = None) -> str:
     return "PILLOW12_2" if release >= (12, 2) else "HORIZONTAL_FIRST"
 
 
-def open_rgb(path: str) -> Any:
+def open_rgb(path: str, upright: bool = False) -> Any:
     """The first frame of the picture at ``path``, decoded and converted as by torchvision's default
-    loader. Raises what `regular_file` raises."""
+    loader. ``upright``: turned as EXIF says. Raises what `regular_file` raises."""
     with regular_file(path) as file:
-        return decoded_rgb(file)
+        return decoded_rgb(file, upright=upright)
 
 
 def regular_file(path: str) -> Any:
@@ -64,10 +68,24 @@ def regular_file(path: str) -> Any:
     return file
 
 
+def whole_file(path: str) -> bytes:
+    """The bytes of a picture's file. Raises what `regular_file` raises, and OSError for a file that is
+    larger than any picture, which may be larger than the memory."""
+    with regular_file(path) as file:
+        return rest_of(file, path)
+
+
+def rest_of(file: Any, path: str) -> bytes:
+    """What is still to be read of such a file."""
+    if os.fstat(file.fileno()).st_size > LARGEST_FILE:
+        raise OSError(f"more than 1 GiB: {path!r}")
+    return bytes(file.read())
+
+
 def decoded_rgb(file: Any, name: str = "", upright: bool = False) -> Any:
-    """The first frame of an open file, decoded. ``name`` stands in errors for a file without a name.
-    ``upright``: turned as EXIF says."""
-    with opened(file, name) as image:
+    """The first frame of an open file, decoded. What is raised names the file, by ``name`` if it has no
+    name of its own. ``upright``: turned as EXIF says."""
+    with naming(name or str(getattr(file, "name", "")), repr(file)), opened(file, name) as image:
         if not upright:
             return image.convert("RGB")
         from PIL import ImageOps
@@ -78,25 +96,24 @@ def decoded_rgb(file: Any, name: str = "", upright: bool = False) -> Any:
 def opened(file: Any, name: str = "") -> Any:
     """The Pillow image of an open file, or of the path of one, not decoded yet. Raises what `refusal`
     gives if decoding the picture would take too much. A JPEG is read once and into memory, so that the
-    bytes that are decoded are those that were counted."""
-    if hasattr(file, "read"):
-        name = name or str(getattr(file, "name", ""))
-        try:
-            file.seek(0)  # because Pillow begins there, too
-        except (AttributeError, io.UnsupportedOperation):
-            file = _Bytes(file.read(), name)
-        data = _bytes_of_jpeg(file)
-        file.seek(0)
-    else:
-        name = os.fspath(file)
-        with open(file, "rb") as own:
-            data = _bytes_of_jpeg(own)
-    if data is not None:
-        reason = jpeg_work.excess(data, pixel_limits()[1])
-        if reason is not None:
-            raise refusal(reason, name)
-        file = _Bytes(data, name)
-    image = image_module().open(file)
+    bytes that are decoded are those that were counted. A large file is read as far as Pillow wants."""
+    if not hasattr(file, "read"):
+        path = os.fspath(file)
+        own = regular_file(path)
+        jpeg = _jpeg_in(own, path, owned=True)
+        if not isinstance(jpeg, CountedJpeg):
+            own.close()
+        return _checked(image_module().open(path if jpeg is None else jpeg), path)
+    name = name or str(getattr(file, "name", ""))
+    try:
+        file.seek(0)  # because Pillow begins there, too
+    except (AttributeError, io.UnsupportedOperation):
+        file = _Bytes(file.read(), name)
+    jpeg = _jpeg_in(file, name)
+    return _checked(image_module().open(file if jpeg is None else jpeg), name)
+
+
+def _checked(image: Any, name: str) -> Any:
     reason = containers.reason_to_refuse(image, pixel_limits()[1])
     if reason is not None:
         image.close()
@@ -104,10 +121,35 @@ def opened(file: Any, name: str = "") -> Any:
     return image
 
 
-def _bytes_of_jpeg(file: Any) -> bytes | None:
-    """All bytes of a file; None if it does not begin as what Pillow takes for a JPEG."""
+def _jpeg_in(file: Any, name: str, owned: bool = False) -> _Bytes | CountedJpeg | None:
+    """The bytes of a file, which are looked at before Pillow gets them; None if it does not begin as
+    what Pillow takes for a JPEG. ``owned``: whether nobody else closes the file."""
+
+    def check(data: Any) -> None:
+        reason = jpeg_work.excess(data, pixel_limits()[1])
+        if reason is not None:
+            raise refusal(reason, name)
+
     begin = file.read(3)
-    return bytes(begin + file.read()) if begin == b"\xff\xd8\xff" else None
+    file.seek(0)
+    if begin != b"\xff\xd8\xff":
+        return None
+    if _size_of(file) > LARGE:
+        return CountedJpeg(file, name, check, owned)
+    data = bytes(file.read())
+    check(data)
+    return _Bytes(data, name)
+
+
+def _size_of(file: Any) -> int:
+    """0 for a file that does not tell, as a stream need not."""
+    try:
+        file.seek(0, io.SEEK_END)
+        size: int = file.tell()
+    except (OSError, ValueError, TypeError):
+        size = 0
+    file.seek(0)
+    return size
 
 
 class _Bytes(io.BytesIO):

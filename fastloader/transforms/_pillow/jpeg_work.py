@@ -30,6 +30,11 @@ def excess(data: Any, pixel_limit: int, whole: tuple[int, int] | None = None) ->
     most = min(MOST_SCANS, most_work // max(1, width * height))
     if count <= most:
         return None
+    if width * height > pixel_limit:  # in Pillow's words
+        return (
+            f"Image size ({width * height} pixels) exceeds limit of {pixel_limit} pixels, could be "
+            "decompression bomb DOS attack."
+        )
     return (  # csrc/image/jpeg/scans.cpp says the same
         f"the picture of {width}x{height} pixels has more than {most} scans; {MOST_SCANS} are the most, "
         f"and {most_work} for scans times pixels: it could be a decompression bomb. If you trust it, "

@@ -57,13 +57,28 @@ def _equalize(image: Any, _numbers: Numbers) -> Any:
     return ImageOps.equalize(image)
 
 
-def _enhance(kind: str) -> Callable[[Any, Numbers], Any]:
-    def enhance(image: Any, numbers: Numbers) -> Any:
-        from PIL import ImageEnhance
+def _brightness(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
 
-        return getattr(ImageEnhance, kind)(image).enhance(numbers[0])
+    return ImageEnhance.Brightness(image).enhance(numbers[0])
 
-    return enhance
+
+def _contrast(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
+
+    return ImageEnhance.Contrast(image).enhance(numbers[0])
+
+
+def _saturation(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
+
+    return ImageEnhance.Color(image).enhance(numbers[0])
+
+
+def _sharpness(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
+
+    return ImageEnhance.Sharpness(image).enhance(numbers[0])
 
 
 def _grayscale(image: Any, _numbers: Numbers) -> Any:
@@ -192,12 +207,12 @@ _OPERATIONS: dict[str, Callable[[Any, Numbers], Any]] = {
     "solarize_add": _solarize_add,
     "autocontrast": _autocontrast,
     "equalize": _equalize,
-    "brightness": _enhance("Brightness"),
-    "contrast": _enhance("Contrast"),
-    "saturation": _enhance("Color"),
+    "brightness": _brightness,
+    "contrast": _contrast,
+    "saturation": _saturation,
     "grayscale": _grayscale,
     "hue": _hue,
-    "sharpness": _enhance("Sharpness"),
+    "sharpness": _sharpness,
     "pillow_blur": _pillow_blur,
     "gaussian_blur": _gaussian_blur,
     "affine": _transform("AFFINE", 6),

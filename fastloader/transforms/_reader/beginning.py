@@ -10,7 +10,7 @@ from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._python_chain import as_tensor_chain
 from fastloader.transforms._reader.chain import is_conversion, read_on_pixels, steps_of
-from fastloader.transforms._reader.counterpart import check_hooks, is_ours
+from fastloader.transforms._reader.kinds import check_unchanged, is_ours
 from fastloader.transforms.steps.structure import Compose
 
 
@@ -49,7 +49,7 @@ def read_beginning(transform: Any, ours_ends_in_tensor: bool, of: Chain | None =
         if is_conversion(step):
             break
         try:
-            check_hooks(step)
+            check_unchanged(step)
             read_on_pixels(chain, step)
         except NotNative as refusal:
             reason = str(refusal)

@@ -15,34 +15,20 @@ from fastloader.errors import NotNative
 from fastloader.transforms import Compose, Grayscale
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._reader.counterpart import (
-    KNOWN,
-    check_hooks,
-    counterpart,
-    has_more,
-    is_ours,
-)
+from fastloader.transforms._reader.counterpart import counterpart
 from fastloader.transforms._reader.erasing import in_delivered_units, read_erasing
 from fastloader.transforms._reader.grey import check_on_grey
 from fastloader.transforms._reader.head import put_into_head
+from fastloader.transforms._reader.kinds import (
+    KNOWN,
+    check_unchanged,
+    home_of,
+    is_ours,
+    kind_of,
+)
 from fastloader.transforms._recipe.recipe import MOST_STEPS
 from fastloader.transforms.steps.transform import shown, step_of
 
-# The modules of steps that convert to tensors, and of Compose, with the prefix that their names get
-# here, because some classes of timm do something else than torchvision's of the same name.
-_HOMES = {
-    "fastloader.transforms.steps.conversion": "",
-    "fastloader.transforms.steps.structure": "",
-    "fastloader.transforms.steps.tensors.erasing": "",
-    "torchvision.transforms.transforms": "",
-    "torchvision.transforms.v2._augment": "",
-    "torchvision.transforms.v2._container": "",
-    "torchvision.transforms.v2._misc": "",
-    "torchvision.transforms.v2._color": "",
-    "torchvision.transforms.v2._type_conversion": "",
-    "torchvision.transforms.v2._deprecated": "",
-    "timm.data.transforms": "timm ",
-}
 _TO_BYTES = ("PILToTensor", "ToImage", "timm MaybePILToTensor")
 _TO_FLOATS = ("ToTensor", "timm MaybeToTensor")
 _BEHIND = ("timm ToTensor", "ToDtype", "ConvertImageDtype", "ToPureTensor", "Normalize")
@@ -70,11 +56,12 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = Non
     return chain
 
 
-def refused_steps(transform: Any) -> tuple[list[str], str]:
+def refused_steps(transform: Any, of: Chain | None = None) -> tuple[list[str], str]:
     """The reason for each step that is not known in its place, where the steps before it are read
     without those that were refused; and in words what the others come to, empty if that is not native
-    either."""
-    chain, refused, kept = Chain(), [], []
+    either. ``of``: as in `read_chain`."""
+    chain = Chain() if of is None else dataclasses.replace(of)
+    refused, kept = [], []
     for step in steps_of(transform):
         trial = dataclasses.replace(chain)
         try:
@@ -85,7 +72,7 @@ def refused_steps(transform: Any) -> tuple[list[str], str]:
             chain = trial
             kept.append(step)
     try:
-        return refused, str(read_chain(Compose(kept), ours_ends_in_tensor=True))
+        return refused, str(read_chain(Compose(kept), ours_ends_in_tensor=True, of=of))
     except NotNative:
         return refused, ""
 
@@ -93,7 +80,7 @@ def refused_steps(transform: Any) -> tuple[list[str], str]:
 def steps_of(transform: Any) -> Iterable[Any]:
     """The steps of a transform, with those of chains within chains. A chain that does more than that, by
     hooks or a method of its own, is one step."""
-    if _kind(transform) != "Compose" or has_more(transform):
+    if kind_of(transform) != "Compose":
         return [transform]
     return [step for each in transform.transforms for step in steps_of(each)]
 
@@ -101,20 +88,20 @@ def steps_of(transform: Any) -> Iterable[Any]:
 def begins_with_rgb(transform: Any) -> bool:
     """Whether the first step makes an RGB picture of any."""
     return transform is not None and any(
-        _kind(step) == "RGB" and not has_more(step) for step in [*steps_of(transform)][:1]
+        kind_of(step) == "RGB" for step in [*steps_of(transform)][:1]
     )
 
 
 def is_conversion(step: Any) -> bool:
     """Whether a step converts, or works behind the conversion."""
-    return _kind(step) in (*_TO_BYTES, *_TO_FLOATS, *_BEHIND)
+    return kind_of(step) in (*_TO_BYTES, *_TO_FLOATS, *_BEHIND)
 
 
 def step_to_floats(transform: Any) -> Any | None:
     """The step by which the samples of a transform are tensors of floats; None if they are bytes, or may
     be anything."""
     for step in reversed([*steps_of(transform)]):
-        kind = _kind(step)
+        kind = kind_of(step)
         if kind in ("Normalize", *_TO_FLOATS):
             return step
         if kind in ("ToDtype", "ConvertImageDtype"):
@@ -125,23 +112,26 @@ def step_to_floats(transform: Any) -> Any | None:
     return None
 
 
-def _kind(step: Any) -> str:
-    kind = type(step)
-    if kind.__module__ not in _HOMES:
-        return ""
-    return _HOMES[kind.__module__] + kind.__qualname__
+def own_normalization(step: Any) -> Normalization | None:
+    """What `step_to_floats` normalises by, if it is a Normalize; None for any other step."""
+    if kind_of(step) != "Normalize":
+        return None
+    mean, std = _mean_and_std(step)
+    count = max(len(mean), len(std))
+    if not {len(mean), len(std)} <= {1, count} or 0.0 in std:
+        return None  # torchvision raises for each picture
+    mean, std = mean * (count // len(mean)), std * (count // len(std))
+    return Normalization(mean, std, torch.float32, False, None)
 
 
 def _read_step(chain: Chain, step: Any) -> None:
-    kind = _kind(step)
     if isinstance(step, torch.nn.Sequential):
         raise NotNative(f"{shown(step)}: only the steps of a Compose are looked at")
-    check_hooks(step)
-    if "forward" in getattr(step, "__dict__", ()):
-        raise NotNative(f"{shown(step)} has a forward() of its own")
+    check_unchanged(step)
+    kind = kind_of(step)
     if kind == "RGB" and not (chain.grey and chain.tensor):
         chain.grey = False  # every other picture is RGB from the start
-    elif type(step).__qualname__ in ("RandomHorizontalFlip", "RandomVerticalFlip"):
+    elif home_of(step)[1] in ("RandomHorizontalFlip", "RandomVerticalFlip"):
         read_on_pixels(chain, step)  # which does the same before and after the conversion
     elif chain.tensor:
         _read_behind_tensor(chain, step, kind)
@@ -157,7 +147,7 @@ def _read_step(chain: Chain, step: Any) -> None:
     elif kind == "timm ToTensor":
         raise NotNative(f"{shown(step)}, timm's, gives floats in 0..255")
     elif kind in ("ToDtype", "ConvertImageDtype"):
-        raise NotNative(f"{shown(step)} stands before the conversion to a tensor")
+        raise NotNative(f"{shown(step)} comes before the conversion to a tensor")
     else:
         read_on_pixels(chain, step)
 
@@ -168,7 +158,7 @@ def read_on_pixels(chain: Chain, step: Any) -> None:
     Raises:
         NotNative: if the step is not known.
     """
-    if _kind(step) == "RGB" and not has_more(step):
+    if kind_of(step) == "RGB":
         chain.grey = False  # every other picture is RGB from the start
         return
     ours = counterpart(step)
@@ -200,18 +190,18 @@ def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
     if kind in ("ToDtype", "ConvertImageDtype"):
         _read_dtype(chain, step, scale=kind == "ConvertImageDtype" or step.scale)
     elif kind == "Normalize" and not chain.floating:
-        raise NotNative(f"{shown(step)} stands behind uint8: convert to float before")
+        raise NotNative(f"{shown(step)} comes after uint8: convert to float before it")
     elif kind == "Normalize" and chain.mean is None:
         _read_normalize(chain, step)
     elif kind == "RandomErasing":
         read_erasing(chain, step)
-    elif is_ours(step) or (type(step).__module__, type(step).__qualname__) in KNOWN:
+    elif is_ours(step) or home_of(step) in KNOWN:
         raise NotNative(
-            f"{shown(step)} stands behind the conversion to a tensor: torchvision changes tensors by "
-            "other rules than Pillow images; convert at the end"
+            f"{shown(step)} comes after the conversion to a tensor: torchvision changes tensors by "
+            "other rules than Pillow images. Move the conversion, such as ToImage(), behind it"
         )
     else:
-        raise NotNative(f"{shown(step)} stands behind the conversion to a tensor")
+        raise NotNative(f"{shown(step)} comes after the conversion to a tensor")
 
 
 def _read_dtype(chain: Chain, step: Any, scale: bool) -> None:
@@ -234,11 +224,15 @@ def normalization_of(normalize: Any | None) -> Normalization:
     return chain.normalization
 
 
-def _read_normalize(chain: Chain, step: Any) -> None:
-    mean, std = (
+def _mean_and_std(step: Any) -> Any:
+    return (
         tuple(torch.as_tensor(v, dtype=torch.float64, device="cpu").flatten().tolist())
         for v in (step.mean, step.std)
     )
+
+
+def _read_normalize(chain: Chain, step: Any) -> None:
+    mean, std = _mean_and_std(step)
     channels = chain.channels
     if not {len(mean), len(std)} <= {1, channels} or 0.0 in std:
         raise NotNative(

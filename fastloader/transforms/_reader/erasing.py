@@ -11,7 +11,8 @@ import torch
 from fastloader.errors import NotNative
 from fastloader.transforms import RandomErasing
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._reader.counterpart import check_unchanged, is_ours
+from fastloader.transforms._reader.kinds import check_unchanged, is_ours
+from fastloader.transforms._reader.torchvision import is_v2
 from fastloader.transforms.steps.transform import shown
 
 
@@ -37,7 +38,7 @@ def read_erasing(chain: Chain, step: Any) -> None:
     if erasing.value is None:
         raise NotNative(f"{shown(step)} cuts normal deviates to bytes: convert to float before")
     if not all(-1 < value < 256 for value in erasing.value):
-        raise NotNative(f"{shown(step)} stands behind uint8, which holds 0 to 255")
+        raise NotNative(f"{shown(step)} comes after uint8, which holds 0 to 255")
     # As torch cuts them.
     cut = tuple(float(math.trunc(value)) for value in erasing.value)
     chain.erasing = dataclasses.replace(erasing, value=cut)
@@ -49,7 +50,7 @@ def _counterpart(step: Any) -> RandomErasing:
         value = "random"
     elif type(value) not in (int, float, bool, list, tuple):
         raise TypeError(f"its value is of the type {type(value).__name__}")
-    if type(step).__module__.startswith("torchvision.transforms.v2."):
+    if is_v2(step):
         # It draws from what it has made of the ratio.
         low, high = step._log_ratio.tolist()
         ratio = (math.exp(low), math.exp(high))

@@ -18,7 +18,8 @@ from fastloader.transforms import (
     RandomChoice,
     RandomOrder,
 )
-from fastloader.transforms._reader import torchvision
+from fastloader.transforms._reader import timm, torchvision
+from fastloader.transforms._reader.kinds import is_ours
 from fastloader.transforms.steps.transform import RecipeTransform, shown
 
 _HOLDERS = (Compose, RandomApply, RandomChoice, RandomOrder)
@@ -30,7 +31,7 @@ def check_on_grey(step: Any, ours: RecipeTransform) -> None:
     Raises:
         NotNative: which names the step, if it would give a grey picture something else.
     """
-    if ".timm." in type(ours).__module__:
+    if type(ours) in timm.OURS:
         raise NotNative(f"{shown(step)}, timm's, stands on pictures of one channel")
     if type(ours) is AugMix:
         raise NotNative(f"{shown(step)} stands on pictures of one channel")
@@ -40,7 +41,7 @@ def check_on_grey(step: Any, ours: RecipeTransform) -> None:
                 raise NotNative(f"{shown(step)} holds {shown(each)}; on its own that is native")
             assert isinstance(counterpart, RecipeTransform)
             check_on_grey(each, counterpart)
-    elif type(step).__module__.startswith("torchvision."):
+    elif not is_ours(step):
         _check_fill(step)
 
 

@@ -1,12 +1,14 @@
-"""timm's own transforms as ours, which the native path knows. timm is not imported: a class is known by
-its module and name."""
+"""timm's own transforms as ours, which the native path knows. timm is not imported: `kinds.py` says
+which class a step is of."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
+from fastloader._core.machine import identity
 from fastloader.errors import NotNative
 from fastloader.transforms import RandomResizedCrop
 from fastloader.transforms._arguments import interpolation_name
@@ -24,12 +26,19 @@ from fastloader.transforms.steps.timm.magnitude import LEVELS, Magnitude
 from fastloader.transforms.steps.timm.rand_augment import RandAugment
 from fastloader.transforms.steps.transform import RecipeTransform
 
+# What timm's transforms become, that `fastloader.transforms` has not.
+OURS = (
+    AugMixAugment,
+    AutoAugment,
+    CenterCropOrPad,
+    RandAugment,
+    RandomCropOrPad,
+    RandomPad,
+    ResizeKeepRatio,
+    TrimBorder,
+)
 _POLICIES = "timm.data.auto_augment"
 _TRANSFORMS = "timm.data.transforms"
-
-
-def _home(step: Any) -> str:
-    return f"{type(step).__module__}.{type(step).__qualname__}"
 
 
 def _rand_augment(step: Any) -> RandAugment:
@@ -51,8 +60,10 @@ def _aug_mix(step: Any) -> AugMixAugment:
 
 
 def _augment_op(op: Any) -> AugmentOp:
-    if _home(op) != f"{_POLICIES}.AugmentOp":
+    if not identity.is_a(op, (_POLICIES, "AugmentOp")) or "__call__" in vars(op):
         raise NotNative(f"{type(op).__name__} in a policy is no AugmentOp of timm")
+    if changed := identity.change(type(op), type(op)):
+        raise NotNative(changed)
     name = op.name
     wanted = _FUNCTIONS.get(name)
     if wanted is None or (_function(op.aug_fn), _function(op.level_fn)) != wanted:
@@ -71,14 +82,22 @@ def _augment_op(op: Any) -> AugmentOp:
 
 
 def _function(function: Any) -> Any:
-    """The name of a function of timm's policies, with the arguments that are bound to it."""
+    """The name of a function of timm's policies, with the arguments that are bound to it; what any other
+    is called.
+
+    Raises:
+        NotNative: for one that does something else than its source says.
+    """
     if function is None:
         return None
-    inner = getattr(function, "func", function)
-    if inner.__module__ != _POLICIES:
-        return (inner.__module__, inner.__qualname__)
-    bound = getattr(function, "keywords", {})
-    return (inner.__qualname__, *sorted(bound.items()))
+    inner, bound = function, {}
+    if type(function) is functools.partial:
+        inner, bound = function.func, function.keywords
+    name = str(getattr(inner, "__name__", ""))
+    changed = identity.function_change(inner, _POLICIES, name)
+    if changed:
+        raise NotNative(changed)
+    return identity.said(inner) if changed is None else (name, *sorted(bound.items()))
 
 
 def _level(name: str, **bound: float) -> Any:

@@ -1,8 +1,7 @@
 """The reader of torchvision's steps (v1 and v2): each becomes our transform of the same meaning.
 
-Only exact types are known, because a subclass may do anything. A class is known by its module and name,
-so that nothing of torchvision is imported. What is read are the attributes that torchvision itself looks
-at when a picture comes.
+Nothing of torchvision is imported: `kinds.py` says which class a step is of. What is read are the
+attributes that torchvision itself looks at when a picture comes.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fastloader import transforms
+from fastloader._core.machine import identity
 from fastloader.transforms.steps.policies.auto_augment import POLICIES
+from fastloader.transforms.steps.policies.space import MIXED_NAMES, NAMES
 from fastloader.transforms.steps.transform import RecipeTransform
 
-_V2 = "torchvision.transforms.v2."
+V2 = "torchvision.transforms.v2."
 
 Policy = (
     transforms.AugMix
@@ -24,13 +25,14 @@ Policy = (
 )
 
 
-def _is_v2(step: Any) -> bool:
-    return type(step).__module__.startswith(_V2)
+def is_v2(step: Any) -> bool:
+    base = identity.found(V2 + "_transform", "Transform")
+    return base is not None and isinstance(step, base)
 
 
 def fill_of(step: Any) -> Any:
     """The colour that torchvision gives to Pillow."""
-    fill = step._fill if _is_v2(step) else step.fill
+    fill = step._fill if is_v2(step) else step.fill
     if isinstance(fill, dict):
         # Torchvision looks for the picture's exact type. It fills with 0 where it finds neither that nor
         # "others", whatever there is for other kinds of pictures.
@@ -66,13 +68,13 @@ def _pad(step: Any) -> transforms.Pad:
 
 def _random_crop(step: Any) -> transforms.RandomCrop:
     padding = step.padding
-    if _is_v2(step) and padding is not None:
+    if is_v2(step) and padding is not None:
         left, right, top, bottom = padding
         padding = (left, top, right, bottom)
     made = transforms.RandomCrop(
         step.size, padding, step.pad_if_needed, fill_of(step), step.padding_mode
     )
-    if _is_v2(step) and made.pad_if_needed and made.padding_mode in ("reflect", "symmetric"):
+    if is_v2(step) and made.pad_if_needed and made.padding_mode in ("reflect", "symmetric"):
         made._pads_at_once = True
     return made
 
@@ -84,7 +86,7 @@ def _random_rotation(step: Any) -> transforms.RandomRotation:
 
 
 def _random_affine(step: Any) -> transforms.RandomAffine:
-    return transforms.RandomAffine(
+    made = transforms.RandomAffine(
         _pair(step.degrees),
         _pair(step.translate),
         _pair(step.scale),
@@ -93,6 +95,8 @@ def _random_affine(step: Any) -> transforms.RandomAffine:
         fill_of(step),
         _pair(step.center),
     )
+    made._second_version = is_v2(step)
+    return made
 
 
 def _random_perspective(step: Any) -> transforms.RandomPerspective:
@@ -103,7 +107,7 @@ def _random_perspective(step: Any) -> transforms.RandomPerspective:
 
 def _auto_augment(step: Any) -> Policy:
     made = transforms.AutoAugment(step.policy, step.interpolation, fill_of(step))
-    if (step._policies if _is_v2(step) else step.policies) != POLICIES[made.policy]:
+    if (step._policies if is_v2(step) else step.policies) != POLICIES[made.policy]:
         raise ValueError("its policies are not those of its policy")
     return _with_thresholds(step, made)
 
@@ -136,9 +140,24 @@ def _aug_mix(step: Any) -> Policy:
 
 
 def _with_thresholds(step: Any, made: Policy) -> Policy:
-    if _is_v2(step):
+    if is_v2(step):
+        _check_space(step)
         made._scaled_thresholds = True
     return made
+
+
+def _check_space(step: Any) -> None:
+    """Raises ValueError unless v2's policy draws from the operations of torchvision's source."""
+    spaces = {"_AUGMENTATION_SPACE": NAMES, "_PARTIAL_AUGMENTATION_SPACE": MIXED_NAMES[:9]}
+    for attribute, names in spaces.items():
+        drawn = getattr(type(step), attribute, None)
+        if drawn is None:
+            continue
+        # Those of no policy of its own are left out of AutoAugment's and AugMix's.
+        others = {"Identity", "Invert"}
+        known = {*drawn} - others == {*names} - others
+        if not known or not all(identity.is_librarys(function) for function, _ in drawn.values()):
+            raise ValueError(f"its {attribute} is not torchvision's")
 
 
 def _with_probability(make: Callable[[Any], RecipeTransform]) -> Callable[[Any], RecipeTransform]:
@@ -193,8 +212,8 @@ def _known() -> dict[tuple[str, str], Callable[[Any], RecipeTransform]]:
         first = "autoaugment" if family == "_auto_augment" else "transforms"
         for name, make in makers.items():
             found[f"torchvision.transforms.{first}", name] = make
-            found[_V2 + family, name] = make
-    found[_V2 + "_misc", "Identity"] = lambda step: transforms.Compose([])
+            found[V2 + family, name] = make
+    found[V2 + "_misc", "Identity"] = lambda step: transforms.Compose([])
     return found
 
 

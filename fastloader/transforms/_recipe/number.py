@@ -14,7 +14,7 @@ from fastloader.transforms._recipe.draws import Draws
 
 _ORIGINS = ("constant", "uniform", "table", "normal")
 _UNITS = ("one", "width", "height")
-_ROUNDINGS = ("none", "truncate", "nearest")
+_ROUNDINGS = ("none", "truncate", "nearest", "single")
 _MOST_FIGURE = 1e100  # so that nothing that is computed from figures becomes infinite
 MOST_VALUES = 4096
 MIXINGS = ("sum", "blend", "blends")
@@ -27,7 +27,8 @@ class Number:
     ``origin`` says how: "constant" is ``a``; "uniform" is in [a, b); "table" is one of ``values``;
     "normal" has the mean a and the standard deviation b. ``unit`` is 1, or the picture's "width" or
     "height" in pixels when the step's turn comes. ``rounding`` is "none", "truncate" as int() does it,
-    or "nearest" with ties to even. With ``either_sign`` the sign is -1 for half of the pictures.
+    "nearest" with ties to even, or "single" to 32 bits. With ``either_sign`` the sign is -1 for half of
+    the pictures.
 
     Raises:
         ValueError: for figures that cannot be drawn from.
@@ -77,6 +78,8 @@ class Number:
             x = float(math.trunc(x))
         elif self.rounding == "nearest":
             x = float(round(x))
+        elif self.rounding == "single":
+            x = _single(x)
         if self.either_sign and draws.below(2):
             x = -x
         return self.after + x
@@ -106,6 +109,11 @@ def constants(*values: float) -> tuple[Number, ...]:
 
 def uniform(low: float, high: float) -> Number:
     return Number("uniform", float(low), float(high))
+
+
+def single(low: float, high: float) -> Number:
+    """As torch's ``uniform_`` has it: a range of one number gives that number in 32 bits."""
+    return Number("uniform", float(low), float(high), rounding="single")
 
 
 def one_of(values: tuple[float, ...]) -> Number:

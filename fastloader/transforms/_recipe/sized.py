@@ -76,8 +76,9 @@ def _random_resized_crop(numbers: Numbers, size: Size, draws: Draws) -> list[Ope
 
 
 def _affine_about(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
-    """Torchvision's F.affine. Numbers: degrees, pixels to the right, pixels down, scale, degrees of
-    shear along x, along y, resampling, fill (3), and the centre's x and y; the middle without them."""
+    """F.affine of torchvision's v1. Numbers: degrees, pixels to the right, pixels down, scale, degrees
+    of shear along x, along y, resampling, fill (3), and the centre's x and y; the middle without
+    them."""
     angle, right, down, scale, shear_x, shear_y, resampling, *rest = numbers
     x, y = rest[3:] if len(rest) > 3 else (size[1] * 0.5, size[0] * 0.5)
     turn, sx, sy = math.radians(angle), math.radians(shear_x), math.radians(shear_y)
@@ -88,6 +89,21 @@ def _affine_about(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]
     a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
     e = 0.0 / scale + (a * (-x - right) + b * (-y - down)) + x
     f = 0.0 / scale + (c * (-x - right) + d * (-y - down)) + y
+    return [("affine", [a, b, e, c, d, f, resampling, *rest[:3]])]
+
+
+def _affine_about_v2(numbers: Numbers, size: Size, draws: Draws) -> list[Operation]:
+    """F.affine of torchvision's v2, which sums in another order, with the numbers of v1's."""
+    angle, right, down, scale, shear_x, shear_y, resampling, *rest = numbers
+    x, y = rest[3:] if len(rest) > 3 else (size[1] * 0.5, size[0] * 0.5)
+    turn, sx, sy = math.radians(angle), math.radians(shear_x), math.radians(shear_y)
+    a = math.cos(turn - sy) / math.cos(sy)
+    b = -(a * math.tan(sx) + math.sin(turn))
+    c = math.sin(turn - sy) / math.cos(sy)
+    d = math.cos(turn) - c * math.tan(sx)
+    a, b, c, d = d / scale, -b / scale, -c / scale, a / scale
+    e = x - a * (x + right) - b * (y + down)
+    f = y - c * (x + right) - d * (y + down)
     return [("affine", [a, b, e, c, d, f, resampling, *rest[:3]])]
 
 
@@ -198,4 +214,5 @@ SIZED: dict[str, tuple[Callable[[Numbers, Size, Draws], list[Operation]], int, i
     "crop_or_pad": (_crop_or_pad, 8, 8),
     "resize_keep_ratio": (_resize_keep_ratio, 7, 7),
     "blur_between": (_blur_between, 3, 3),
+    "affine_about_v2": (_affine_about_v2, 10, 12),
 }

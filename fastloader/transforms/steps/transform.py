@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fastloader._core.machine import identity
 from fastloader.errors import NotNative
 from fastloader.transforms._pillow import image_module
 from fastloader.transforms._recipe.draw import Draw
@@ -102,6 +103,9 @@ def shown(transform: Any) -> str:
         text = repr(transform)
     except Exception:  # a class of the user's may not know how, and is to be named all the same
         text = f"a {type(transform).__module__}.{type(transform).__qualname__}"
+    text = " ".join(text.split())
+    if " " not in text[:150]:  # a long word, which textwrap leaves out
+        return text if len(text) <= 150 else f"{text[:146]} ..."
     return textwrap.shorten(text, 150, placeholder=" ...")
 
 
@@ -109,6 +113,6 @@ def _has_step(transform: Any) -> bool:
     # A user's class that derives from one of ours with another apply() does something else.
     return (
         isinstance(transform, RecipeTransform)
-        and type(transform).apply.__module__.startswith("fastloader.")
+        and identity.said(type(transform).apply).startswith("fastloader.")
         and "apply" not in vars(transform)
     )

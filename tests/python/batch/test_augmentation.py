@@ -13,11 +13,11 @@ from torch.utils.data import TensorDataset
 from exact import same_bits
 from fastloader import DevicePrefetcher, FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation import in_torch
 from fastloader._core.batch.augmentation.augmentation import Augmentation
 from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader.datasets import ImageFolder
+from fastloader.transforms import _deviates
 from fastloader.transforms._recipe.philox import philox
 from support import MEAN, STD, Pictures, random_images
 
@@ -91,7 +91,7 @@ def test_the_table_and_the_random_bits_are_the_native_ones():
     script = runpy.run_path(str(root / "tools" / "make_normal_table.py"))
     assert script["text"]() == committed
     numbers = [int(word) for word in committed.partition("\n")[2].split(",") if word.strip()]
-    table = in_torch._normal_table()
+    table = _deviates._normal_table()
     assert (table * 2**16).tolist() == numbers
     quantiles = 0.5 + (torch.arange(2048, dtype=torch.float64) + 0.5) / 4096
     exact = torch.special.ndtri(quantiles)

@@ -158,6 +158,26 @@ def test_the_first_splits_are_left_alone():
     assert (records.mix["boxes"][:2] == 0).all() and (records.mix["boxes"][2:] == 1).all()
 
 
+@pytest.mark.parametrize("of_erasing", [True, False])
+def test_a_sample_is_erased_alike_in_batches_of_any_size(of_erasing):
+    """Also where a batch holds two pictures of each."""
+    erasing = RandomErasing(1.0, mode="pixel", num_splits=2 if of_erasing else 0)
+
+    def drawn(size):
+        torch.manual_seed(5)
+        draws = Augmentation(erasing, None, splits=0 if of_erasing else 2).begin()
+        found = [[], []]
+        for _ in range(12 // size):
+            records = draws.records(2 * size, 20, 30)
+            for split, rows in zip(found, (slice(0, size), slice(size, None))):
+                split += zip(records.boxes[rows].tolist(), records.keys[rows].tolist())
+        return found
+
+    first, second = wanted = drawn(12)
+    assert drawn(4) == drawn(1) == wanted
+    assert not {key for _, key in first} & {key for _, key in second}
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["batch", "elem"])
 @pytest.mark.parametrize(

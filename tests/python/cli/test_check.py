@@ -172,12 +172,16 @@ def test_a_folder_that_links_to_itself_ends(folder, capsys):
     assert "all 12 pictures" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", [b"new\nline.jpg", b"\xff.jpg"])
+@pytest.mark.parametrize(
+    "name",
+    [b"new\nline.jpg", b"\xff.jpg", b"\x1b[2J.jpg", b"\x07\x08.jpg", "a\u202eb\u2028.jpg".encode()],
+)
 def test_a_name_stays_on_its_line(folder, capsys, name):
     with open(os.path.join(os.fsencode(folder), name), "wb"):
         pass
     assert check(folder) == 1
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) == 2 and out.replace("\n", "").isprintable()
 
 
 @pytest.mark.parametrize(
@@ -190,6 +194,18 @@ def test_nothing_to_check(path, said, tmp_path, capsys, monkeypatch):
     captured = capsys.readouterr()
     assert captured.err.startswith("fastloader check: ") and said in captured.err
     assert captured.out == ""
+
+
+def test_what_is_no_collection(tmp_path, capsys):
+    """A file is named for what it is, not by what LMDB calls it; and a pipe is not waited for."""
+    (tmp_path / "list.csv").write_text("path,label\n" + "a.jpg,1\n" * 1000)
+    os.mkfifo(tmp_path / "pipe.tar")
+    assert check(tmp_path / "list.csv") == 2
+    said = capsys.readouterr().err
+    assert "list.csv is no tar (.tar) and no LMDB file" in said and "MDB_" not in said
+    for path in (tmp_path / "pipe.tar", "/dev/null"):
+        assert check(path) == 2
+        assert "not a regular file" in capsys.readouterr().err
 
 
 def test_as_many_threads_as_wanted(folder, monkeypatch):

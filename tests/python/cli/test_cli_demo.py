@@ -102,7 +102,9 @@ def test_demo_makes_pictures_trains_and_reports(tmp_path):
     # DataLoader's workers begin as in a user's script, although the training is a spawned process.
     assert f"begin by\n    {default_start_method()}, Python's default" in done.stdout
     last = done.stdout.strip().splitlines()[-1]
-    assert re.fullmatch(r"FastLoader (trained|did not train) .* DataLoader's [\d.]+ s\.", last)
+    assert re.fullmatch(
+        r"FastLoader (trained|did not train) .* DataLoader's [\d.]+ s\. README's .*", last
+    )
 
     assert_is_a_picture(out / "batches.png", (600, 300))
     assert_is_a_picture(out / "waits.png", (600, 300))
@@ -364,7 +366,8 @@ def test_the_gain_is_one_sentence(tmp_path):
     faster = dataclasses.replace(fast, seconds=3.0)  # two seconds after the first batch
     assert table.gain([faster, plain]) == (
         "FastLoader trained 2.0 times as fast, on 2.0 s of CPU time where DataLoader took 2.0 s: its "
-        "loop waited 2.0 s for data, and DataLoader's 124.0 s."
+        "loop waited 2.0 s for data, and DataLoader's 124.0 s. README's chart compares loading alone: "
+        "no loader makes the steps themselves faster."
     )
     assert table.gain([fast, plain]).startswith(
         "FastLoader did not train faster here, on 2.0 s of CPU"
@@ -395,3 +398,19 @@ def test_peak_memory_sees_this_process():
         assert held_by("self") > 64 << 20
     assert peak.bytes is not None and peak.bytes > 0
     assert held_by("0") == 0
+
+
+@pytest.mark.processes
+def test_a_full_disk_ends_in_a_sentence(tmp_path):
+    limited = """
+        import resource, sys
+        from fastloader.cli.__main__ import main
+        if __name__ == "__main__":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+            sys.exit(main(sys.argv[1:]))
+    """
+    out = tmp_path / "out"
+    done = run_script(limited, "demo", "--pictures", "4", "--out", out, check=False, fresh=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    assert f"fastloader demo: --out {out}: File too large; make room" in done.stderr
+    assert not list(out.rglob("*.part"))

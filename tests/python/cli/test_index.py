@@ -225,3 +225,30 @@ def test_hashes_are_told_apart(monkeypatch):
     for number in drawn:
         assert hashes.add(number) == (number not in seen)
         seen.add(number)
+
+
+@needs_native
+@pytest.mark.parametrize("loose", [False, True])
+def test_a_pipe_is_refused_by_name(folder, tmp_path, capsys, loose):
+    """And not waited for."""
+    root = folder
+    if loose:
+        root = tmp_path / "loose"
+        root.mkdir()
+    os.mkfifo(next(root.glob("c*"), root) / "pipe.jpg")
+    said = refused(capsys, root)
+    assert "pipe.jpg" in said and "not a regular file" in said
+
+
+@needs_native
+def test_links_in_a_circle(tmp_path, capsys):
+    """The pictures are those of ImageFolder, which names the link."""
+    root = tmp_path / "photos"
+    save_large(root / "a" / "a.jpg", 1)
+    (root / "a" / "again").symlink_to("..")
+    with pytest.warns(RuntimeWarning, match="again is a link to a folder that it lies in"):
+        assert index(root) == 0
+    assert "of them equal others" in capsys.readouterr().out
+    (root / "a" / "self.jpg").symlink_to("self.jpg")
+    with pytest.warns(RuntimeWarning, match="again is a link"):
+        assert "self.jpg cannot be read: Too many levels" in refused(capsys, root)

@@ -495,3 +495,26 @@ def test_check_of_what_is_no_such_file(tmp_path, capsys):
         assert pack("--check", path) == 1
         said = capsys.readouterr().err
         assert str(path) in said and "Traceback" not in said
+
+
+def test_a_pipe_is_refused_by_name(folder, tmp_path, capsys):
+    """And not waited for."""
+    os.mkfifo(next(folder.glob("*/")) / "0pipe.jpg")
+    assert pack(folder, tmp_path / "set.lmdb") == 1
+    said = capsys.readouterr().err
+    assert "not a regular file" in said and "0pipe.jpg" in said
+
+
+def test_a_file_that_no_picture_is_as_large_as(folder, tmp_path, capsys):
+    with open(next(folder.glob("*/")) / "0sparse.jpg", "wb") as file:
+        file.truncate(1 << 40)
+    assert pack(folder, tmp_path / "set.lmdb") == 1
+    said = capsys.readouterr().err
+    assert "more than 1 GiB" in said and "0sparse.jpg" in said
+
+
+def test_without_lmdb_nothing_is_left(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    assert pack(folder, tmp_path / "set.lmdb") == 1
+    assert "pip install lmdb" in capsys.readouterr().err
+    assert not (tmp_path / "set.lmdb").exists()

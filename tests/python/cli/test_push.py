@@ -1,12 +1,13 @@
 """``fastloader push`` into a real server, and ``fastloader pack`` out of it."""
 
 import json
+import os
 import random
 import shutil
 
 import pytest
 from mongodb import given_uri, server_or_skip
-from pictures import random_folder
+from pictures import plain_folder, random_folder
 
 from fastloader.cli.__main__ import main
 from fastloader.cli.push import pusher
@@ -125,3 +126,13 @@ def test_what_cannot_be_pushed(folder, uri, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(pusher, "_MOST_BYTES", 10)
     assert main(["push", str(folder), uri]) == 1
     assert "keep such pictures in GridFS" in capsys.readouterr().err
+
+
+def test_a_pipe_is_refused_by_name(tmp_path):
+    """And not waited for."""
+    plain_folder(tmp_path / "photos", count=2, classes=1)
+    os.mkfifo(tmp_path / "photos" / "c0" / "pipe.jpg")
+    pictures = ImageFolder(tmp_path / "photos")
+    fields = pusher.Fields("_id", "image", "label")
+    with pytest.raises(OSError, match=r"not a regular file: .*pipe\.jpg"):
+        list(pusher._documents(pictures, ["0", "1", "2"], [2], fields))

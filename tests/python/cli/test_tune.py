@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 from fastloader import FastLoader
 from fastloader.cli.__main__ import main
 from fastloader.cli.tune import tuning
-from support import run_script
+from fastloader.cli.tune.native import Native
+from support import require_program, run_script
 
 NUMBERS = itertools.count()
 PICTURES = """
@@ -96,8 +97,7 @@ def applied(printed, name):
     """The module after the diff that was printed, as ``patch`` applies it."""
     shutil.copy(f"{name}.py", f"{name}_before.py")
     change = printed[printed.index(f"--- {name}.py") :]
-    if shutil.which("patch") is None:
-        pytest.skip("there is no patch")
+    require_program("patch")
     subprocess.run(["patch", "-p0"], input=change, text=True, check=True, capture_output=True)
     spec = importlib.util.spec_from_file_location(f"{name}_after", f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -418,3 +418,105 @@ def test_quiet_but_on_a_terminal():
     assert run_script(BAR, name).stderr == ""
     status, _printed, shown = on_terminal(BAR, name)
     assert status == 0 and re.search(r"measuring for 0.8 s: \d+ samples, \d+/s", shown)
+
+
+# --- what FastLoader would refuse --------------------------------------------------------------------
+
+REFUSED = """
+    def make_loader():
+        loader = DataLoader(Own(), batch_size=4)
+        loader.{name} = (0.5, 0.5, 0.5)
+        return loader
+"""
+
+
+def test_a_change_that_fastloader_refuses_is_not_proposed(capsys):
+    name = write(OWN.partition("    def make_loader")[0] + REFUSED.format(name="mean"))
+    assert tune(f"{name}:make_loader") == 0
+    printed = capsys.readouterr().out
+    assert "No diff, because FastLoader would refuse it" in printed and "--- " not in printed
+    assert "mean attribute should not be set after FastLoader is initialized" in printed
+    assert re.search(rf"{name}.py, line \d+", printed) and "another name" in printed
+
+
+def test_an_attribute_of_the_users_own_is_no_hindrance(capsys):
+    name = write(OWN.partition("    def make_loader")[0] + REFUSED.format(name="classes"))
+    assert tune(f"{name}:make_loader") == 0
+    printed = capsys.readouterr().out
+    assert applied(printed, name).make_loader().classes == (0.5, 0.5, 0.5)
+
+
+def test_a_loader_that_no_function_makes_is_read(capsys):
+    made = "\n".join(line[4:] for line in REFUSED.format(name="std").splitlines()[2:-1])
+    name = write(OWN.partition("    def make_loader")[0] + made + "\n")
+    assert tune(f"{name}:loader") == 0
+    printed = capsys.readouterr().out
+    assert "No diff, because FastLoader would refuse it: line" in printed and "--- " not in printed
+
+
+# --- what is no dataset of samples by their indices --------------------------------------------------
+
+BATCHES = """
+    import torch
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Batches(IterableDataset):
+        def __iter__(self):
+            for _ in range(5):
+                yield {what}
+
+    def make_loader():
+        return DataLoader(Batches(), batch_size=None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "count"),
+    [
+        ("torch.zeros(7, 3, 8, 8), torch.zeros(7)", 7),
+        ("torch.zeros(7, 3, 8, 8), ['text'] * 7", 7),
+        ("{'image': torch.zeros(7, 8, 8, 3).numpy()}", 7),
+        ("torch.zeros(3, 8, 8), 1", 1),
+        ("torch.zeros(3, 8, 8)", 1),
+        ("torch.zeros(3, 8, 8), torch.zeros(2)", 1),
+    ],
+)
+def test_without_a_batch_size_the_samples_of_the_datasets_batches_are_counted(what, count, capsys):
+    name = write(BATCHES.replace("{what}", what))
+    assert tune(f"{name}:make_loader") == 0
+    for _rate, samples, batches, _seconds, _epochs in rates(capsys.readouterr().out).values():
+        assert samples == count * batches
+
+
+class Indexed(torch.utils.data.Dataset):
+    pass
+
+
+class Streamed(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+def of(module, kind, **more):
+    return type("Kind", (kind,), {"__module__": module, **more})()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "advice"),
+    [
+        (Indexed(), "return fastloader.EncodedImage(path, transform) from __getitem__"),
+        (Streamed(), "yield fastloader.EncodedImage(path, transform) from __iter__"),
+        (of("datasets.arrow_dataset", Indexed, features={}), "give fastloader.datasets.HFImages("),
+        (
+            of("datasets.iterable_dataset", Streamed, features={}),
+            "load it without streaming, and give",
+        ),
+        (of("datasets", Indexed), "from __getitem__"),
+        (of("webdataset.compat", Streamed), "give fastloader.datasets.TarImages("),
+        ([1, 2], "put fastloader.EncodedImage(path, transform) into them"),
+    ],
+)
+def test_the_advice_fits_the_kind_of_dataset(dataset, advice):
+    lines = Native("Python path: ...", None, "the dataset is its own").lines(dataset)
+    assert advice in lines[-1]
+    assert ("__getitem__" in lines[-1]) == ("__getitem__" in advice)

@@ -8,6 +8,7 @@ import pytest
 
 from fastloader.cli.tune import change
 from fastloader.cli.tune.change import Wanted, diff_of
+from support import require_program
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +108,7 @@ def test_a_form_feed_ends_no_line():
     name = write("import u\n\x0cx = 1\nloader = DataLoader(d)\n")
     found = diff_of(name, (1, 0), Wanted({}, None))
     assert " \x0cx = 1\n" in found
+    require_program("patch")
     subprocess.run(["patch", "-p0"], input=found, text=True, check=True, capture_output=True)
 
 

@@ -345,3 +345,21 @@ def test_nothing_of_accelerate_is_patched():
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=HANG, check=True
     )
     assert done.stdout.strip() == "True"
+
+
+def test_its_samplers_repeat_as_what_they_group():
+    from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler, SkipBatchSampler
+
+    from fastloader._core.order.samplers import may_repeat
+    from fastloader.compat.accelerate.batches import PreparedBatches
+
+    for repeats in (False, True):
+        sampler = SeedableRandomSampler(range(6), replacement=repeats)
+        batches = BatchSampler(sampler, 2, False)
+        assert may_repeat(sampler) is may_repeat(batches) is repeats
+        for group in (
+            lambda each: BatchSamplerShard(each, 2, 1),
+            SkipBatchSampler,
+            PreparedBatches,
+        ):
+            assert may_repeat(group(batches)) is repeats

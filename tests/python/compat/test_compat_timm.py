@@ -65,7 +65,9 @@ def test_worker_seeding(theirs, seeding):
 
 
 def test_worker_seeding_by_a_function_keeps_to_workers(root):
-    loader = ours.create_loader(ours.ImageDataset(root), 24, 4, worker_seeding=seed_of)
+    loader = ours.create_loader(
+        ours.ImageDataset(root), 24, 4, num_workers=1, worker_seeding=seed_of
+    )
     assert "worker_init_fn is WorkerSeeding" in loader.loader.plan()
     with pytest.raises(ValueError, match="'all', 'part'"):
         ours.create_loader(ours.ImageDataset(root), 24, 4, worker_seeding="al")

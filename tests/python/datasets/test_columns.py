@@ -255,7 +255,8 @@ def test_a_column_that_cannot_be_read_meets_the_policy(tmp_path, rows, no_pictur
     kept = [[i for i in range(at, min(at + 4, COUNT)) if i not in bad] for at in range(0, COUNT, 4)]
     same(batches, [expected(samples) for samples in kept if samples])
     assert loader.stats()["images"]["bad"] == len(bad)
-    assert "sample 22, 022 in" in loader.stats()["images"]["last_bad"][-1]
+    said = loader.stats()["images"]["last_bad"][-1]
+    assert said.startswith("sample 22") and said.count("022 in") == 1
     options |= dict(on_error="replace", generator=torch.Generator().manual_seed(GOOD_DRAWS))
     loader = FastLoader(dataset, max_errors=len(bad), **options)
     by_number = {row[4]: at for at, row in enumerate(rows)}

@@ -6,8 +6,10 @@ import pickle
 import random
 import tarfile
 import warnings
+import zlib
 
 import numpy as np
+import png_files
 import pytest
 import torch
 from pictures import picture
@@ -115,11 +117,43 @@ def test_pictures_that_are_paths(whole, folder):
     data = datasets.Dataset.from_dict(
         {"image": [str(path) for path in paths], "label": list(range(6))}
     ).cast_column("image", datasets.Image())
-    images, labels = next(iter(FastLoader(HFImages(data, T.Resize((20, 20))), 6)))
-    assert labels.tolist() == list(range(6))
-    for index in range(6):
-        expected = whole[index]["image"].convert("RGB").resize((20, 20), Image.Resampling.BILINEAR)
-        assert np.array_equal(images[index].permute(1, 2, 0).numpy(), np.asarray(expected))
+    chosen = data.select([4, 3, 0])
+    mixed = datasets.concatenate_datasets([data, whole.select([7]).cast(data.features)])
+    for given, rows, how in (
+        (data, range(6), " (files), 6 samples"),
+        (chosen, (4, 3, 0), " (files), 3 samples"),
+        (mixed, (*range(6), 7), " (6 pictures are paths or missing: Pillow reads these)"),
+    ):
+        loader = FastLoader(HFImages(given, T.Resize((20, 20))), 7)
+        if extension.load() is not None:
+            assert f"native images: fastloader HFImages{how}" in loader.plan()
+        images, labels = next(iter(loader))
+        if given is not mixed:
+            assert labels.tolist() == list(rows)
+        for image, row in zip(images, rows, strict=True):
+            picture = whole[row]["image"].convert("RGB")  # which EXIF turns
+            expected = picture.resize((20, 20), Image.Resampling.BILINEAR)
+            assert np.array_equal(image.permute(1, 2, 0).numpy(), np.asarray(expected))
+        copied = pickle.loads(pickle.dumps(HFImages(given, T.Resize((20, 20)))))
+        assert torch.equal(next(iter(FastLoader(copied, 7)))[0], images)
+
+
+def test_files_are_read_natively(whole, folder, monkeypatch):
+    """By no other than the decode threads."""
+    if extension.load() is None:
+        pytest.skip("needs the native module")
+    path = folder / "one.jpg"
+    path.write_bytes(whole.data.table.column("image")[0].as_py()["bytes"])
+    rows = {"image": [str(path)] * 8, "label": [1] * 8}
+    data = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    loader = FastLoader(HFImages(data, T.Resize((20, 20))), 4)
+    list(loader)
+    jpegs = loader.stats()["images"]["jpegs"]
+    assert jpegs["own"] + jpegs["libjpeg"] == 8
+    missing = datasets.Dataset.from_dict({"image": [str(path), str(folder / "none.jpg")]})
+    gone = HFImages(missing.cast_column("image", datasets.Image()), T.Resize(9), label=None)
+    with pytest.raises(FileNotFoundError, match=r"none\.jpg"):
+        list(FastLoader(gone, 2))
 
 
 def test_a_sample_without_a_picture_is_an_error_that_names_it(whole):
@@ -129,7 +163,7 @@ def test_a_sample_without_a_picture_is_an_error_that_names_it(whole):
         features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")}),
     )
     dataset = HFImages(data, T.Resize((20, 20)))
-    with pytest.raises(ValueError, match="sample 1 has no picture: column image is null there"):
+    with pytest.raises(ValueError, match="row 1 has no picture: column image is null there"):
         dataset[1]
     with pytest.raises(Exception, match="sample 1"):
         list(FastLoader(dataset, 2, num_workers=2))
@@ -140,7 +174,7 @@ def test_labels(whole):
     renamed = whole.rename_columns({"image": "pixels", "label": "fine"})
     dataset = HFImages(renamed, image="pixels", label="fine")
     assert dataset.targets.tolist() == list(whole["label"])
-    with pytest.raises(KeyError, match="no column 'image'; it has pixels, fine"):
+    with pytest.raises(KeyError, match=r"^the data set has no column 'image'; it has pixels, fine"):
         HFImages(renamed)
     with pytest.raises(KeyError, match="no column 'label'"):
         HFImages(renamed, image="pixels")
@@ -206,7 +240,7 @@ def test_a_null_that_has_bytes_below_it(folder):
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
     found = datasets.Dataset(table.cast(features.arrow_schema))
     dataset = HFImages(found, T.Resize((20, 20)))
-    with pytest.raises(ValueError, match="sample 1 has no picture"):
+    with pytest.raises(ValueError, match="row 1 has no picture"):
         dataset[1]
     loader = FastLoader(dataset, 3, on_error="skip" if extension.load() else "raise")
     if extension.load() is not None:
@@ -352,3 +386,45 @@ def test_columns_of_every_feature(tmp_path, selection):
     if extension.load() is not None:
         assert loader.plan().startswith("native images: fastloader HFImages")
     same(list(loader), list(DataLoader(dataset, 4)))
+
+
+@pytest.mark.parametrize("chunk", ["tEXt", "zTXt", "iTXt"])
+@pytest.mark.parametrize("keyword", ["exif", "Raw profile type exif", "XML:com.adobe.xmp", "other"])
+def test_an_orientation_in_the_text_of_a_png(chunk, keyword):
+    """Pillow keeps a text by its keyword, which is where it looks for EXIF and XMP."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    value = exif.tobytes()[6:]
+    if keyword.startswith("Raw"):
+        value = f"\nexif\n{len(value):8}\n{value.hex()}\n".encode()
+    elif keyword.startswith("XML"):
+        value = b'<x tiff:Orientation="6"/>'
+    body = keyword.encode() + b"\0"
+    body += {
+        "tEXt": value,
+        "zTXt": b"\0" + zlib.compress(value),
+        "iTXt": b"\0\0\0\0" + value,
+    }[chunk]
+    out = io.BytesIO()
+    picture(random.Random(3), 40, 30).save(out, "PNG")
+    plain = out.getvalue()
+    png = plain[:33] + png_files.chunk(chunk.encode(), body) + plain[33:]
+    data = datasets.Dataset.from_dict(
+        {"image": [{"bytes": png, "path": None}], "label": [0]},
+        features=datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")}),
+    )
+    loader = FastLoader(HFImages(data, T.Resize((24, 24))), 1)
+    if keyword == "exif" and chunk != "tEXt":  # Pillow keeps text there, where it then wants bytes
+        for make in (lambda: data[0], lambda: list(loader)):
+            with pytest.raises(TypeError, match="bytes pattern"):
+                make()
+        return
+    wanted = np.asarray(data[0]["image"].convert("RGB").resize((24, 24), Image.Resampling.BILINEAR))
+    ((images, _),) = loader
+    assert np.array_equal(images[0].permute(1, 2, 0).numpy(), wanted)
+
+
+def test_it_is_shown_as_torchvisions(whole):
+    shown = repr(HFImages(whole, T.CenterCrop(8))).splitlines()
+    assert shown[0] == "Dataset HFImages"
+    assert shown[1] == f"    Number of datapoints: {COUNT}" and "Transform: CenterCrop" in shown[-1]

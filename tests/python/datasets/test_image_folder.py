@@ -301,3 +301,12 @@ def test_it_is_shown_as_torchvisions(tree, theirs, target_transform):
             for kind in (ImageFolder, theirs)
         ]
         assert repr(made[0]) == repr(made[1])
+
+
+def test_links_in_a_circle_are_named(tree, theirs):
+    """The files are listed as torchvision lists them."""
+    (tree / "a" / "again").symlink_to("..")
+    (tree / "b" / "other").symlink_to("../a-b")  # this one ends
+    with pytest.warns(RuntimeWarning, match="again is a link to a folder that it lies in") as heard:
+        same_as(theirs, tree)
+    assert sum("link" in str(each.message) for each in heard) == 1

@@ -114,7 +114,19 @@ def test_columns_and_root(folder, tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "text", "error", "message"),
     [
-        ("x.csv", "a,b\n1,2\n", KeyError, r"x\.csv: no column 'path'; there are 'a', 'b'"),
+        ("x.csv", "a,b\n1,2\n", KeyError, r"x\.csv: no column 'path'; there are 'a', 'b'$"),
+        (
+            "x.csv",
+            "image_id,n\n1.JPG,2\n",
+            KeyError,
+            "^[^\"]*x.csv: no column 'path'; .* 'image_id' has the paths: .*path='image_id'",
+        ),
+        (
+            "x.csv",
+            "path,n\n1.jpg,2\n",
+            KeyError,
+            "no column 'label'.*If there are no labels: label=None",
+        ),
         ("x.csv", "path;label\na;2\n", KeyError, "no column 'path'; there are 'path;label'"),
         ("x.csv", "path,label\na,b,1\n", ValueError, "line 2: more values than columns"),
         ("x.csv", "path,label\nq.jpg,\n", ValueError, "line 2: column 'label' is empty"),

@@ -5,6 +5,9 @@ import os
 import pickle
 import random
 import tarfile
+import threading
+import time
+import types
 
 import numpy as np
 import pytest
@@ -18,10 +21,12 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets import TarImages
+from fastloader.datasets._formats.files import mapped_file
 from fastloader.datasets._formats.tar import index as tar_index
 from fastloader.datasets._formats.tar import members as tar_members
 from fastloader.datasets._formats.tar.members import DamagedTar
 from fastloader.datasets._formats.tar.shard import TarShard
+from support import eventually
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
@@ -395,7 +400,8 @@ def write_over(path):
 @pytest.mark.parametrize("change", [cut, write_over])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_shard_that_changes_in_the_middle(shards, tmp_path, change, num_workers):
-    """In memory that a file no longer has, a read would end the process."""
+    """In memory that a file no longer has, a read would end the process. A sample that cannot be had is
+    an error, and one whose bytes are others now is no picture."""
     pattern, _files = shards
     dataset = TarImages(pattern, T.Resize((20, 20)))
     loader = FastLoader(dataset, batch_size=1, num_workers=num_workers, depth=1)
@@ -460,3 +466,35 @@ def test_extensions_of_any_bytes(tmp_path):
             add(tar, name, b"x")
     for _ in range(2):
         assert TarImages(tmp_path / "x.tar", columns=["caf\udce9"]).columns == ["caf\udce9"]
+
+
+def test_shards_are_looked_at_now_and_then(shards, tmp_path, monkeypatch):
+    """And not by the thread of the loop, which a network would keep waiting for each."""
+    pattern, _files = shards
+    now, looked = [0.0], []
+    stat = os.stat
+
+    def noted(path, *arguments, **options):
+        if str(path).endswith(".tar"):
+            looked.append((threading.current_thread() is threading.main_thread(), str(path)))
+        return stat(path, *arguments, **options)
+
+    dataset = TarImages(pattern)
+    monkeypatch.setattr(mapped_file, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(mapped_file.os, "stat", noted)
+    now[0] = 100.0
+    for _ in range(50):
+        dataset.will_need(list(range(len(dataset))))
+    eventually(lambda: len(looked) == len(dataset.shards), "a look at each shard")
+    assert {path for _main, path in looked} == set(dataset.shards)
+    assert not any(main for main, _path in looked)
+    now[0] += 2.9
+    dataset.will_need(list(range(len(dataset))))
+    assert len(looked) == len(dataset.shards)
+    write_over(tmp_path / "train-0001.tar")
+    now[0] += 0.2
+    with pytest.raises(DamagedTar, match=r"train-0001\.tar was written over"):
+        for _ in range(2000):
+            dataset.will_need([0])
+            dataset.will_need(list(range(len(dataset))))
+            time.sleep(0.005)

@@ -1,6 +1,8 @@
 """How many threads and how much memory this process may use: affinity and control groups."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 from pictures import plain_folder
@@ -9,6 +11,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import limits, ranks
 from fastloader.datasets import ImageFolder
+from support import HANG, script_environment
 
 
 def group(root, membership, files):
@@ -145,3 +148,96 @@ def test_a_loader_takes_as_many(tmp_path, monkeypatch):
     assert "5 decode threads" in made.plan()
     next(iter(made))
     assert made.stats()["images"]["threads"] == 5
+
+
+# --- ranks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "own, together, ranks_here, quota, wanted",
+    [
+        (200, 200, 8, None, 25),
+        (25, 200, 8, None, 25),  # bound to processors of its own
+        (26, 208, 8, None, 26),
+        (24, 200, 8, None, 24),  # some are nobody's
+        (50, 200, 8, None, 25),  # two ranks to a set
+        (100, 200, 8, None, 25),  # four to a socket
+        (50, 50, 8, None, 6),  # the launcher was bound, and so are all
+        (3, 200, 2, None, 3),
+        (4, 4, 8, None, 1),
+        (200, 200, 1, None, 200),
+        (25, 200, 1, None, 25),
+        (200, 200, 8, 100.5, 12),  # which is shared, bound or not
+        (25, 200, 8, 100.0, 12),
+        (25, 200, 8, 400.0, 25),
+        (2, 200, 8, 100.0, 2),
+    ],
+)
+def test_a_ranks_part_of_the_processors(monkeypatch, own, together, ranks_here, quota, wanted):
+    monkeypatch.setattr(ranks, "_ranks_here", None)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks_here))
+    monkeypatch.setattr(ranks, "usable_processors", lambda: own)
+    monkeypatch.setattr(ranks, "available_threads", lambda: min(own, int(quota or own)))
+    monkeypatch.setattr(ranks, "cpu_quota", lambda: quota)
+    for known in (True, False):
+        monkeypatch.setattr(ranks, "launchers_processors", lambda _: together if known else None)  # noqa: B023
+        monkeypatch.setattr(ranks, "installed_processors", lambda: 1000 if known else together)  # noqa: B023
+        assert ranks.own_threads() == wanted
+    # What an agreement has counted is exact. Memory is shared by all ranks of the machine.
+    monkeypatch.setattr(ranks, "available_memory", lambda: ranks_here << 20)
+    monkeypatch.setattr(ranks, "_ranks_sharing", None)
+    sharing = max(1, round(ranks_here * own / together))
+    ranks.note_ranks_here(ranks_here, min(sharing, ranks_here))
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    assert ranks.own_threads() == wanted
+    assert ranks.memory_budget() == (1 << 20) // 8
+
+
+@pytest.mark.parametrize(
+    "files, wanted",
+    [
+        ({}, 64),
+        ({"cpuset.cpus.effective": "0-7,16-23,40\n"}, 17),
+        ({"job/cpuset.cpus.effective": "3\n", "cpuset.cpus.effective": "0-63\n"}, 1),
+        ({"job/cpuset.cpus.effective": "\n", "cpuset.cpus.effective": "0-31\n"}, 32),
+        ({"cpuset/job/cpuset.cpus": "2-5\n"}, 4),
+    ],
+)
+def test_a_groups_processors(tmp_path, monkeypatch, files, wanted):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    group(tmp_path, "4:cpuset:/job\n0::/job\n", files)
+    assert limits.installed_processors(tmp_path) == wanted
+
+
+RANK = """
+import os, sys
+from fastloader._core.machine import limits
+first = min(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {first})
+print(limits.usable_processors(), limits.launchers_processors("LOCAL_WORLD_SIZE"))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("way", ["direct", "by a script", "no launcher"])
+def test_the_launchers_processors_are_found(way):
+    """Also through a script of the rank's own that has bound itself."""
+    command, variables = [sys.executable, "-c", RANK], {"LOCAL_WORLD_SIZE": "2"}
+    if way == "by a script":
+        binds = (
+            "import os, subprocess, sys; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        )
+        command = [
+            sys.executable,
+            "-c",
+            f"{binds}subprocess.run(sys.argv[1:], check=True)",
+            *command,
+        ]
+    if way == "no launcher":
+        variables = {}
+    env = {**script_environment(), **variables}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, check=True, timeout=HANG
+    )
+    here = len(os.sched_getaffinity(0))
+    assert done.stdout.split() == ["1", "None" if way == "no launcher" else str(here)]

@@ -2,6 +2,7 @@
 torch's profiler."""
 
 import json
+import re
 import threading
 
 import pytest
@@ -214,17 +215,21 @@ def test_a_forked_child_writes_nothing(folder, tmp_path):
 # --- profilers ------------------------------------------------------------------------------------
 
 
+# As tools search a profile for the wait of torch's DataLoader.
+WAIT = re.compile(r"enumerate\(DataLoader\)#\w+\.__next__")
+
+
 def test_a_profiler_sees_the_waiting(way):
     loader = make(Pictures(8))
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         list(loader)
-    ranges = [event for event in profiler.events() if event.name == "fastloader.wait"]
+    ranges = [event for event in profiler.events() if WAIT.fullmatch(event.name)]
     assert len(ranges) == 5  # four batches, and the end
     loader.close()
 
 
 def test_without_a_profiler_there_is_no_range():
-    assert devices.open_range("fastloader.wait") is None
+    assert devices.open_range("any") is None
 
 
 def test_nvtx_where_a_tool_listens(monkeypatch):
@@ -236,5 +241,5 @@ def test_nvtx_where_a_tool_listens(monkeypatch):
     loader = make(Pictures(4))
     iterator = iter(loader)
     next(iterator)
-    assert said == ["fastloader.wait", "pop"]
+    assert WAIT.fullmatch(said[0]) and said[1:] == ["pop"]
     loader.close()

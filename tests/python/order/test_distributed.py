@@ -212,7 +212,8 @@ def test_ranks_that_disagree_are_told(tmp_path):
             loader.set_epoch(7)
         if what == "position":
             other = FastLoader(Pictures(count), **options)
-            next(iter(other))
+            held = iter(other)
+            next(held)
             if differs:
                 loader.load_state_dict(other.state_dict())
         try:
@@ -239,8 +240,7 @@ def test_ranks_that_disagree_are_told(tmp_path):
 def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
     """The absent rank waits at a barrier that is no part of fastloader."""
     source = """
-    from fastloader._core.order.distributed import agreement
-    agreement.PATIENCE = 1.0
+    os.environ["FASTLOADER_RANK_TIMEOUT"] = "1"
     loader = FastLoader(Pictures(8), 2, distributed="pad")
     if RANK == ARGUMENT:
         dist.barrier()
@@ -273,23 +273,6 @@ def test_threads_are_divided_between_the_ranks_of_a_machine(tmp_path):
     assert torchrun(tmp_path, 2, source) == [[4, 8, 4]] * 2
 
 
-@pytest.mark.processes
-def test_nothing_else_is_collective(tmp_path):
-    """Once agreed, ranks iterate when they like: rank 1 does three epochs before rank 0 does one."""
-    source = """
-    loader = FastLoader(Pictures(8), 2, distributed="pad", shuffle=True)
-    next(iter(loader))
-    loader.set_epoch(0)
-    if RANK == 0:
-        dist.barrier()
-    seen = [keys(loader) for _ in range(3)]
-    if RANK == 1:
-        dist.barrier()
-    report(seen)
-    """
-    torchrun(tmp_path, 2, source)
-
-
 def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
     """Ranks are threads here, over one store, in which the round has been before, with other facts."""
     import threading
@@ -303,7 +286,8 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
     here = threading.local()
     Ranks(monkeypatch, 2, 0)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: here.rank)
-    monkeypatch.setattr(machine_ranks, "_ranks_here", None)
+    for name in ("_ranks_here", "_ranks_sharing"):
+        monkeypatch.setattr(machine_ranks, name, None)
     rounds = {}
     monkeypatch.setattr(agreement, "_rounds", rounds)
 
@@ -313,7 +297,8 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
 
         def run(rank):
             here.rank = rank
-            agreed[rank] = agreement.agree({"length": length}, 10 * length + rank)
+            facts = {"length": length, agreement.EPOCH: 0}
+            agreed[rank] = agreement.agree(agreement.first_meeting(), facts, 10 * length + rank)
 
         threads = [threading.Thread(target=run, args=(rank,)) for rank in (1, 0)]
         for thread in threads:
@@ -322,8 +307,11 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
             thread.join()
         return agreed
 
-    assert attempt(7) == {0: 70, 1: 70}
-    assert attempt(8) == {0: 80, 1: 80}
+    for length in (7, 8):
+        assert {rank: each.proposal for rank, each in attempt(length).items()} == {
+            0: 10 * length,
+            1: 10 * length,
+        }
 
 
 # --- without torchrun ---------------------------------------------------------------------------

@@ -6,15 +6,12 @@ import json
 import math
 import os
 import random
-import threading
-import types
 
 import pytest
 import torch
+from thread_ranks import ThreadRanks
 
 from fastloader import Error, FastLoader
-from fastloader._core.machine import ranks as machine_ranks
-from fastloader._core.order.distributed import agreement
 
 LONG = os.environ.get("FASTLOADER_LONG") == "1"
 
@@ -28,43 +25,9 @@ EPOCHS = [
 STATES = ("own", "first", "last")  # that a rank goes on with
 
 
-class Ranks:
-    """``run(world, work)`` calls ``work(rank)`` on as many threads and returns what they returned."""
-
-    def __init__(self, monkeypatch):
-        self.store = torch.distributed.HashStore()
-        self.here = threading.local()
-        self.round = itertools.count()
-        c10d = types.SimpleNamespace(_get_default_store=lambda: self.store)
-        monkeypatch.setattr(torch.distributed, "distributed_c10d", c10d)
-        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: self.here.world)
-        monkeypatch.setattr(torch.distributed, "get_rank", lambda: self.here.rank)
-        monkeypatch.setattr(machine_ranks, "_ranks_here", None)
-        monkeypatch.setattr(agreement, "_rounds", {})
-
-    def run(self, world, work):
-        agreement._rounds[self.store] = itertools.repeat(next(self.round))
-        done = [None] * world
-
-        def become(rank):
-            self.here.rank, self.here.world = rank, world
-            try:
-                done[rank] = work(rank)
-            except Error as error:
-                done[rank] = error
-
-        threads = [threading.Thread(target=become, args=(rank,)) for rank in range(world)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return done
-
-
 @pytest.fixture
 def ranks(monkeypatch):
-    return Ranks(monkeypatch)
+    return ThreadRanks(monkeypatch)
 
 
 def begin(length, size):
@@ -73,11 +36,14 @@ def begin(length, size):
     return FastLoader(list(range(length)), size, distributed="exact", **options)
 
 
-def take(loader, count=None, ask=True):
+def take(loader, count=None, ask=True, held=None):
     """The keys of one pass, or of its first batches, under the number of its epoch. ``ask``: also for
-    a batch that does not exist."""
+    a batch that does not exist. ``held`` gets the iterator, which would be but a look if it was dropped
+    after one batch."""
     count = len(loader) if count is not None and not ask and count > len(loader) else count
     iterator = iter(loader)
+    if held is not None:
+        held.append(iterator)
     epoch = loader._runtime.position.current.epoch
     return {epoch: [key for batch in itertools.islice(iterator, count) for key in batch]}
 
@@ -86,20 +52,24 @@ def stop(ranks, world, length, size, step, ask):
     """What the ranks received, and their states."""
 
     def work(_rank):
-        loader = begin(length, size)
-        return take(loader, step, ask), json.loads(json.dumps(loader.state_dict()))
+        loader, held = begin(length, size), []
+        return take(loader, step, ask, held), json.loads(json.dumps(loader.state_dict()))
 
     done = ranks.run(world, work)
     return [each[0] for each in done], [each[1] for each in done]
 
 
 def go_on(ranks, world, length, size, states):
-    """Two passes from a state for each rank."""
+    """The passes from a state for each rank, up to epoch 1. A rank's state may be of its beginning,
+    where others have the uneven end of epoch 0 before them."""
 
     def work(rank):
         loader = begin(length, size)
         loader.load_state_dict(states[rank])
-        return [take(loader), take(loader)]
+        passes = [take(loader)]
+        while max(passes[-1]) < 1:
+            passes.append(take(loader))
+        return passes
 
     done = ranks.run(world, work)
     for each in done:
@@ -175,7 +145,8 @@ def test_stop_after_stop(ranks):
             def work(_rank, state=state, step=step, length=length, size=size):
                 loader = begin(length, size)
                 loader.load_state_dict(state)
-                return take(loader, step), loader.state_dict()
+                held = []
+                return take(loader, step, held=held), loader.state_dict()
 
             done = ranks.run(rng.randint(1, 5), work)
             received += [each[0] for each in done]

@@ -93,7 +93,7 @@ def stopped(make, seed, epochs, received):
                 next(iterator)
             if loader.stats()["path"] == "engine" and loader.num_workers and received < 3:
                 draws = iterator._epoch.draws
-                wait_until(lambda: draws.batch > received, "nothing was read ahead")
+                wait_until(lambda: draws.samples > received * BATCH, "nothing was read ahead")
         state = loader.state_dict()
     assert pickle.loads(pickle.dumps(state)) == state
     return json.loads(json.dumps(state)), torch.get_rng_state()
@@ -236,18 +236,22 @@ def test_ahead_of_the_loop_through_streams(enter_way, crops):
         iterator = iter(loader)
         for received in range(1, 4):
             next(iterator)
-            assert iterator._draws.batch == received + 1
-            assert loader.state_dict()["augmentation"]["batch"] == received
+            assert iterator._draws.samples == (received + 1) * BATCH
+            assert loader.state_dict()["augmentation"]["samples"] == received * BATCH
         state, users = loader.state_dict(), torch.get_rng_state()
     same(resumed(make, state, users, 1), [wanted[3:]])
 
 
-def test_a_state_that_was_saved_before(way, dataset_of):
+@pytest.mark.parametrize("lacks", ["augmentation", "samples"])
+def test_a_state_that_was_saved_before(way, dataset_of, lacks):
     """Without the key the rest of the epoch is there, and erased anew."""
     make = maker(way, dataset_of["python"])
     wanted = all_epochs(make, 5, 1)[0]
     state, users = stopped(make, 5, 0, 2)
-    del state["augmentation"]
+    if lacks == "augmentation":
+        del state["augmentation"]
+    else:  # as versions had it that drew by the batch
+        state["augmentation"]["batch"] = state["augmentation"].pop("samples") // BATCH
     (got,) = resumed(make, state, users, 1)
     assert [batch[1].tolist() for batch in got] == [batch[1].tolist() for batch in wanted[2:]]
     assert not torch.equal(got[0][0], wanted[2][0])
@@ -291,14 +295,12 @@ def one_rank():
 
 
 def test_a_state_of_every_rank_has_no_seed_of_one(way, dataset_of, one_rank):
-    """The rest of the epoch is erased anew, on each rank by its own seed; later epochs count on."""
+    """All ranks have the run's seed, and go on from what they have received together."""
     make = maker(way, dataset_of["arrays"], distributed="pad")
     wanted = all_epochs(make, 3, 2)
     state, users = stopped(make, 3, 0, 2)
-    assert state["augmentation"] == {"epoch": 0, "seed": None, "batch": 0}
-    rest, following = resumed(make, state, users, 2)
-    assert [batch[1].tolist() for batch in rest] == [batch[1].tolist() for batch in wanted[0][2:]]
-    same(following, wanted[1])
+    assert state["augmentation"] == {"epoch": 0, "seed": None, "samples": 0}
+    same(resumed(make, state, users, 2), [wanted[0][2:], wanted[1]])
 
 
 @pytest.mark.parametrize("prefetched", [False, True])

@@ -315,6 +315,41 @@ def test_iterable_datasets_on_every_path(way, workers):
     )
 
 
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_hugging_faces_begins_later_epochs_at_the_beginning(shuffled, workers, persistent):
+    """Its iter() begins at the state that was loaded, each time."""
+    datasets = pytest.importorskip("datasets")
+    if shuffled and workers:
+        pytest.skip("datasets 5.2 fails in a worker, with torchdata as well")
+
+    def make():
+        whole = datasets.Dataset.from_dict({"x": list(range(23))})
+        data = whole.to_iterable_dataset(num_shards=4)
+        data = data.shuffle(seed=3, buffer_size=1) if shuffled else data
+        return FastLoader(data, 4, num_workers=workers, persistent_workers=persistent)
+
+    def numbers(batches):
+        return [batch["x"].tolist() for batch in batches]
+
+    # None: behind the end of an epoch.
+    for epochs, received in ((0, 2), (1, 3), (1, 0), (1, None)):
+        loader = make()
+        loader.state_dict()
+        for _ in range(epochs):
+            list(loader)
+        iterator = iter(loader) if received is not None else iter(())
+        for _ in range(received or 0):
+            next(iterator)
+        state = saved(loader.state_dict())
+        wanted = [] if received is None else [numbers(iterator)]
+        wanted += [numbers(loader) for _ in range(2)]
+        assert sorted(itertools.chain(*wanted[-1])) == list(range(23))
+        fresh = make()
+        fresh.load_state_dict(state)
+        assert [numbers(fresh) for _ in wanted] == wanted
+
+
 # --- refusals -----------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from support import PACKAGE_ROOT
+from support import PACKAGE_ROOT, require_program
 
 if not (PACKAGE_ROOT / "tools" / "check_tracked.py").is_file():
     pytest.skip("needs the source tree", allow_module_level=True)
@@ -17,6 +17,7 @@ PREFIX = "/".join(["", "tmp", "h", "prefix"])
 
 
 def found(folder, name, content):
+    require_program("git")
     subprocess.run(["git", "init", "-q", folder], check=True)
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@ starts where that is possible, else in the batch's place."""
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -80,6 +81,12 @@ def test_arguments(way, name):
         assert type(caught.value) is kind
         assert all(word in str(caught.value) for word in words), caught.value
     assert running() == before
+
+
+@pytest.mark.parametrize("given", [42, "seed", np.random.default_rng(1)], ids=repr)
+def test_a_generator_that_is_none(given):
+    with pytest.raises(TypeError, match=r"generator=.*: use a torch\.Generator"):
+        FastLoader(Pictures(), generator=given)
 
 
 @pytest.mark.parametrize("workers", ["4", "x", 2.0, None], ids=repr)

@@ -41,7 +41,6 @@ def test_floats_where_bytes_are_asked_for(folder, asked, native, wrap):
     "end",
     [
         lambda tv: [tv.transforms.ToTensor()],
-        lambda tv: [tv.transforms.ToTensor(), tv.transforms.Normalize(MEAN, STD)],
         lambda tv: [lambda image: image, tv.transforms.ToTensor()],
         lambda tv: [
             tv.transforms.v2.ToImage(),
@@ -50,7 +49,7 @@ def test_floats_where_bytes_are_asked_for(folder, asked, native, wrap):
         ],
         lambda tv: [tv.transforms.ToTensor(), tv.transforms.RandomErasing()],
     ],
-    ids=["ToTensor", "Normalize", "own step", "v2", "erasing"],
+    ids=["ToTensor", "own step", "v2", "erasing"],
 )
 def test_torchvisions_floats(folder, end):
     tv = import_torchvision()

@@ -1,6 +1,7 @@
 """Who has pictures that could be read natively is told once why they are not, and nobody else is."""
 
 import collections
+import importlib
 import warnings
 
 import pytest
@@ -54,8 +55,11 @@ def told(loader, epochs=1):
     return [each for each in caught if issubclass(each.category, PythonPathWarning)]
 
 
+@pytest.mark.parametrize("compiler", [False, True])  # which then has a frame of its own in between
 @pytest.mark.parametrize("workers", [0, 1])
-def test_it_names_the_step_and_the_table_once_and_blames_the_line(root, workers):
+def test_it_names_the_step_and_the_table_once_and_blames_the_line(root, workers, compiler):
+    if compiler:
+        importlib.import_module("torch._dynamo")
     loader = FastLoader(stopped(root), 2, num_workers=workers)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -87,6 +91,22 @@ def test_it_names_the_step_and_the_table_once_and_blames_the_line(root, workers)
 def test_what_could_be_native_is_told(root, make, options, reason):
     (one,) = told(FastLoader(make(root), 2, **options))
     assert reason in str(one.message)
+
+
+class Encoded(ImageFolder):
+    """A subclass whose pictures the decode threads make."""
+
+    def __getitem__(self, index):
+        return fastloader.EncodedImage(self.path(index), self.transform), index
+
+
+def test_a_subclass_that_gives_encoded_pictures_is_not_called_slower(root):
+    loader = FastLoader(Encoded(root, T.Compose(KNOWN)), 2)
+    (one,) = told(loader)
+    assert loader.stats()["pictures"]["pool"] == 6
+    text = str(one.message)
+    assert "slower" not in text and "Encoded has a __getitem__ of its own" in text
+    assert "slower" in str(told(FastLoader(stopped(root), 2))[0].message)
 
 
 class Files(torch.utils.data.Dataset):

@@ -1,5 +1,6 @@
 """``loader.show_batch()``: the pictures are those that went in, and the loader stays as it was."""
 
+import gc
 import random
 import sys
 
@@ -7,12 +8,15 @@ import numpy as np
 import pytest
 import torch
 from pictures import plain_folder
-from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset
+from remote_shards import make_shard
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Sampler, Subset
 from torchrun import torchrun
 
 from fastloader import FastLoader
+from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.batch.shown_pictures import find_pictures
-from fastloader.datasets import ImageFolder
+from fastloader.compat.timm.erasing import ErasingLoader
+from fastloader.datasets import ImageFolder, ShardwiseSampler, TarImages
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
 from support import MEAN, STD
 
@@ -133,8 +137,7 @@ def test_the_dataset_is_told_of_no_epoch(workers):
 def test_a_rank_may_look_alone(tmp_path, shows):
     """Without asking the others, who are at something else."""
     source = """
-    from fastloader._core.order.distributed import agreement
-    agreement.PATIENCE = 5.0
+    os.environ["FASTLOADER_RANK_TIMEOUT"] = "5"
     loader = FastLoader(Pictures(16), 2, shuffle=True, distributed="pad")
     if RANK == 0 and ARGUMENT == "before":
         loader.show_batch()
@@ -226,3 +229,82 @@ def test_refusals(monkeypatch):
     monkeypatch.delitem(sys.modules, "fastloader._core.runtime.display.picture_grid", raising=False)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         rows.show_batch()
+
+
+class Counting(Sampler):
+    """Counts its epochs, and whether their iterators have ended."""
+
+    def __init__(self):
+        self.epoch, self.ended = 0, []
+
+    def __iter__(self):
+        self.epoch += 1
+        return self.numbers(self.ended)
+
+    @staticmethod
+    def numbers(ended):
+        try:
+            yield from range(9)
+        finally:
+            ended.append(True)
+
+    def __len__(self):
+        return 9
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_sampler_that_counts_stays_where_it_is(workers, grouped):
+    sampler = Counting()
+    order = {"batch_sampler": BatchSampler(sampler, 4, False)} if grouped else {"sampler": sampler}
+    loader = FastLoader(Noise(), num_workers=workers, **order)
+    gc.collect()
+    gc.disable()
+    try:
+        loader.show_batch()
+        # At once, not in the middle of the interpreter's end.
+        assert sampler.ended == [True]
+    finally:
+        gc.enable()
+    assert sampler.epoch == 0
+
+
+@pytest.mark.parametrize("received", [0, 2])
+def test_a_shardwise_sampler_stays_where_it_is(tmp_path, received):
+    rng = random.Random(3)
+    for shard in range(4):
+        (tmp_path / f"{shard:06}.tar").write_bytes(make_shard(rng, tmp_path, shard)[0])
+    chain = Compose([Resize(8), CenterCrop(8)])
+    dataset = TarImages(str(tmp_path / "{000000..000003}.tar"), chain)
+
+    def run(shows):
+        sampler = ShardwiseSampler(dataset, 1, 0, buffer=2)
+        loader, seen = FastLoader(dataset, 4, sampler=sampler), []
+        for _ in range(2):
+            for number, (images, _) in enumerate(loader):
+                seen.append(images.clone())
+                if shows and number == received:
+                    loader.show_batch()
+            seen.append(sampler.state_dict())
+        return seen, loader.state_dict()
+
+    (seen, state), (wanted, same_state) = run(True), run(False)
+    assert state == same_state and len(seen) == len(wanted)
+    for one, other in zip(seen, wanted):
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def test_what_is_erased_later_stays():
+    def run(shows):
+        torch.manual_seed(1)
+        erasing = RandomErasing(0.9, mode="pixel")
+        loader = ErasingLoader(Noise(), 4, mean=MEAN, std=STD, random_erasing=erasing, shuffle=True)
+        seen = []
+        for _ in range(2):
+            if shows:
+                loader.show_batch()
+            torch.manual_seed(2), np.random.seed(3), random.seed(4)
+            seen.append(torch.cat([images.clone() for images, _ in loader]))
+        return torch.stack(seen)
+
+    assert torch.equal(run(True), run(False))

@@ -92,15 +92,29 @@ def test_a_source_behind_the_others_serves_what_they_do_not(root, make):
         (own, {}, f"the dataset is a {__name__}.Own"),
         (lambda root: Subset(own(root), [1]), {}, f"the dataset is a {__name__}.Own"),
         (folder_and_own, {}, f"the dataset is a {__name__}.Own"),
-        (own, {"collate_fn": len}, "collate_fn is len"),
-        (own, {"batch_size": None}, "batch_size=None: samples are not collated"),
-        (own, {"worker_init_fn": print}, "worker_init_fn is print"),
-        (lambda root: Stream(3), {}, "the dataset is iterable"),
+        (own, {"collate_fn": len}, f"collate_fn is len; also the dataset is a {__name__}.Own"),
+        (
+            own,
+            {"batch_size": None},
+            f"batch_size=None: samples are not collated; also the dataset is a {__name__}.Own",
+        ),
+        (
+            own,
+            {"worker_init_fn": print, "num_workers": 1},
+            "worker_init_fn is print, which does more than to seed Python's, numpy's and torch's "
+            f"generators; also the dataset is a {__name__}.Own",
+        ),
+        (
+            lambda root: Stream(3),
+            {},
+            f"the dataset is iterable; also the dataset is a {Stream.__module__}.Stream",
+        ),
         (arrays, {"collate_fn": len}, "collate_fn is len"),
         (
             stopped,
             {"collate_fn": len},
-            "native up to Resize, then Python: Invert (collate_fn is len)",
+            "native up to Resize, then Python: Invert (collate_fn is len; also Invert() is not a "
+            "native transform)",
         ),
         (own, {"native": False}, "native=False"),
         (arrays, {"native": False}, "native=False"),
@@ -108,7 +122,7 @@ def test_a_source_behind_the_others_serves_what_they_do_not(root, make):
         (lambda root: Stream(3), {"native": False}, "native=False"),
     ],
 )
-def test_the_first_reason_is_told(root, make, options, words):
+def test_every_reason_is_told(root, make, options, words):
     assert in_words(FastLoader(make(root), **options)) == f"Python path: {words}"
 
 
@@ -147,7 +161,45 @@ def test_without_the_native_module_known_pictures_draw_as_with_it(monkeypatch, r
 @pytest.mark.parametrize("kind", [Toys, ThreadToys])
 def test_a_source_refuses_what_it_does_not_serve(kind):
     dataset = kind(some_toys(4).pictures)
-    assert in_words(FastLoader(dataset, collate_fn=len)) == "Python path: collate_fn is len"
+    assert in_words(FastLoader(dataset, collate_fn=len)).startswith(
+        "Python path: collate_fn is len"
+    )
     loader = with_toys(FastLoader(dataset, on_error="skip"))
     with pytest.raises(ValueError, match=r"on_error='skip'.*: the dataset is of toys"):
         iter(loader)
+
+
+def collate_fn(samples):
+    return samples
+
+
+class Collator:
+    """As data collators of Hugging Face: a dataclass whose repr has all of a tokenizer."""
+
+    def __repr__(self):
+        return f"Collator({'tokenizer=' * 400}\n)"
+
+    def __call__(self, samples):
+        return samples
+
+
+def test_a_collator_is_shown_on_one_line_and_a_function_with_its_module(root):
+    plan = in_words(FastLoader(own(root), collate_fn=Collator()))
+    assert "collate_fn is Collator(" in plan and len(plan) < 400 and "\n" not in plan
+    plan = in_words(FastLoader(own(root), collate_fn=collate_fn))
+    assert f"collate_fn is {__name__}.collate_fn" in plan
+
+
+@pytest.mark.parametrize(
+    ("module", "more", "form"),
+    [
+        ("datasets.arrow_dataset", {"features": {}}, "fastloader.datasets.HFImages("),
+        ("webdataset.compat", {}, "fastloader.datasets.TarImages("),
+        ("datasets", {}, ""),
+    ],
+)
+def test_the_native_form_of_others_datasets_is_named(root, module, more, form):
+    dataset = type("Theirs", (Own,), {"__module__": module, **more})(4)
+    plan = in_words(FastLoader(dataset))
+    assert f"the dataset is a {module}.Theirs" in plan
+    assert ("in its place" in plan) == bool(form) and form in plan

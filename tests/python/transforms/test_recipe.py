@@ -51,7 +51,7 @@ def random_number(rng):
         high,
         scale=rng.uniform(-3, 3),
         offset=rng.uniform(-3, 3),
-        rounding=rng.choice(["none", "truncate", "nearest"]),
+        rounding=rng.choice(["none", "truncate", "nearest", "single"]),
         either_sign=rng.random() < 0.5,
         after=rng.uniform(-1, 1),
         values=tuple(rng.uniform(-9, 9) for _ in range(rng.randrange(1, 40)))
@@ -74,7 +74,7 @@ def random_sized(rng):
         numbers += [rng.choice([0, 1, 2, 3]), 1, 2, 3]
     elif name == "random_resized_crop":
         numbers = [rng.randrange(1, 90), rng.randrange(1, 90), 0.1, 1, 0.5, 2, 2]
-    elif name == "affine_about":
+    elif name.startswith("affine_about"):
         turn = Number("uniform", -180, 180)
         moved = [Number("uniform", -0.2, 0.2, unit=unit) for unit in ("width", "height")]
         shears = [Number("uniform", -40, 40), Number("uniform", -40, 40)]

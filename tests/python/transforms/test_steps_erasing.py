@@ -149,7 +149,7 @@ def test_pictures_are_drawn_by_their_own_numbers():
     seed = random.randrange(1 << 64)
     erasing = T.RandomErasing(0.6).erasing(3)
     samples = [0, 7, 1 << 33, 12345678901]
-    together, key = erasing.draw([seed], samples, 50, 70)
+    together, keys = erasing.draw([seed], samples, 50, 70)
     for sample, box in zip(samples, together, strict=True):
         assert (erasing.draw([seed], [sample], 50, 70)[0][0] == box).all()
         draws = Draws(seed, sample, ERASING)
@@ -165,7 +165,9 @@ def test_pictures_are_drawn_by_their_own_numbers():
     each, _ = erasing.draw(seeds, samples, 50, 70)
     for one, sample, box in zip(seeds, samples, each, strict=True):
         assert (erasing.draw([one], [sample], 50, 70)[0][0] == box).all()
-    assert key == erasing.draw([seed], samples[:1], 9, 9)[1]
+    assert len(set(keys.tolist())) == len(samples)
+    for sample, key in zip(samples, keys, strict=True):
+        assert erasing.draw([seed], [sample], 9, 9)[1].tolist() == [key]
 
 
 def test_it_is_pickled_and_shown():
@@ -233,7 +235,8 @@ def refused(tv):
         return step
 
     class Derived(tv.RandomErasing):
-        pass
+        def forward(self, image):
+            return image
 
     yield [tv.RandomErasing(), tv.PILToTensor()], "is not a native transform"
     yield [floats, tv.RandomErasing(), tv.RandomErasing()], "second one that erases"
@@ -243,7 +246,7 @@ def refused(tv):
     yield [floats, tv.RandomErasing(value=(1, 2))], "number of input channels"
     yield [floats, tv.RandomErasing(value=float("inf"))], "finite"
     yield [floats, tv.RandomApply([tv.RandomErasing()])], "behind the conversion"
-    yield [floats, Derived()], "behind the conversion"
+    yield [floats, Derived()], "Derived has a forward of its own"
     yield [floats, changed(p=7)], "interval"
     yield [floats, changed(scale=(0.4, 0.2))], "the smaller first"
     yield [floats, changed(forward=lambda image: image)], "of its own"

@@ -247,12 +247,15 @@ def with_hook(step):
 
 def refused(tv, version):
     class Derived(tv.ColorJitter):
-        pass
+        def forward(self, image):
+            return image
+
+        transform = forward  # v2's
 
     class Strange(list):
         pass
 
-    yield Derived(0.4), "is not a native transform"
+    yield Derived(0.4), "Derived has a (forward|transform) of its own"
     yield tv.Lambda(lambda image: image), "is not a native transform"
     yield tv.ElasticTransform(), "is not a native transform"
     yield changed(tv.AugMix(), _PARAMETER_MAX=30), "_PARAMETER_MAX is not 10"

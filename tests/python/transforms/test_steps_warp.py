@@ -1,7 +1,10 @@
 """Warps, crops and borders: torchvision's arguments, pixels and distribution."""
 
+import importlib
+import io
 import random
 
+import numpy as np
 import pytest
 import torch
 from drawn import (
@@ -16,12 +19,16 @@ from drawn import (
     versions,
 )
 from pictures import import_torchvision, picture
+from PIL import Image
 
+from fastloader import EncodedImage
 from fastloader import transforms as T
+from fastloader.transforms._reader.beginning import read_beginning
 from fastloader.transforms._recipe import sized
 
 SEED = 20260402
 MANY = 4000
+BILINEAR, BICUBIC = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
 MODES = ("nearest", "bilinear", "bicubic")
 FILTERS = (*MODES, "box", "hamming", "lanczos")
 
@@ -274,3 +281,56 @@ def test_sizes():
         assert transform.size_after(None) == (2, 2), transform
     for transform in (T.RandomAffine(9), T.Resize(6), T.Pad(1), T.RandomVerticalFlip()):
         assert transform.size_after(None) is None, transform
+
+
+def test_coefficients_have_the_last_bit_of_each_version():
+    """v2 sums in another order than v1."""
+    versions()
+    rng = random.Random(SEED)
+    for name, module in (
+        ("affine_about", "torchvision.transforms.functional"),
+        ("affine_about_v2", "torchvision.transforms.v2.functional._geometry"),
+    ):
+        theirs = importlib.import_module(module)._get_inverse_affine_matrix
+        for _ in range(2000):
+            width, height = rng.randint(1, 500), rng.randint(1, 500)
+            angle, scale = rng.uniform(-180, 180), rng.uniform(0.3, 3)
+            moves = [rng.randint(-40, 40), rng.randint(-40, 40)]
+            shears = [rng.uniform(-40, 40), rng.choice([0, rng.uniform(-40, 40)])]
+            numbers = [angle, *moves, scale, *shears, 2, 0, 0, 0]
+            ((_, found),) = sized.SIZED[name][0](numbers, (height, width), None)
+            wanted = theirs([width * 0.5, height * 0.5], angle, moves, scale, shears)
+            assert found[:6] == wanted, (name, numbers, width, height)
+
+
+FIXED = {
+    "rotation": lambda tv: tv.RandomRotation((33.3, 33.3), BILINEAR),
+    "affine": lambda tv: tv.RandomAffine(
+        (12.7, 12.7), None, (1.1, 1.1), (7.7, 7.7, -3.3, -3.3), BILINEAR
+    ),
+    "sheared": lambda tv: tv.RandomAffine((0, 0), None, None, (9.1, 9.1), BICUBIC),
+    "jitter": lambda tv: tv.ColorJitter((1.3, 1.3)),
+    "contrast": lambda tv: tv.ColorJitter(contrast=(0.7, 0.7)),
+    "saturation": lambda tv: tv.ColorJitter(saturation=(1.7, 1.7)),
+    "hue": lambda tv: tv.ColorJitter(hue=(0.1, 0.1)),
+}
+
+
+@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("native", [True, False])
+def test_ranges_of_one_number_are_torchvisions(name, version, native, monkeypatch):
+    """torch draws in 32 bits, and of v2 the coefficients are summed as there."""
+    tv = versions()[version]
+    step = FIXED[name](tv)
+    chain = tv.Compose([step, tv.PILToTensor()])
+    assert read_beginning(chain, ours_ends_in_tensor=True).chain.recipe
+    if not native:
+        monkeypatch.setattr("fastloader.datasets._encoded.single.extension.load", lambda: None)
+    for seed in range(20):
+        image = picture(random.Random(seed), 97, 61)
+        file = io.BytesIO()
+        image.save(file, "PNG")
+        made = EncodedImage(file.getvalue(), chain).decode()
+        wanted = np.asarray(step(image))
+        assert np.array_equal(made.permute(1, 2, 0).numpy(), wanted), (name, version, seed)

@@ -315,7 +315,8 @@ const uint8_t* LibjpegDecoder::read_row() {
 
 /// Looks at what lies below the region, as far as the options or the missing end marker demand.
 /// Pillow reads on to the end marker after the last row and takes an error there for one, but not
-/// the end of the bytes.
+/// the end of the bytes. Its libjpeg-turbo, from version 3 on, takes another frame header for an
+/// error before it has read any of it.
 void LibjpegDecoder::check_rest() {
   if (options_.truncated == Truncated::kPad) return;
   jpeg_decompress_struct& info = session_->info;
@@ -327,6 +328,10 @@ void LibjpegDecoder::check_rest() {
   }
   if (session_->run(finish)) return;
   if (!session_->starved || session_->end_kind != JpegSession::End::kFailed) fail();
+  if (is_jpeg_frame(static_cast<uint8_t>(info.unread_marker))) {
+    close();
+    throw DecodeError("broken data stream: a second frame header where the picture ends");
+  }
 }
 
 /// After the bytes have ended, nothing libjpeg says is news.

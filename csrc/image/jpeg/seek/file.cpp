@@ -1,12 +1,13 @@
 #include "image/jpeg/seek/file.h"
 
-#include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <string>
 
 #include "base/error.h"
 #include "base/little_endian.h"
+#include "base/mapped_memory.h"
 
 namespace fastloader {
 namespace {
@@ -26,16 +27,18 @@ struct Row {
 
 SeekFiles::SeekFiles(const std::vector<SeekBytes>& files) {
   for (const SeekBytes& bytes : files) {
-    if (bytes.size < kHeaderBytes || std::memcmp(bytes.data, kMagic, sizeof kMagic) != 0) {
+    std::array<uint8_t, kHeaderBytes> header;
+    if (bytes.size < kHeaderBytes || !copy_mapped(header.data(), bytes.data, kHeaderBytes) ||
+        std::memcmp(header.data(), kMagic, sizeof kMagic) != 0) {
       throw InvalidArgument("not a file of seek indices");
     }
-    const auto version = read_little_endian<uint32_t>(bytes.data + 8);
+    const auto version = read_little_endian<uint32_t>(header.data() + 8);
     if (version != kVersion) {
       throw InvalidArgument("a file of seek indices of version " + std::to_string(version) +
                             "; this fastloader reads version " + std::to_string(kVersion));
     }
-    const auto count = read_little_endian<uint64_t>(bytes.data + 16);
-    const auto table = read_little_endian<uint64_t>(bytes.data + 24);
+    const auto count = read_little_endian<uint64_t>(header.data() + 16);
+    const auto table = read_little_endian<uint64_t>(header.data() + 24);
     if (table < kHeaderBytes || table > bytes.size || (bytes.size - table) % sizeof(Row) != 0 ||
         (bytes.size - table) / sizeof(Row) != count) {
       throw InvalidArgument("a file of seek indices that is cut off or damaged");
@@ -44,25 +47,32 @@ SeekFiles::SeekFiles(const std::vector<SeekBytes>& files) {
   }
 }
 
-SeekBytes SeekFiles::find(uint64_t hash) const {
-  for (const File& file : files_) {
-    // The first row whose hash is not smaller.
-    uint64_t first = 0;
-    for (uint64_t left = file.count; left > 0;) {
-      const uint64_t half = left / 2;
-      const bool smaller =
-          read_little_endian<uint64_t>(file.table + (first + half) * sizeof(Row)) < hash;
-      if (smaller) first += half + 1;
-      left = smaller ? left - half - 1 : half;
-    }
-    if (first == file.count) continue;
-    const Row row = read_little_endian<Row>(file.table + first * sizeof(Row));
-    const auto room = static_cast<uint64_t>(file.table - file.bytes.data);
-    if (row.hash == hash && row.begin <= room && row.size <= room - row.begin) {
-      return {file.bytes.data + row.begin, row.size};
-    }
+void SeekFiles::File::find(uint64_t hash, std::vector<uint8_t>& index) const {
+  std::array<uint8_t, sizeof(Row)> copied;
+  // The first row whose hash is not smaller.
+  uint64_t first = 0;
+  for (uint64_t left = count; left > 0;) {
+    const uint64_t half = left / 2;
+    if (!copy_mapped(copied.data(), table + (first + half) * sizeof(Row), sizeof(uint64_t))) return;
+    const bool smaller = read_little_endian<uint64_t>(copied.data()) < hash;
+    if (smaller) first += half + 1;
+    left = smaller ? left - half - 1 : half;
   }
-  return {};
+  if (first == count || !copy_mapped(copied.data(), table + first * sizeof(Row), sizeof(Row))) {
+    return;
+  }
+  const Row row = read_little_endian<Row>(copied.data());
+  const auto room = static_cast<uint64_t>(table - bytes.data);
+  if (row.hash != hash || row.begin > room || row.size > room - row.begin) return;
+  index.resize(row.size);
+  if (!copy_mapped(index.data(), bytes.data + row.begin, row.size)) index.clear();
+}
+
+void SeekFiles::find(uint64_t hash, std::vector<uint8_t>& index) const {
+  index.clear();
+  for (const File& file : files_) {
+    if (index.empty()) file.find(hash, index);
+  }
 }
 
 uint64_t SeekFiles::count() const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace fastloader {
 
@@ -20,8 +21,8 @@ class SeekIndices {
   SeekIndices& operator=(const SeekIndices&) = delete;
   virtual ~SeekIndices() = default;
 
-  /// Of the file with this xxh3(). Stays valid as long as this object.
-  virtual SeekBytes find(uint64_t hash) const = 0;
+  /// Replaces the contents of `index` by that of the file with this xxh3(), or by nothing.
+  virtual void find(uint64_t hash, std::vector<uint8_t>& index) const = 0;
 };
 
 }  // namespace fastloader

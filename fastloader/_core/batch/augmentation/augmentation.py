@@ -1,7 +1,7 @@
 """Random erasing, Mixup and CutMix on whole batches, with timm 1.0.31's distributions.
 
-numpy's counter-based generator draws here what becomes of each image, for a whole batch at a time, and
-`Records` is the result. The kernel applies it while it normalises (csrc/image/normalize/augment.h is the
+Counter-based generators draw here what becomes of each image, for a whole batch at a time, and `Records`
+is the result. The kernel applies it while it normalises (csrc/image/normalize/augment.h is the
 definition). `augmentation/in_torch.py` does the same in torch operations.
 """
 
@@ -21,13 +21,14 @@ from fastloader._core.batch.images import Image
 from fastloader._core.batch.tree import BatchTree
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization, make_spec
+from fastloader.transforms._recipe.philox import MASK, philox
 from fastloader.transforms.steps.tensors.rolled import Rolled
 
 Key = int | str
 
 
 # The beginning of the records, and MixRecord, of csrc/image/normalize/augment.h.
-_HEADER = np.dtype([("key", np.uint64), ("constants", np.float32, (4,))])
+_HEADER = np.dtype([("constants", np.float32, (4,))])
 _MIX = np.dtype(
     [
         ("own", np.uint32),
@@ -36,7 +37,7 @@ _MIX = np.dtype(
         ("partner_weight", np.float32),
         ("cut", np.int32, (4,)),  # top, bottom, left, right
         ("boxes", np.uint32),
-        ("unused", np.uint32),
+        ("key", np.uint64),
     ]
 )
 
@@ -51,14 +52,12 @@ class Records:
     def __init__(
         self,
         augmentation: Augmentation,
-        key: int,
         mix: npt.NDArray[Any],
         boxes: npt.NDArray[np.int32],
         weights: npt.NDArray[np.float32],
         in_batch: int,
     ) -> None:
         self.augmentation = augmentation
-        self.key = key
         self.mix = mix
         self.boxes = boxes
         self.weights = weights
@@ -67,11 +66,16 @@ class Records:
     def __len__(self) -> int:
         return len(self.mix)
 
+    @property
+    def keys(self) -> npt.NDArray[np.uint64]:
+        """The key of each image's random fill."""
+        keys: npt.NDArray[np.uint64] = self.mix["key"]
+        return keys
+
     def packed(self) -> torch.Tensor:
         """The records as the bytes that go to the device."""
         whole = np.empty(self.augmentation.record_bytes(self.in_batch), dtype=np.uint8)
         header = np.zeros(1, dtype=_HEADER)
-        header["key"] = self.key
         values = self.augmentation.values or ()
         header["constants"][0, : len(values)] = values
         begin, middle = _HEADER.itemsize, _HEADER.itemsize + self.mix.nbytes
@@ -91,7 +95,9 @@ class Augmentation:
     """What is erased and mixed in the batches of a loader, for `Delivery.augment`.
 
     An `Erasing` is of single pictures, whose boxes the source draws. With ``mixing``, the leaf under
-    ``target_key`` (an outermost index or key) becomes float targets.
+    ``target_key`` (an outermost index or key) becomes float targets. ``splits``: how many pictures of
+    each sample are in a batch, all first ones before all second ones; 0 for as many as ``erasing``
+    says.
     """
 
     def __init__(
@@ -99,12 +105,15 @@ class Augmentation:
         erasing: RandomErasing | Erasing | None,
         mixing: Mixing | Rolled | None,
         target_key: Key = 1,
+        splits: int = 0,
     ) -> None:
         if erasing is None and mixing is None:
             raise ValueError("an augmentation erases or mixes; both are None")
         self.erasing = erasing
         self.mixing = mixing
         self.target_key = target_key
+        of_erasing = erasing.num_splits if isinstance(erasing, RandomErasing) else 0
+        self.splits = max(1, splits or of_erasing)
         self._epochs = 0
 
     @property
@@ -171,49 +180,70 @@ class Augmentation:
         weights = [] if self.mixing is None else [self.out_batch(in_batch) * 8]
         return [*weights, self.record_bytes(in_batch)]
 
-    def begin(self, saved: Mapping[str, Any] | None = None) -> EpochDraws:
-        """Begins the draws of one epoch, or of the rest of the epoch from which ``saved`` is.
+    def begin(
+        self,
+        saved: Mapping[str, Any] | None = None,
+        first: int = 0,
+        step: int = 1,
+        seed: int | None = None,
+    ) -> EpochDraws:
+        """Begins the draws of one epoch, or of the rest of the epoch from which ``saved`` is. ``first``
+        and ``step``: as `EpochDraws` has them. ``seed``: of the epoch, if all ranks have one.
 
-        The seed comes from the state of torch's global generator, which stays as it is: a draw from it
-        would change the order of samples that DataLoader gives. Several epochs may therefore have the
-        same seed, and so the number of the epoch joins the key."""
+        Any other seed comes from the state of torch's global generator, which stays as it is: a draw
+        from it would change the order of samples that DataLoader gives. Several epochs may therefore
+        have the same seed, and so the number of the epoch joins the key."""
+        samples = 0
         if saved is not None:
             self._epochs = saved["epoch"]
-            if saved["seed"] is not None:
-                return EpochDraws(self, saved["seed"], saved["epoch"], saved["batch"])
+            samples = saved.get("samples", 0)
+            # A state of an older version counts batches, of which nothing here is a function.
+            if saved["seed"] is not None and "samples" in saved:
+                return EpochDraws(self, saved["seed"], saved["epoch"], samples, first, step)
+        self._epochs += 1
+        if seed is not None:
+            return EpochDraws(self, seed, 0, samples, first, step)
         generator = torch.Generator()
         generator.set_state(torch.get_rng_state())
-        seed = int(
-            torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator).item()
-        )
-        self._epochs += 1
-        return EpochDraws(self, seed, self._epochs)
+        drawn = torch.empty((), dtype=torch.int64, device="cpu").random_(generator=generator)
+        return EpochDraws(self, int(drawn.item()), self._epochs, samples, first, step)
 
-    def state(self) -> dict[str, Any]:
-        """The state for `begin` of the next epoch."""
-        return {"epoch": self._epochs, "seed": None, "batch": 0}
+    def state(self, samples: int = 0, begun: bool = False) -> dict[str, Any]:
+        """The state for `begin` without a seed, which is that of the ranks or of another epoch.
+        ``begun``: whether it is of the middle of an epoch."""
+        return {"epoch": self._epochs - begun, "seed": None, "samples": samples}
 
 
 class EpochDraws:
-    """The draws of one epoch. Those of batch number i are a function of (seed, epoch, i)."""
+    """The draws of one epoch. What is erased of an image is a function of (seed, epoch, the sample's
+    place in the order); what is mixed in a batch, of (seed, epoch, the place of its first sample).
 
-    def __init__(self, augmentation: Augmentation, seed: int, epoch: int, batch: int = 0) -> None:
+    ``samples``: how many samples of the epoch came before, among those that this loader gives. Its
+    first one has the place ``first``, and each one ``step`` more than the one before."""
+
+    def __init__(
+        self,
+        augmentation: Augmentation,
+        seed: int,
+        epoch: int,
+        samples: int = 0,
+        first: int = 0,
+        step: int = 1,
+    ) -> None:
         self.augmentation = augmentation
         self.seed = seed
         self.epoch = epoch
-        self._key = np.array([seed, epoch], dtype=np.uint64)
-        self.batch = batch  # the number of the next draws; set back to draw them again
-        # The number of the draws that the loop gets next, which may be smaller. The delivery sets it on
-        # the loop's thread, before the batch, or what is raised in its place, counts as received.
-        self.delivered = batch
+        self._first, self._step = first, step
+        a, b, _, _ = philox((epoch, 0, 0, 0), (seed & MASK, seed >> 32 & MASK))
+        self._key = a | b << 32
+        self.samples = samples  # before the next draws; set back to draw them again
+        # Before the draws that the loop gets next, which may be smaller. The delivery sets it on the
+        # loop's thread, before the batch, or what is raised in its place, counts as received.
+        self.delivered = samples
 
-    def state(self, batch: int) -> dict[str, Any]:
-        """The state for `Augmentation.begin` of the rest of the epoch, from number ``batch`` on."""
-        return {"epoch": self.epoch, "seed": self.seed, "batch": batch}
-
-    def state_of_any(self) -> dict[str, Any]:
-        """The state without what belongs to this process: the rest of the epoch gets another seed."""
-        return {"epoch": self.epoch - 1, "seed": None, "batch": 0}
+    def state(self, samples: int) -> dict[str, Any]:
+        """The state for `Augmentation.begin` of the rest of the epoch, behind so many samples."""
+        return {"epoch": self.epoch, "seed": self.seed, "samples": samples}
 
     def next(self, image: Image) -> Records:
         """Draws the records of the next batch.
@@ -230,19 +260,28 @@ class EpochDraws:
         mixing, erasing = augmentation.mixing, augmentation.erasing
         if mixing is not None:
             mixing.check(batch)
-        counter = np.array([0, 0, self.batch, 0], dtype=np.uint64)
-        random = np.random.Generator(np.random.Philox(key=self._key, counter=counter))
-        self.batch += 1
+        splits = augmentation.splits
+        samples = batch // splits if batch % splits == 0 else batch
+        before, self.samples = self.samples, self.samples + samples
         n = augmentation.out_batch(batch)
-        key = int(random.integers(0, 2**64, dtype=np.uint64))
         mix, weights = unchanged(n)
         if mixing is not None and mixing.enabled:
             mix["partner"] = mixing.partners(batch)[:n]
+            key = np.array([self._key, self._place(before)], dtype=np.uint64)
+            random = np.random.Generator(np.random.Philox(key=key))
             mixing.draw(random, mix, weights, height, width)
-        boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
-        if isinstance(erasing, RandomErasing):
-            mix["boxes"] = draw_boxes(erasing, random, boxes, height, width)
-        return Records(augmentation, key, mix, boxes, weights, batch)
+        if not isinstance(erasing, RandomErasing):
+            boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
+            return Records(augmentation, mix, boxes, weights, batch)
+        split, sample = np.divmod(np.arange(n), max(1, samples))
+        places = self._place(before + sample)
+        boxes, mix["boxes"], mix["key"] = draw_boxes(
+            erasing, self._key, places, split, height, width
+        )
+        return Records(augmentation, mix, boxes, weights, batch)
+
+    def _place(self, sample: Any) -> Any:
+        return self._first + self._step * sample
 
 
 def unchanged(n: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:

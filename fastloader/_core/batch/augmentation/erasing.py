@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastloader.transforms._erasing import below, between, numbers_of, uniform_of
+from fastloader.transforms._recipe.draws import ERASING, OCCURRENCE, PICTURE
+
 _FILLS = ("const", "rand", "pixel")
 _ATTEMPTS = 10
+_STREAM = ERASING | 1 << OCCURRENCE  # that of a chain, which may have the same seed, is without
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,32 +72,54 @@ class RandomErasing:
 
 
 def draw_boxes(
+    erasing: RandomErasing, seed: int, places: Any, splits: Any, height: int, width: int
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint32], npt.NDArray[np.uint64]]:
+    """Draws as timm's RandomErasing._erase, for all images at once: of each a function of the seed, its
+    place in the order, and the split of the batch in which it stands.
+
+    Returns:
+        The boxes of each image, int32 (n, most, 4); how many it has; the key of its deviates. A box that
+        never fitted stays empty.
+    """
+    n, most = len(places), erasing.most
+    streams = _STREAM | splits << PICTURE
+    # Whether it is erased, how many boxes, the deviates' key, and one that is not used.
+    numbers = numbers_of([seed], places, streams, 2)
+    chosen = uniform_of(numbers[:, 0]) <= erasing.probability
+    chosen[: n // erasing.num_splits if erasing.num_splits > 1 else 0] = False
+    spread = np.full(n, most - erasing.min_count + 1)
+    counts = np.where(chosen, erasing.min_count + below(numbers[:, 1], spread), 0)
+    boxes = np.zeros((n, most, 4), dtype=np.int32)
+    rows = chosen.nonzero()[0]
+    if len(rows):
+        # Of each box area and aspect of each attempt, top and left.
+        its = numbers_of([seed], places[rows], streams[rows], most * (_ATTEMPTS + 1), first=2)
+        boxes[rows] = _boxes(erasing, its.reshape(len(rows), most, -1), counts[rows], height, width)
+    return boxes, counts.astype(np.uint32), numbers[:, 2]
+
+
+def _boxes(
     erasing: RandomErasing,
-    random: np.random.Generator,
-    boxes: npt.NDArray[np.int32],
+    numbers: npt.NDArray[np.uint64],
+    counts: npt.NDArray[np.int64],
     height: int,
     width: int,
-) -> npt.NDArray[np.uint32]:
-    """Draws as timm's RandomErasing._erase, for all images at once. Returns how many boxes each image
-    has. A box that never fitted stays empty."""
-    n, most = len(boxes), erasing.most
-    chosen = random.random(n) <= erasing.probability
-    chosen[: n // erasing.num_splits if erasing.num_splits > 1 else 0] = False
-    counts = random.integers(erasing.min_count, most, size=n, endpoint=True)
-    shape = (n, most, _ATTEMPTS)
-    area = random.uniform(erasing.min_area, erasing.max_area, shape) * (height * width)
+) -> npt.NDArray[np.int64]:
+    """The boxes of images that are erased, of which each has its count."""
+    uniform = uniform_of(numbers[:, :, : 2 * _ATTEMPTS])
+    area = between((erasing.min_area, erasing.max_area), uniform[:, :, ::2]) * (height * width)
     area /= counts[:, None, None]
     max_aspect = erasing.max_aspect or 1 / erasing.min_aspect
-    aspect = np.exp(random.uniform(math.log(erasing.min_aspect), math.log(max_aspect), shape))
+    ends = math.log(erasing.min_aspect), math.log(max_aspect)
+    aspect = np.exp(between(ends, uniform[:, :, 1::2]))
     h = np.rint(np.sqrt(area * aspect)).astype(np.int64)
     w = np.rint(np.sqrt(area / aspect)).astype(np.int64)
     fits = (w < width) & (h < height)
     first = fits.argmax(axis=2)[:, :, None]
     h = np.take_along_axis(h, first, axis=2)[:, :, 0]
     w = np.take_along_axis(w, first, axis=2)[:, :, 0]
-    used = fits.any(axis=2) & chosen[:, None] & (np.arange(most) < counts[:, None])
+    used = fits.any(axis=2) & (np.arange(numbers.shape[1]) < counts[:, None])
     h, w = np.where(used, h, 0), np.where(used, w, 0)
-    top = random.integers(0, height - h + 1)
-    left = random.integers(0, width - w + 1)
-    boxes[:] = np.stack((top, top + h, left, left + w), axis=2)
-    return np.where(chosen, counts, 0).astype(np.uint32)
+    top = below(numbers[:, :, -2], height - h + 1)
+    left = below(numbers[:, :, -1], width - w + 1)
+    return np.stack((top, top + h, left, left + w), axis=2)

@@ -6,21 +6,14 @@ csrc/image/normalize/augment.h is the definition. `Records` says what is to be d
 from __future__ import annotations
 
 import dataclasses
-import functools
-import statistics
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fastloader._core.batch.augmentation.augmentation import Records
+from fastloader.transforms._deviates import PER_BOX, PER_ELEMENT, deviates
 from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._recipe.philox import MASK, philox
-
-# Operations of the counter-based generator: one deviate for each box, or for each element of a box.
-_PER_BOX, _PER_ELEMENT = 16, 17
-_TABLE = 2048  # deviates
 
 
 def apply(
@@ -75,14 +68,14 @@ def erase(x: torch.Tensor, records: Records) -> torch.Tensor:
             x = torch.where(inside, torch.from_numpy(values)[:, None, None].to(x), x)
         elif fill == "rand":
             image, channel = np.indices((n, channels), dtype=np.uint32)
-            deviates = _deviates(records.key, _PER_BOX, image, box * 4 + channel)
-            x = torch.where(inside, torch.from_numpy(deviates)[..., None, None].to(x), x)
+            drawn = deviates(records.keys[image], PER_BOX, box * 4 + channel)
+            x = torch.where(inside, torch.from_numpy(drawn)[..., None, None].to(x), x)
         else:
             where = inside.expand(x.shape).nonzero(as_tuple=True)
             image, channel, row, column = (each.cpu().numpy() for each in where)
             element = (channel * height + row) * width + column
-            deviates = _deviates(records.key, _PER_ELEMENT, image, element)
-            x = x.index_put(where, torch.from_numpy(deviates).to(x))
+            drawn = deviates(records.keys[image], PER_ELEMENT, element)
+            x = x.index_put(where, torch.from_numpy(drawn).to(x))
     return x
 
 
@@ -107,31 +100,3 @@ def _within(edges: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     y = torch.arange(like.shape[2], device=like.device).view(1, 1, -1, 1)
     x = torch.arange(like.shape[3], device=like.device).view(1, 1, 1, -1)
     return (y >= top) & (y < bottom) & (x >= left) & (x < right)
-
-
-def _deviates(
-    key: int, operation: int, image: npt.NDArray[Any], element: npt.NDArray[Any]
-) -> npt.NDArray[np.float32]:
-    """Normal deviates; see csrc/image/normalize/augment.h."""
-    element = element.astype(np.uint64)
-    zero = np.zeros_like(element)
-    words = np.stack(
-        philox(
-            (element >> np.uint64(3), zero + operation, image.astype(np.uint64), zero),
-            (key & MASK, key >> 32),
-        )
-    )
-    index = (element >> np.uint64(1) & np.uint64(3)).astype(np.intp)
-    word = np.take_along_axis(words, index[None], axis=0)[0]
-    bits = np.where(element & np.uint64(1), word >> np.uint64(16), word)
-    magnitude = _normal_table()[(bits % _TABLE).astype(np.intp)]
-    return np.where(bits & np.uint64(_TABLE), -magnitude, magnitude)
-
-
-@functools.lru_cache(maxsize=1)
-def _normal_table() -> npt.NDArray[np.float32]:
-    """The table of csrc/image/normalize/normal_table.inc. The rounding to 2^-16 hides the differences
-    between mathematical libraries. A test compares the two tables."""
-    normal = statistics.NormalDist()
-    entries = [round(normal.inv_cdf(0.5 + (i + 0.5) / (2 * _TABLE)) * 2**16) for i in range(_TABLE)]
-    return np.array(entries, dtype=np.float32) * np.float32(2.0**-16)

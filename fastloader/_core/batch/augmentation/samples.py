@@ -22,31 +22,31 @@ class SampleDraws(EpochDraws):
 
     def __init__(self, augmentation: Augmentation) -> None:
         super().__init__(augmentation, 0, 0)
-        self._samples: Sequence[int] = ()
+        self._numbers: Sequence[int] = ()
         self._seeds: Sequence[int] = ()
 
     def give(self, samples: Sequence[int], seeds: Sequence[int]) -> None:
         """Tells the samples of the next batch, and the seed of each, or one for all."""
-        self._samples, self._seeds = samples, seeds
+        self._numbers, self._seeds = samples, seeds
 
     def records(self, batch: int, height: int, width: int) -> Records:
         augmentation, mixing = self.augmentation, self.augmentation.mixing
         if mixing is not None:
             mixing.check(batch)
-        self.batch += 1
+        self.samples += batch
         n = augmentation.out_batch(batch)
         mix, weights = unchanged(n)
         if mixing is not None and mixing.enabled:
             mix["partner"] = mixing.partners(batch)[:n]
             mixing.draw(self._random(), mix, weights, height, width)
         boxes = np.zeros((n, augmentation.max_boxes, 4), dtype=np.int32)
-        key = 0
         if isinstance(augmentation.erasing, Erasing):
-            drawn, key = augmentation.erasing.draw(self._seeds, self._samples, height, width)
+            drawn, keys = augmentation.erasing.draw(self._seeds, self._numbers, height, width)
             boxes[:, 0] = drawn
             mix["boxes"] = drawn[:, 1] > drawn[:, 0]
-        return Records(augmentation, key, mix, boxes, weights, batch)
+            mix["key"] = keys
+        return Records(augmentation, mix, boxes, weights, batch)
 
     def _random(self) -> np.random.Generator:
-        first = np.array([self._seeds[0] % 2**64, self._samples[0]], dtype=np.uint64)
+        first = np.array([self._seeds[0] % 2**64, self._numbers[0]], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=first))

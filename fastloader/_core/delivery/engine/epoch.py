@@ -29,7 +29,7 @@ class PackedBatch:
     layout: PackedLayout | None = None
     error: BaseException | None = None
     took: bool = True  # whether the error takes a batch's place
-    drawn: int = 0  # the number of the draws that come after this batch's
+    drawn: int = 0  # how many samples were drawn with this batch
 
 
 class RingEpoch:
@@ -108,7 +108,7 @@ class RingEpoch:
             if self.fill_seq == seq:
                 self._presented = reservation  # for the error, which comes next
                 if self.draws is not None:
-                    self.draws.batch = drawn
+                    self.draws.samples = drawn
                 self.pending.pop(seq, None)
             raise
         return bool(put)
@@ -129,7 +129,7 @@ class RingEpoch:
         return bool(put)
 
     def _drawn(self) -> int:
-        return 0 if self.draws is None else self.draws.batch
+        return 0 if self.draws is None else self.draws.samples
 
     def put_end(self) -> None:
         prefetcher = self.prefetcher

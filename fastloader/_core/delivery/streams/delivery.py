@@ -142,4 +142,4 @@ class InFlight:
     consumer: Any
     memory: list[torch.Tensor]
     moved: list[Any]
-    drawn: int = 0  # the number of the draws that come after this batch's
+    drawn: int = 0  # how many samples were drawn with this batch

@@ -116,7 +116,7 @@ class StreamIterator(DeliveryIterator):
                     self._load = self._delivery.load(self._given[0], self._draws)
                 except BaseException:  # the next batch gets these draws, or this one again
                     if self._draws is not None:
-                        self._draws.batch = drawn
+                        self._draws.samples = drawn
                     raise
             self._given.clear()
             begun = time.perf_counter()
@@ -145,7 +145,7 @@ class StreamIterator(DeliveryIterator):
             self._flight.append(ErrorInFlight(error, took, self._drawn()))
 
     def _drawn(self) -> int:
-        return 0 if self._draws is None else self._draws.batch
+        return 0 if self._draws is None else self._draws.samples
 
     def close(self) -> None:
         """Ends the epoch early, from any thread. Further calls of ``next()`` raise StopIteration, and a

@@ -21,10 +21,11 @@ def callers() -> Iterator[FrameType]:
 
 def users_level() -> int:
     """The ``stacklevel`` with which the function that calls this warns at the line of the user's code,
-    even through code of ours."""
+    even through code of ours, and of torch's compiler, which `eager` puts between."""
     level = 0
     for frame in callers():
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
+        compiler = frame.f_globals.get("__name__") == "torch._dynamo.eval_frame"
+        if not compiler and not frame.f_code.co_filename.startswith(_PACKAGE):
             break
         level += 1
     return level

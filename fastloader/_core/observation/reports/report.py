@@ -10,7 +10,7 @@ from typing import Any
 from fastloader._core.observation.figures import AutoChoice, Observation, Stage
 from fastloader._core.observation.recent_steps import Step
 from fastloader._core.observation.reports.report_page import ReportPage
-from fastloader._core.observation.reports.verdict import judge
+from fastloader._core.observation.reports.verdict import judge, win_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Report:
             of = "" if self.depth is None else f" of {self.depth}"
             tiles.append((f"{self.ready:.1f}{of}", "batches ready when asked for"))
         if self.to_win is not None:
-            tiles.append((f"{100 * self.to_win:.0f} %", "to win if data were free"))
+            tiles.append((win_words(self.to_win), "to win if data were free"))
         return tiles
 
     def _summary(self) -> str:
@@ -138,11 +138,13 @@ class Report:
         if self.ready is not None:
             of = "" if self.depth is None else f" of {self.depth}"
             lines.append(f"ready when asked for: {self.ready:.1f}{of} batches in the mean")
-        if self.bytes or self.copied_bytes:
-            lines.append(
-                f"read {self.bytes / 1e6:.1f} MB of pictures, copied {self.copied_bytes / 1e6:.1f} MB "
-                "through the ring"
-            )
+        moved = []
+        if self.bytes:
+            moved.append(f"read {self.bytes / 1e6:.1f} MB of pictures")
+        if self.copied_bytes:
+            moved.append(f"copied {self.copied_bytes / 1e6:.1f} MB through the ring")
+        if moved:
+            lines.append(", ".join(moved))
         for name, choice in self.auto.items():
             chosen = "nothing" if choice.chosen is None else choice.chosen
             lines.append(f'{name}="auto": {chosen}, {choice.why}')
@@ -173,7 +175,7 @@ def _headspace(report: Report) -> str:
         return f"{alone}; with this loader: not measured yet"
     return (
         f"{alone}; with this loader {report.steps_per_s:.1f} steps/s; "
-        f"{100 * report.to_win:.0f} % to win"
+        f"{win_words(report.to_win)} to win"
     )
 
 
@@ -183,7 +185,6 @@ def make_report(seen: Observation) -> Report:
     asked, found, ring = statistics.asked, statistics.found, figures.ring
     if ring:
         asked, found = ring["asked"], ring["found"]
-    looped = seen.looped_s
     return Report(
         verdict=verdict.text,
         advice=verdict.advice,
@@ -203,7 +204,7 @@ def make_report(seen: Observation) -> Report:
         wait_share=seen.wait_share,
         bytes=figures.bytes_read,
         copied_bytes=int(ring["bytes"]) if ring else 0,
-        steps_per_s=statistics.steps / looped if looped > 0 and statistics.steps else None,
+        steps_per_s=seen.steps_per_s,
         headspace_steps_per_s=None if seen.headspace is None else seen.headspace.steps_per_s,
         auto=dict(seen.auto),
         recent=statistics.recent.steps(),

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from fastloader._core.machine.ranks import own_threads, ranks_here
 from fastloader._core.observation.figures import Bound, Observation, Stage
 
-# A loop that waits less than this share of its time has next to nothing to win.
+# A loop that waits less than this share of its time has next to nothing to win. So has one that was
+# measured to be so much faster, at most, if data were free.
 WAITS = 0.1
+LITTLE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,6 @@ class _Resource:
 
 def judge(seen: Observation) -> Verdict:
     stages, share, seconds = seen.figures.stages, seen.wait_share, seen.seconds
-    step = "GPU" if seen.on_accelerator else "training step"
     if share is None or seconds <= 0:
         if seen.statistics.batches > 1:
             text = (
@@ -60,36 +61,15 @@ def judge(seen: Observation) -> Verdict:
             f"GPU-bound: batches wait for the training step {_percent(device_wait)} of the time",
             _NOTHING,
         )
-    if share < WAITS:
-        who = "the GPU" if step == "GPU" else "the training step"
-        return Verdict(
-            step,
-            f"{'GPU-bound' if step == 'GPU' else 'training step-bound'}: the loop waits for data "
-            f"{_percent(share)} of its time, {who} takes the rest",
-            _NOTHING,
-        )
     waits = f"the loop waits for data {_percent(share)} of its time"
+    if share < WAITS or (seen.to_win is not None and seen.to_win < LITTLE):
+        return _step(seen, share, waits)
     if busiest is None or (busiest.busy < share / 2 and _from_python(stages)):
         # Either nothing tells the workers' time (no shared slots), or they are slow to hand over.
         return Verdict(
             "Python",
             f"Python-bound: {waits}, and nothing but Python can be what it waits for",
             _python_advice(seen, None),
-        )
-    if busiest.bound == "storage":
-        return _storage(seen, busiest, waits)
-    if busiest.bound == "decode":
-        return _pictures(seen, busiest, waits)
-    if busiest.bound == "Python":
-        if seen.workers:
-            who = f"{busiest.stages[0].where} ({busiest.threads})"
-            at_work = f"its {who} are busy {_percent(busiest.busy)} of theirs"
-        else:
-            at_work = f"{_percent(busiest.busy)} of it runs the dataset's own code"
-        return Verdict(
-            "Python",
-            f"Python-bound: {waits}, {at_work}",
-            _python_advice(seen, busiest),
         )
     if busiest.bound in ("remote workers", "network") and busiest.busy < share / 2:
         return Verdict(
@@ -98,6 +78,20 @@ def judge(seen: Observation) -> Verdict:
             "raise prefetch_factor, because a batch waits for its way to the actor and back; actors "
             "also take seconds to start",
         )
+    if busiest.busy < share / 2 and busiest.bound != "Python":
+        return Verdict(
+            "unknown",
+            f"{waits}, and nothing that is timed is at work half of it: most are the "
+            f"{busiest.stages[0].by}, {_percent(busiest.busy)}",
+            "take a loader.trace(path): it shows what runs while the loop waits. A sampler, batches of "
+            "few samples and other programs on this machine are not timed",
+        )
+    if busiest.bound == "storage":
+        return _storage(seen, busiest, waits)
+    if busiest.bound == "decode":
+        return _pictures(seen, busiest, waits)
+    if busiest.bound == "Python":
+        return _python(seen, busiest, waits)
     if busiest.bound == "remote workers":
         return _remote_workers(seen, busiest, waits)
     if busiest.bound == "network":
@@ -110,7 +104,30 @@ def judge(seen: Observation) -> Verdict:
     )
 
 
-_NOTHING = "nothing to win from the loader: make the training step faster"
+_NOTHING = "next to nothing to win from the loader: make the training step faster"
+
+
+def _step(seen: Observation, share: float, waits: str) -> Verdict:
+    """Of a loop that hardly waits, or would be no faster if it did not."""
+    bound = "GPU" if seen.on_accelerator else "training step"
+    win = seen.to_win
+    if share >= WAITS and win is not None:
+        text = f"{waits}, and would be {win_words(win)} faster if data were free"
+        return Verdict(bound, f"{bound}-bound: {text}", _NOTHING)
+    if win is None or win < WAITS:
+        text = f"{bound}-bound: {waits}, the {bound} takes the rest"
+        return Verdict(bound, text, _NOTHING)
+    text = f"{bound}-bound: {waits}, but its steps are slower beside the loader than alone"
+    if seen.on_accelerator:
+        advice = "take a loader.trace(path): it shows what runs beside the step and holds it up"
+    else:
+        advice = "leave more processors to the step, which shares them: lower num_workers"
+    return Verdict(bound, text, advice)
+
+
+def win_words(win: float) -> str:
+    """How much faster a loop would be."""
+    return "more than ten times the speed" if win > 10 else f"{100 * win:.0f} %"
 
 
 def _resources(stages: Sequence[Stage], seconds: float) -> list[_Resource]:
@@ -125,6 +142,10 @@ def _resources(stages: Sequence[Stage], seconds: float) -> list[_Resource]:
     return made
 
 
+_NEARER = "bring the data nearer: a faster disk or network, or fewer bytes for a sample"
+_ALL = 0.9  # of the time: who is at work so long has no more to give
+
+
 def _storage(seen: Observation, readers: _Resource, waits: str) -> Verdict:
     stage, busy = readers.stages[0], _percent(readers.busy)
     if seen.figures.packed:
@@ -133,7 +154,7 @@ def _storage(seen: Observation, readers: _Resource, waits: str) -> Verdict:
     return Verdict(
         "storage",
         f"storage-bound: {waits}, {stage.name} ({stage.where}) takes {busy}",
-        "bring the data nearer: a faster disk or network, or fewer bytes for a sample",
+        _NEARER,
     )
 
 
@@ -160,6 +181,18 @@ def _network(seen: Observation, link: _Resource, waits: str) -> Verdict:
     return Verdict("network", text, f"{advice}; docs/ray.md says how many pictures a link carries")
 
 
+def _python(seen: Observation, makers: _Resource, waits: str) -> Verdict:
+    if seen.workers:
+        who = f"{makers.stages[0].where} ({makers.threads})"
+        at_work = f"its {who} are busy {_percent(makers.busy)} of theirs"
+    else:
+        at_work = f"{_percent(makers.busy)} of it runs the dataset's own code and collate_fn"
+    collated = sum(stage.seconds for stage in makers.stages if stage.name == "collate")
+    if collated > makers.seconds / 2:
+        at_work += ", most of it in collate_fn"
+    return Verdict("Python", f"Python-bound: {waits}, {at_work}", _python_advice(seen, makers))
+
+
 def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
     by_name = {stage.name: stage.seconds for stage in threads.stages}
     read = by_name.get("read", 0.0) / threads.seconds
@@ -175,7 +208,15 @@ def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
     if largest != "decode":
         text += f", most of it {largest}"
     processors = own_threads()
-    if threads.threads < processors and seen.fixed_workers:
+    # The threads of encoded pictures are of another number than num_workers, which counts workers.
+    encoded = seen.figures.threads is None
+    if encoded and not seen.workers and threads.busy < _ALL:
+        return Verdict(
+            "decode",
+            text,
+            "set num_workers=1: without workers a batch is decoded only while the loop waits for it",
+        )
+    if threads.threads < processors and seen.fixed_workers and not encoded:
         wanted = _wanted(threads, seen, processors)
         idle = processors - threads.threads
         which = "1 processor has" if idle == 1 else f"{idle} processors have"
@@ -188,11 +229,17 @@ def _pictures(seen: Observation, threads: _Resource, waits: str) -> Verdict:
     if threads.threads >= processors:
         whose = "" if ranks_here() == 1 else " of this rank"
         already = f" (all {processors} processors{whose} decode already)"
-    return Verdict(
-        "decode",
-        text,
-        f"make the pictures smaller, once: fastloader pack SRC DST --max-side PIXELS{already}",
-    )
+    if largest == "recipe":
+        advice = f"leave out what is dear of the recipe, or do it on smaller pictures{already}"
+    elif seen.figures.packed:
+        advice = f'pack smaller pictures (--max-side PIXELS), or try decode="fast"{already}'
+    elif encoded:
+        advice = f'make the files smaller, once, or try decode="fast"{already}'
+    else:
+        advice = (
+            f"make the pictures smaller, once: fastloader pack SRC DST --max-side PIXELS{already}"
+        )
+    return Verdict("decode", text, advice)
 
 
 def _storage_advice(seen: Observation) -> str:
@@ -201,6 +248,8 @@ def _storage_advice(seen: Observation) -> str:
             "put the packed file on a faster disk, or make its pictures smaller: fastloader pack SRC "
             "DST --max-side PIXELS"
         )
+    if seen.figures.threads is None:  # a dataset of the user's own, which nothing packs as it is
+        return _NEARER
     return (
         "pack the folder into one file on a fast disk: fastloader pack SRC DST, then "
         "fastloader.datasets.LMDBDataset(DST)"
@@ -218,8 +267,11 @@ def _python_advice(seen: Observation, workers: _Resource | None) -> str:
         return f"raise num_workers from {seen.workers} to {wanted}"
     if seen.worker_backend == "thread":
         return "try worker_backend='process': Python threads share one interpreter lock"
-    why = seen.describe().partition(";")[0]
-    return f"let the native path do the work; not taken now ({why})"
+    why = seen.describe().rpartition("; batches are ")[0]
+    return (
+        "make the dataset's code and collate_fn faster: every processor has a worker. Or let the native "
+        f"path do their work, which it does not now ({why}); docs/native.md says what it takes"
+    )
 
 
 def _copy_advice(seen: Observation, resource: _Resource) -> str:
@@ -229,7 +281,9 @@ def _copy_advice(seen: Observation, resource: _Resource) -> str:
     ring = seen.figures.ring
     if seen.on_accelerator and ring and not ring["pinned"]:
         return f"let the ring be pinned (ulimit -l): {ring['why_not_pinned']}"
-    if not seen.normalizes:
+    if resource.stages[0].name == "normalise":
+        return "let decode threads normalise: docs/native.md says what they can. Or make it fewer pixels"
+    if not seen.normalizes and resource.bound != "gather":
         return (
             "let the dataset return uint8 pictures and give mean and std here: a quarter of the "
             "bytes to move"
@@ -250,4 +304,5 @@ def _from_python(stages: Sequence[Stage]) -> bool:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    # Threads that were added count for the time before, too.
+    return f"{100 * min(share, 1.0):.0f} %"

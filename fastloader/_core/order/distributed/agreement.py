@@ -1,15 +1,17 @@
-"""The agreement of the ranks, once for each loader, on what they iterate."""
+"""What the ranks tell each other about a loader that they share, through the process group's store."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import logging
 import os
 import socket
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from torch import distributed
 
@@ -18,7 +20,11 @@ from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader._core.order.loader import Loader
 from fastloader.errors import Error
 
-PATIENCE = 300.0  # seconds that a rank waits for the others at its first iter()
+_log = logging.getLogger("fastloader")
+
+PATIENCE = "FASTLOADER_RANK_TIMEOUT"  # the variable that says how many seconds ranks wait
+_LONG = 30.0  # seconds after which a rank that waits says so
+_KEPT = 16  # verdicts in the store, since other threads of a rank may wait for an older one
 
 # The names of facts that are more than compared.
 EPOCH, CONSUMED = "the epoch", "the number of samples consumed"
@@ -45,82 +51,215 @@ def facts_about(
     }
 
 
-def agree(facts: dict[str, Any], proposal: int) -> int:
-    """Compares ``facts`` over all ranks, and returns rank 0's ``proposal``.
+class Agreed(NamedTuple):
+    """What came of an agreement."""
 
-    Only here do ranks wait for each other in fastloader: once for each loader with ``distributed=``,
-    through the process group's store, `PATIENCE` seconds at most.
+    proposal: int  # rank 0's
+    meetings: Iterator[Meeting] | None  # for the epochs to come, one each; None without other ranks
+
+
+class Meeting:
+    """One occasion on which the ranks compare facts. Each posts its own in the process group's store,
+    and rank 0 judges. Where Ctrl-C has ended the wait, `hold` may be called again.
+
+    Args:
+        key: names it in the store.
+        behind: the key of a meeting that is over once all ranks have come to this one.
+        act: what brings a rank here, in words.
+        about: begins the error if the facts differ.
+        advice: ends that error.
+    """
+
+    def __init__(self, key: str, behind: str, act: str, about: str, advice: str) -> None:
+        self._key = key
+        self._behind = behind
+        self._act = act
+        self._about = about
+        self._advice = advice
+        self.once = os.urandom(8).hex()  # of this process, in what it posts
+
+    def hold(self, facts: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Says ``facts`` and what is not compared, waits until all ranks have come, and returns rank 0's
+        verdict.
+
+        Raises:
+            Error: on every rank, if the facts are not the same on all, or if a rank does not come.
+        """
+        store, rank = _store(), distributed.get_rank()
+        try:
+            patience = _patience(store)
+            deadline = time.monotonic() + patience
+            store.set(
+                f"{self._key}/{rank}", json.dumps({"facts": facts, "once": self.once, **more})
+            )
+            if rank == 0:
+                verdict = self._judge(store, deadline, patience)
+            else:
+                verdict = self._heard(store, deadline + min(5, patience), patience)
+        except RuntimeError as error:
+            raise Error(
+                f"{self._about}: the process group's store cannot be reached, so its process has ended "
+                f"({error})"
+            ) from error
+        if verdict["error"]:
+            raise Error(f"{self._about}: {verdict['error']}{self._advice}")
+        return verdict
+
+    def _judge(self, store: Any, deadline: float, patience: float) -> dict[str, Any]:
+        """Does rank 0's part: waits for what the ranks say, compares it, and tells them the verdict."""
+        if (verdict := self._verdict(store)) is not None:  # Ctrl-C came behind it
+            return verdict
+        names = [f"{self._key}/{rank}" for rank in range(distributed.get_world_size())]
+
+        def missing() -> list[str]:
+            return [name for name in names if not store.check([name])]
+
+        def waits() -> str:
+            return f"rank 0 waits for {_named(missing())} to {self._act}"
+
+        complete = _poll(lambda: store.check(names), deadline, waits)
+        absent = [] if complete else missing()
+        present = [json.loads(store.get(name)) for name in names if name not in absent]
+        if absent:
+            verdict = {"error": f"{_named(absent)} did not {self._act} {_within(patience)}"}
+        else:
+            verdict = _compare(present)
+            store.delete_key(f"{self._behind}/verdict")
+        verdict["present"] = [each["once"] for each in present]
+        store.set(f"{self._key}/verdict", json.dumps(verdict))
+        for name in names:
+            store.delete_key(name)
+        return verdict
+
+    def _heard(self, store: Any, deadline: float, patience: float) -> dict[str, Any]:
+        rank = distributed.get_rank()
+        waits = f"rank {rank} waits for rank 0 and others to {self._act}"
+        verdict = _poll(lambda: self._verdict(store), deadline, lambda: waits)
+        if verdict is None:
+            # Rank 0, if it comes later, must not take this one for present.
+            store.delete_key(f"{self._key}/{rank}")
+            verdict = self._verdict(store)
+        return verdict or {
+            "error": f"rank 0 did not {self._act} {_within(patience)}, or is gone",
+        }
+
+    def _verdict(self, store: Any) -> dict[str, Any] | None:
+        """The verdict, if it is about what this process said: torchrun's store outlives the processes
+        that it starts again, so an older verdict may be there."""
+        if not store.check([f"{self._key}/verdict"]):
+            return None
+        verdict: dict[str, Any] = json.loads(store.get(f"{self._key}/verdict"))
+        return verdict if self.once in verdict["present"] else None
+
+
+class Turn:
+    """Lets a pass go past its first batch, once all ranks have come so far in the same epoch.
+
+    Args:
+        meetings: of the loader, of which it takes the next one; None lets every pass go on.
+        facts: of the pass.
+    """
+
+    def __init__(self, meetings: Iterator[Meeting] | None, facts: dict[str, Any]) -> None:
+        self._meetings = meetings
+        self._facts = facts
+        self._meeting: Meeting | None = None  # the same one if Ctrl-C has ended the wait
+
+    def __call__(self) -> None:
+        if self._meetings is not None:
+            self._meeting = self._meeting or next(self._meetings)
+            self._meeting.hold(self._facts)
+
+
+def first_meeting() -> Meeting | None:
+    """The meeting of a loader's first ``iter()``; None if the group has no store, as MPI's."""
+    store = _store()
+    if store is None:
+        return None
+    number = next(_rounds.setdefault(store, itertools.count()))
+    return Meeting(
+        f"fastloader/agreement/{number}",
+        f"fastloader/agreement/{number - _KEPT}",
+        "call iter() on its loader",
+        f"the ranks do not agree about a loader with distributed= (the {number}. to be iterated, from "
+        "0; all ranks must take them in the same order)",
+        "",
+    )
+
+
+def agree(meeting: Meeting | None, facts: dict[str, Any], proposal: int) -> Agreed:
+    """Compares ``facts`` over all ranks.
 
     Raises:
         Error: on every rank, if the facts are not the same on all.
     """
+    if meeting is None:
+        return Agreed(proposal, None)
+    processors = _processors()
+    verdict = meeting.hold(facts, proposal=proposal, processors=processors)
+    note_ranks_here(verdict["here"][_host(processors)], verdict["sharing"][processors])
+    # By what rank 0 drew, since the store may outlive this attempt.
+    name = f"fastloader/epochs/{verdict['present'][0]}"
+    meetings = map(functools.partial(_epochs_meeting, name), itertools.count())
+    ranks = distributed.get_world_size()
+    return Agreed(int(verdict["proposal"]), meetings if ranks > 1 else None)
+
+
+def _epochs_meeting(name: str, number: int) -> Meeting:
+    return Meeting(
+        f"{name}/{number}",
+        f"{name}/{number - _KEPT}",
+        "come to the second batch of its next epoch",
+        "the ranks are not in the same epoch of a loader with distributed=",
+        ". An iterator counts as an epoch once its second batch is asked for, and one that is held "
+        "after its first batch has taken the number of one. Iterate alike on all ranks, or call "
+        "loader.set_epoch(n) on all of them with the same n",
+    )
+
+
+def _store() -> Any:
     # A private function, because no public one gives the default group's store. torch has it since 1.8.
-    store = distributed.distributed_c10d._get_default_store()
-    if store is None:  # MPI
-        return proposal
-    world, rank = distributed.get_world_size(), distributed.get_rank()
-    key = f"fastloader/agreement/{next(_rounds.setdefault(store, itertools.count()))}"
-    once = os.urandom(8).hex()
-    mine = {"facts": facts, "proposal": proposal, "processors": _processors(), "once": once}
-    store.set(f"{key}/{rank}", json.dumps(mine))
-    deadline = time.monotonic() + PATIENCE
-    if rank == 0:
-        verdict = _judge(store, key, world, deadline)
-    else:
-        # torchrun's store outlives the processes that it starts again, so an older verdict may be there.
-        verdict = _poll(lambda: _verdict(store, key, once), deadline + 5) or {
-            "error": f"rank 0 did not call iter() on its loader within {PATIENCE:g} s, or is gone"
-        }
-    if verdict["error"]:
-        raise Error(
-            f"the ranks do not agree about a loader with distributed= (the {key.rpartition('/')[2]}. to "
-            f"be iterated, from 0; all ranks must take them in the same order): {verdict['error']}"
-        )
-    note_ranks_here(verdict["sharing"][mine["processors"]])
-    return int(verdict["proposal"])
+    return distributed.distributed_c10d._get_default_store()
 
 
-def _judge(store: Any, key: str, world: int, deadline: float) -> dict[str, Any]:
-    """Does rank 0's part: waits for what the ranks say, compares it, and tells them the verdict."""
-    names = [f"{key}/{rank}" for rank in range(world)]
-    missing = list(names)
-
-    def all_are_there() -> bool:
-        missing[:] = [name for name in missing if not store.check([name])]
-        return not missing
-
-    _poll(all_are_there, deadline)
-    present = [json.loads(store.get(name)) for name in names if name not in missing]
-    if missing:
-        ranks = ", ".join(name.rpartition("/")[2] for name in missing)
-        verdict: dict[str, Any] = {
-            "error": f"rank {ranks} did not call iter() on its loader within {PATIENCE:g} s"
-        }
-    else:
-        verdict = _compare(present)
-    verdict["present"] = [each["once"] for each in present]
-    for name in names:
-        store.delete_key(name)
-    store.set(f"{key}/verdict", json.dumps(verdict))
-    return verdict
+def _patience(store: Any) -> float:
+    """The seconds that a rank waits for the others: as long as the group's own operations do."""
+    said = os.environ.get(PATIENCE)
+    if said is None:
+        return float(store.timeout.total_seconds())
+    try:
+        seconds = float(said)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ValueError(f"{PATIENCE}={said!r}: a number of seconds, above 0")
+    return seconds
 
 
-def _verdict(store: Any, key: str, once: str) -> dict[str, Any] | None:
-    """The verdict, if it is about what this process said."""
-    if not store.check([f"{key}/verdict"]):
-        return None
-    verdict: dict[str, Any] = json.loads(store.get(f"{key}/verdict"))
-    return verdict if once in verdict["present"] else None
+def _named(names: list[str]) -> str:
+    return "rank " + ", ".join(name.rpartition("/")[2] for name in names)
 
 
-def _poll(condition: Callable[[], Any], deadline: float) -> Any:
+def _within(patience: float) -> str:
+    return (
+        f"within {patience:g} s ({PATIENCE} sets that time, which is otherwise the timeout= of "
+        "init_process_group)"
+    )
+
+
+def _poll(condition: Callable[[], Any], deadline: float, waits: Callable[[], str]) -> Any:
     """Polls until the condition is true or the deadline has passed, and returns what the condition gave
-    last. The store could wait by itself, but would keep Ctrl-C waiting as well."""
-    pause = 0.002
+    last. The store could wait by itself, but would keep Ctrl-C waiting as well. ``waits`` says what is
+    waited for, once it takes long."""
+    pause, says = 0.002, time.monotonic() + _LONG
     while True:
         answer = condition()
-        if answer or time.monotonic() > deadline:
+        now = time.monotonic()
+        if answer or now > deadline:
             return answer
+        if now > says:
+            says = deadline
+            _log.warning("fastloader: %s, for %.0f s at most", waits(), deadline - now)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
 
@@ -138,10 +277,12 @@ def _compare(all_ranks: list[dict[str, Any]]) -> dict[str, Any]:
         if name in compared and other.get(name) != value
     ]
     shown = differences[:5] + ["..."] * (len(differences) > 5)
-    processors = [each["processors"] for each in all_ranks]
+    processors = [each.get("processors", "") for each in all_ranks]
+    hosts = [_host(each) for each in processors]
     return {
         "error": "; ".join(shown),
-        "proposal": first["proposal"],
+        "proposal": first.get("proposal"),
+        "here": {each: hosts.count(each) for each in set(hosts)},
         "sharing": {each: processors.count(each) for each in set(processors)},
     }
 
@@ -175,3 +316,7 @@ def _processors() -> str:
     """A text that is equal for ranks on the same processors. A launcher may give each rank its own."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return f"{socket.gethostname()} {allowed}"
+
+
+def _host(processors: str) -> str:
+    return processors.partition(" ")[0]

@@ -11,6 +11,7 @@ import torch
 from torch import distributed
 from torch.utils.data import BatchSampler, Dataset, DistributedSampler, IterableDataset, Sampler
 
+from fastloader._core.machine.identity import is_a
 from fastloader._core.machine.messages.callers import callers
 from fastloader._core.order.loader import Loader
 from fastloader.errors import Error
@@ -21,8 +22,7 @@ POLICIES = ("pad", "drop", "exact")
 class ShardSampler(DistributedSampler[int]):
     """Gives this rank's share of the dataset, index for index as torch's DistributedSampler. The order
     of an epoch is ``randperm`` seeded with ``seed + epoch``, and rank r of W takes every W-th sample
-    from the r-th. ``epoch`` is the number of the next epoch; `FastLoader` counts it up at every
-    ``iter()``.
+    from the r-th. ``epoch`` is the number of the next epoch, which `FastLoader` counts: see `Looks`.
 
     Args:
         policy: what becomes of the uneven end. "pad" repeats samples from the beginning until all ranks
@@ -33,9 +33,21 @@ class ShardSampler(DistributedSampler[int]):
     def __init__(self, dataset: Any, shuffle: bool, seed: int, policy: str) -> None:
         super().__init__(dataset, shuffle=shuffle, seed=seed, drop_last=policy == "drop")
         self.policy = policy
+        self.told = False  # whether somebody has set the epoch since the loader looked
         if policy == "exact":
             self.num_samples = len(range(self.rank, len(dataset), self.num_replicas))
             self.total_size = len(dataset)
+
+    def extremes(self) -> tuple[int, int]:
+        """The most samples and the fewest that a rank has."""
+        if self.policy != "exact":
+            return self.num_samples, self.num_samples
+        count, ranks = len(self.dataset), self.num_replicas  # type: ignore[arg-type]
+        return -(-count // ranks), count // ranks
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        self.told = True
 
     def __iter__(self) -> Any:
         # FastLoader does not call this. A caller may be a framework that shards as well.
@@ -53,7 +65,7 @@ def _refuse_second_sharding(shard: ShardSampler) -> None:
         samplers = samplers and (asks is None or isinstance(asks, Sampler | Dataset))
         again = samplers and asks is not shard and _deals_out(asks)
         # Accelerate has a loader whose first rank reads for all.
-        if again or type(asks).__qualname__ == "DataLoaderDispatcher":
+        if again or is_a(asks, ("accelerate.data_loader", "DataLoaderDispatcher")):
             raise Error(
                 f"distributed={shard.policy!r} gives this rank its share of the samples already, and "
                 f"{type(asks).__qualname__} ({type(asks).__module__}) would deal that share out to the "

@@ -19,6 +19,7 @@ VERSION = 2
 
 def state_dict(position: Position, loader: Loader) -> dict[str, Any]:
     position.asked = True
+    position.take_back_looks(loader)
     progress, samplers = position.current, position.samplers
     if position.saved is not None:
         return copy.deepcopy(cast("dict[str, Any]", position.saved))
@@ -97,9 +98,12 @@ def _draws_state(
     """The state of erasing and mixing. ``progress``: of the epoch that goes on; None between epochs."""
     draws = None if progress is None else progress.draws
     if progress is not None and draws is not None:
+        # With shares the rest counts from what all ranks have received.
+        samples = 0 if position.samplers.shared else progress.next_draw
+        if position.run_seed is None:
+            return draws.state(samples)
         # With a seed that all ranks share, the state serves every rank.
-        own = position.run_seed is None
-        return draws.state(progress.next_draw) if own else draws.state_of_any()
+        return draws.augmentation.state(samples, begun=True)
     augmentation = loader._runtime.delivery.augmentation
     return None if augmentation is None else augmentation.state()
 
@@ -202,6 +206,7 @@ def load_state_dict(position: Position, loader: Loader, state: dict[str, Any]) -
         "follow the state: call iter() on the loader"
     )
     position.current = None
+    position.agree_anew()
     position.count_epoch(state["epoch"])
     position.last_seed = None if saved["begun"] else saved["epoch_seed"]
     if state["run_seed"] is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -38,3 +39,25 @@ def state_of(thing: Any, was_read: bool) -> Any:
             raise
         return None
     return copy.deepcopy(state)
+
+
+def restore(dataset: Any, state: Any, mid_epoch: bool) -> None:
+    """Loads a dataset's own state. ``mid_epoch``: whether the state is of the middle of the epoch that
+    begins. Hugging Face's would begin at the end of its data with any other one."""
+    if mid_epoch or not _keeps_its_beginning(dataset):
+        dataset.load_state_dict(state)
+
+
+def begin_anew(dataset: Any) -> None:
+    """Has the next ``iter()`` of a dataset that was restored begin at the beginning."""
+    if _keeps_its_beginning(dataset):
+        # It passes over a state of another epoch than its own.
+        dataset.load_state_dict({"examples_iterable": None, "epoch": None})
+
+
+def _keeps_its_beginning(dataset: Any) -> bool:
+    """Whether every ``iter()`` of a dataset begins at the state that was loaded, and not only the next
+    one: Hugging Face's."""
+    theirs: Any = sys.modules.get("datasets.iterable_dataset")
+    load = getattr(getattr(theirs, "IterableDataset", None), "load_state_dict", None)
+    return load is not None and getattr(type(dataset), "load_state_dict", None) is load

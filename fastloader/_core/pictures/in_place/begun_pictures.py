@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow import image_module, pixel_limits
+from fastloader.transforms._pillow.native_picture import made_picture, picture_job
 
 # A packed file is opened anew in another process; timm's datasets count bad files.
 _CHANGING = ("_environment", "skipped", "_consecutive_errors")
@@ -49,6 +51,7 @@ class BegunPictures(InPlace):
         self._shows_header = shows_header
         self._read = [_attributes(part) for part in self.parts]
         self._made_here: HomeProcess | None = None
+        self._made_for: tuple[int, int] | None = None
         self._job: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,45 +74,51 @@ class BegunPictures(InPlace):
 
     def _picture(self, file: int, seed: int) -> Any | None:
         """The picture with which the rest goes on; None for one that cannot be decoded."""
-        picture = self._natively(file, seed)
+        picture, info = self._natively(file, seed), None
         if picture is None:
             try:
                 opened = self.store.open_rgb(file)
+                info = opened.info
                 picture = pillow_chain.made(self.images.chain, opened, seed, file)
             except Exception:  # the dataset's own code says what is wrong, or knows how
                 return None
         if self.images.chain.grey:
             picture = picture.getchannel(0)
         if self._shows_header:
-            picture.info = self.store.info(file)
+            picture.info = self.store.info(file) if info is None else info
         return picture
 
     def _natively(self, file: int, seed: int) -> Any | None:
         if extension.load() is None:
             return None
         store = self.store
-        if self._made_here is None or not self._made_here.here:
+        limits = pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
+        if self._made_here is None or not self._made_here.here or self._made_for != limits:
             self._job, self._made_here = self._made_job(), HomeProcess()
+            self._made_for = limits
         store.prepare([file])
         try:
-            pixels, (height, width) = self._job.picture(file, seed)
-        except Exception:  # Pillow may know how, and warns of large pictures
+            # Where the header is shown, Pillow opens the file besides, and warns.
+            make = (
+                self._job.picture
+                if self._shows_header
+                else functools.partial(made_picture, self._job)
+            )
+            pixels, (height, width) = make(file, seed)[:2]
+        except Warning:  # of a large picture, which the user's filter made an error
+            raise
+        except Exception:  # Pillow may know how
             return None
         return image_module().frombytes("RGB", (width, height), pixels)
 
     def _made_job(self) -> Any:
         native: Any = extension.load()
         chain = self.images.chain
-        # A larger picture is left to Pillow, which warns of it.
-        large, _most = pixel_limits()
-        return native.ImageJob(
+        return picture_job(
+            native,
             source=self.store.source,
             transform=chain.native(native),
-            planar=False,
             recipe=chain.native_recipe(native),
-            any_size=True,
-            pixel_limit=large,
-            large_pixels=large,
             seek_indices=self.store.seek_indices,
             upright=self.store.upright,
         )

@@ -40,7 +40,7 @@ def _first_batch(loader: Loader) -> Any:
     """Of an epoch that a copy of the loader begins, so that the loader itself stays where it is."""
     own: Any = copy.copy(loader)
     # One worker is enough, and persistent ones are the loader's.
-    own.__dict__.update(persistent_workers=False, _iterator=None)
+    own.__dict__.update(persistent_workers=False, _iterator=None, **_own_samplers(loader))
     if own.worker_backend != "ray":
         own.__dict__["num_workers"] = min(1, loader.num_workers)
     own._runtime.position.keep_to_itself(own)
@@ -52,6 +52,22 @@ def _first_batch(loader: Loader) -> Any:
         finally:
             own.close()
     raise ValueError("the loader has no batch to show")
+
+
+def _own_samplers(loader: Loader) -> dict[str, Any]:
+    """Copies of the loader's samplers, for one that counts its epochs, or what it has given."""
+    made: dict[int, Any] = {}
+
+    def copied(sampler: Any) -> Any:
+        if id(sampler) not in made:
+            made[id(sampler)] = own = copy.copy(sampler)
+            for name in ("batch_sampler", "sampler"):
+                if getattr(own, "__dict__", {}).get(name) is not None:
+                    own.__dict__[name] = copied(own.__dict__[name])
+        return made[id(sampler)]
+
+    names = ("sampler", "batch_sampler")
+    return {name: copied(getattr(loader, name)) for name in names}
 
 
 @contextlib.contextmanager

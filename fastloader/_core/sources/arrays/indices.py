@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
+from fastloader._core.machine import identity
+
 CHUNK = 1 << 16  # indices of a sequential sampler that are made at a time
 
 _TOGETHER = 32  # index batches that are cut at a time
@@ -24,7 +26,9 @@ def index_batches(sampler: Any) -> Iterator[Any]:
         RandomSampler,
         SequentialSampler,
     ):
-        return _batched(sampler)
+        kinds = (BatchSampler, type(sampler.sampler))
+        if not any(identity.change(kind, kind) for kind in kinds):
+            return _batched(sampler)
     return iter(sampler)
 
 

@@ -40,6 +40,9 @@ class PendingGather:
     indices: Any = None
     outputs: list[torch.Tensor] | None = None
     job: Any = None
+    # By the number of its leaf: the memory that rows with gaps are read to.
+    spread: dict[int, torch.Tensor] = dataclasses.field(default_factory=dict)
+    gathered: list[int] = dataclasses.field(default_factory=list)  # the numbers of the job's leaves
 
 
 class _NoThread:
@@ -219,26 +222,34 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
             threads = self.threads - 1
         arrays = []
         maps = []
-        for leaf, output in zip(leaves, outputs):
+        pending = PendingGather(batch, indices, outputs)
+        for number, (leaf, output) in enumerate(zip(leaves, outputs)):
             rows = leaf.rows
             size = (0, 0) if rows is None else (rows.ctypes.data if len(rows) else 8, len(rows))
             maps.append((*size, len(leaf.tensor)))
-            if leaf.flat:
-                where = (leaf.tensor.data_ptr(), leaf.row_bytes, leaf.row_step)
-                arrays.append((*where, output.data_ptr(), len(maps) - 1))
+            if leaf.spread:
+                output = pending.spread[number] = torch.empty(
+                    count * leaf.spread, dtype=torch.uint8, device="cpu"
+                )
+            if leaf.flat or leaf.spread:
+                row = (leaf.spread or leaf.row_bytes, leaf.row_step)
+                to = (output.data_ptr(), number, bool(leaf.file))
+                arrays.append((leaf.tensor.data_ptr(), *row, *to))
+                pending.gathered.append(number)
         try:
-            job = native.GatherBatch(
-                arrays, maps, (outputs, leaves), indices=indices.ctypes.data, count=count,
-                threads=threads,
+            pending.job = native.GatherBatch(
+                arrays, maps, (outputs, leaves, pending.spread), indices=indices.ctypes.data,
+                count=count, threads=threads,
             )  # fmt: skip
         except IndexError:
             return PendingGather(batch)  # so that torch raises in its own words
-        return PendingGather(batch, indices, outputs, job)
+        return pending
 
     def _finish(self, pending: PendingGather) -> Any:
         begun = time.perf_counter()
         if pending.job is not None:
             pending.job.wait()
+            self._check_read(pending)
         if pending.outputs is None or not self._select(pending):
             return self._fetch(pending.batch)
         memory = self._memory
@@ -248,12 +259,28 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         )
         return self._arrays.collated(pending.outputs)
 
+    def _check_read(self, pending: PendingGather) -> None:
+        """Raises OSError for the sample of a row that could not be read."""
+        unread = pending.job.unread()
+        if unread is None:
+            return
+        array, position = unread
+        leaf = self._arrays.leaves[pending.gathered[array]]
+        raise OSError(
+            f"sample {pending.indices[position]} cannot be read: {leaf.file}, which is mapped to the "
+            "dataset's array, was cut off, or its disk fails"
+        )
+
     def _select(self, pending: PendingGather) -> bool:
         """Selects with torch what the native module did not gather. Returns False for an index that an
         array lacks."""
         assert pending.outputs is not None
-        for leaf, output in zip(self._arrays.leaves, pending.outputs):
-            if pending.job is not None and leaf.flat:
+        for number, (leaf, output) in enumerate(zip(self._arrays.leaves, pending.outputs)):
+            if number in pending.spread:
+                read = pending.spread[number].view(leaf.tensor.dtype)
+                to_row = leaf.spread // leaf.tensor.element_size()
+                output.copy_(read.as_strided(output.shape, (to_row, *leaf.tensor.stride()[1:])))
+            if number in pending.gathered:
                 continue
             try:
                 rows = pending.indices if leaf.rows is None else leaf.rows[pending.indices]

@@ -16,11 +16,11 @@ from torch.utils.data import (
     StackDataset,
     Subset,
     TensorDataset,
-    default_collate,
 )
-from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.tree import is_leaf
+from fastloader._core.machine import identity
+from fastloader._core.machine.mapped_memory import file_at
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
 from fastloader.datasets.packed_arrays import PackedArrays
@@ -29,6 +29,9 @@ from fastloader.errors import NotNative
 # Bytes of one array in one batch. Below this, torch's own memory is as fast as a pool's, and a page for
 # each tensor that a user keeps would be too much.
 FEW_BYTES = 64 << 10
+
+# Of a mapped file, rows with gaps are read with the gaps, if all is no more than so many times a row.
+MUCH_MORE = 4
 
 # The dtypes of which every torch selects rows.
 _SELECTABLE = frozenset(
@@ -47,6 +50,7 @@ class Leaf:
     tensor: torch.Tensor
     rows: Any | None  # int64; negative ones count from the end
     bytes_needed: int = 0  # of the storage, which was taken away if it has fewer
+    file: str = ""  # that is mapped to it
 
     def __post_init__(self) -> None:
         # An alias, so that assigning to the dataset's tensor.data during an epoch frees nothing.
@@ -59,6 +63,14 @@ class Leaf:
         # torch selects rows that are not contiguous.
         self.flat = len(tensor) == 0 or tensor[0].is_contiguous()
         self.row_map = None if self.rows is None else torch.from_numpy(self.rows)
+        reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+        if tensor.numel():
+            self.file = file_at(tensor.data_ptr(), (reach + 1) * tensor.element_size())
+        # The bytes from the first to the last of a row that has gaps; 0: it has none, or torch reads it.
+        self.spread = 0
+        if self.file and not self.flat:
+            spread = (reach + 1) * tensor.element_size() - (len(tensor) - 1) * self.row_step
+            self.spread = spread if spread <= MUCH_MORE * self.row_bytes else 0
 
     def is_there(self) -> bool:
         return self.storage.nbytes() >= self.bytes_needed
@@ -78,7 +90,9 @@ class NativeArrays:
         self._is_list = self.structure == list(range(len(self.leaves)))
         # The most samples that a batch for `selected` may have.
         self.few = 0
-        if all(leaf.flat and leaf.tensor.dtype in _SELECTABLE for leaf in self.leaves):
+        if all(
+            leaf.flat and not leaf.file and leaf.tensor.dtype in _SELECTABLE for leaf in self.leaves
+        ):
             self.few = FEW_BYTES // max(1, *(leaf.row_bytes for leaf in self.leaves))
 
     def collated(self, outputs: list[torch.Tensor]) -> Any:
@@ -107,9 +121,7 @@ def _filled(structure: Any, outputs: list[torch.Tensor]) -> Any:
     return [_filled(each, outputs) for each in structure]
 
 
-# The modules of the functions that default_collate finds if nobody has put others there. An
-# EncodedImage is in no array.
-_COLLATING = (default_collate.__module__, "fastloader.datasets._encoded.encoded_image")
+_KINDS = (PackedArrays, StackDataset, Subset, TensorDataset)
 
 
 def holds_arrays(dataset: Any) -> bool:
@@ -130,11 +142,6 @@ def recognize_arrays(loader: Loader) -> NativeArrays:
         NotNative: with the reason in words, if the batches cannot be gathered.
     """
     check_collation(loader)
-    if any(
-        getattr(function, "__module__", "") not in _COLLATING
-        for function in default_collate_fn_map.values()
-    ):
-        raise NotNative("default_collate_fn_map was extended")
     if loader.timeout and not loader.num_workers:
         raise NotNative("timeout without workers is an error of torch's")
     if loader.num_workers and not loader.prefetch_factor:
@@ -158,6 +165,8 @@ def _stacked(dataset: Any) -> list[Any]:
 def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]:
     """Appends the dataset's leaves, as seen through ``rows``, and returns (structure, name)."""
     kind = type(dataset)
+    if kind in _KINDS and (changed := identity.change(kind, kind)):
+        raise NotNative(changed)
     if kind is Subset:
         structure, name = _read(dataset.dataset, _picked(dataset.indices, rows), leaves)
         return structure, f"Subset of {name}"
@@ -200,6 +209,8 @@ def _read_array(source: Any, rows: Any | None, leaves: list[Leaf]) -> int:
     if kind in (np.ndarray, np.memmap):
         if source.ndim == 0 or not source.dtype.isnative or min(source.strides) < 0:
             raise NotNative("torch takes no array that is foreign-endian or runs backwards")
+        if source.ndim == 1 and source.dtype == np.uint64:
+            raise NotNative("numbers of uint64 are an error of torch's default_collate")
         try:
             source = torch.from_numpy(source)
         except (TypeError, ValueError) as error:

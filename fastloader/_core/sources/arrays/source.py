@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
@@ -27,7 +27,7 @@ class ArraySource:
 
     def __init__(self, statistics: Statistics) -> None:
         self.memory = ArrayMemory()
-        self.last: ArrayIterator | None = None  # the iterator of the epoch begun last
+        self.last: Begun | None = None  # of the epoch begun last
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> ArrayPlan | None:
         if not holds_arrays(loader.dataset):
@@ -64,6 +64,13 @@ class ArraySource:
         return {"arrays": {"threads": self.last.threads, **self.memory.stats()}}
 
 
+class Begun(NamedTuple):
+    """What is known of an epoch without its iterator, which ends when the loop drops it."""
+
+    threads: int
+    base_seed: int
+
+
 class ArrayPlan:
     """One epoch of an `ArraySource`."""
 
@@ -97,18 +104,18 @@ class ArrayPlan:
         if loader.pin_memory and not self.pins:
             warn_unpinned()
         last = source.last
-        source.last = ArrayIterator(
+        iterator = ArrayIterator(
             self._arrays,
             loader,
             order,
             source.memory,
             handoff.statistics if handoff.held_by_loop else None,
             pin=self.pins and handoff.pin,
-            # torch's persistent iterator draws its base seed once. ("is not None", because an iterator
-            # of length 0 is falsy.)
+            # torch's persistent iterator draws its base seed once.
             base_seed=last.base_seed if loader.persistent_workers and last is not None else None,
         )
-        return source.last
+        source.last = Begun(iterator.threads, iterator.base_seed)
+        return iterator
 
     def follow_loop(self, batches: Iterator[Any]) -> None:
         return None

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from fastloader._core.sources.encoded.decoding.keys import DrawnBy
 from fastloader._core.sources.encoded.files import EncodedFiles
 
 
@@ -39,8 +40,9 @@ class MadePart:
 class EncodedBatch:
     """``tree`` is the collated batch with an `EncodedPlace` for each of ``columns``. ``chains`` are
     pickled, as they crossed. ``samples``: how many there are; None for one that is not collated.
-    ``made``: how many pictures were decoded where the samples were made. ``parts``: the pictures of the
-    columns, if a worker has made them, ``drawn_by`` the samples' keys and seeds then.
+    ``made``: how many pictures were decoded where the samples were made, ``why`` in words.
+    ``parts``: the pictures of the columns, if a worker has made them, ``drawn_by`` what they are drawn
+    by then.
     """
 
     tree: Any
@@ -50,6 +52,7 @@ class EncodedBatch:
     samples: int | None
     made: int
     parts: list[MadePart] | None = None
-    drawn_by: tuple[list[int], list[int]] | None = None
+    drawn_by: DrawnBy | None = None
     pending: Any = None  # the `PendingPictures`, once decoding has begun
     error: Exception | None = None  # that it could not begin with
+    why: str = ""

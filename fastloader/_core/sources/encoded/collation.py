@@ -14,6 +14,7 @@ from fastloader._core.batch.containers import rebuild
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
 from fastloader._core.sources.encoded.decoding import in_worker
 from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader._core.sources.names import named
 from fastloader.datasets._encoded.encoded_image import EncodedImage, collated
 from fastloader.datasets._encoded.keeping import EncodedPlace, Keeping
 from fastloader.datasets._encoded.wanted import wanted
@@ -47,7 +48,9 @@ class EncodedCollation:
                 return _encoded(tree, kept.columns, len(samples))
             # The places are where nobody would find them, in a sequence of one's own for example.
             made = sum(map(len, kept.columns))
-            return EncodedBatch(default_collate(samples), EncodedFiles(()), [], [], None, made)
+            tree = default_collate(samples)
+            why = "they stand where default_collate hides them"
+            return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
         if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):
             return self.collate_fn(samples)
         if self.collate_fn is default_convert:
@@ -64,7 +67,8 @@ class EncodedCollation:
             return each.decode()
 
         batch = self.collate_fn(rebuild(samples, make))
-        return EncodedBatch(batch, EncodedFiles(()), [], [], None, made)
+        why = f"collate_fn is {named(self.collate_fn)}, which gets tensors"
+        return EncodedBatch(batch, EncodedFiles(()), [], [], None, made, why=why)
 
 
 def _places(tree: Any) -> list[int]:
@@ -104,7 +108,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
     sources: list[Any] = []
     numbers: dict[Any, int] = {}  # of the sources
     chains: dict[bytes, int] = {}
-    made = 0
+    made, why = 0, ""
     for place, column in enumerate(columns):
         # Each transform once, because looking whether it has changed takes a while.
         transforms = {id(each.transform): each.transform for each in column}
@@ -112,6 +116,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
         if not all(each.whole for each in read.values()):
             finished[place] = _made(column, samples)
             made += len(column)
+            why = why or next(each.why for each in read.values() if not each.whole)
             continue
         files = []
         for each in column:
@@ -127,7 +132,7 @@ def _encoded(tree: Any, columns: list[list[EncodedImage]], samples: int | None) 
         taken.append(EncodedColumn(place, files, of_column, column[0].return_parameters))
     if len(taken) < len(columns):
         tree = rebuild(tree, lambda each, _key: _replaced(each, finished))
-    return EncodedBatch(tree, EncodedFiles(sources), taken, list(chains), samples, made)
+    return EncodedBatch(tree, EncodedFiles(sources), taken, list(chains), samples, made, why=why)
 
 
 def _replaced(value: Any, finished: dict[int, Any]) -> Any:

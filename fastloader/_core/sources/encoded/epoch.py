@@ -14,10 +14,11 @@ from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
-from fastloader._core.sources.encoded.decoding.keys import EpochKeys, sample_key
+from fastloader._core.sources.encoded.decoding.keys import DrawnBy, EpochKeys, sample_key
 from fastloader._core.sources.encoded.decoding.pending import PendingPictures
 from fastloader._core.sources.encoded.rows import kept_rows, with_row
 from fastloader.errors import Error
+from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
 
 _MOST_REMEMBERED = 100_000  # samples, for replay()
@@ -28,7 +29,8 @@ class EncodedEpoch:
     """Decodes the batches of one epoch. ``keys`` gives what is called once, when the keys of a batch
     are wanted. ``make(index, batched)`` makes the batch of one index, or its sample alone,
     to stand in a bad one's place. ``refused``: why a batch without encoded pictures is refused; empty if
-    it is not. ``memory``: where batches are decoded, if the delivery has lent some."""
+    it is not. ``memory``: where batches are decoded, if the delivery has lent some. ``wanted``: how the
+    delivery normalises."""
 
     def __init__(
         self,
@@ -39,7 +41,9 @@ class EncodedEpoch:
         make: Callable[[Any, bool], Any],
         refused: str,
         memory: LentMemory | None,
+        wanted: Normalization | None,
     ) -> None:
+        self.wanted = wanted
         self.seen = False  # whether a batch with an encoded picture has come
         self._made_decoder, self._policy = decoder, policy
         self._made_keys = keys
@@ -53,7 +57,7 @@ class EncodedEpoch:
         self.position = 0
         self.pending: list[PendingPictures] = []
         self._records: collections.deque[DrawnBatch] = collections.deque()
-        self._places: dict[int, tuple[DrawnBatch, int]] = {}  # of keys
+        self._places: dict[int, tuple[DrawnBatch, int]] = {}  # by number
 
     def begin(self, number: int, batch: Any) -> None:
         """Begins to decode a batch that has come, if there is something to decode."""
@@ -70,13 +74,14 @@ class EncodedEpoch:
     def _begin(self, batch: EncodedBatch, index: Any, position: int) -> None:
         decoder = self._made_decoder()
         decoder.workers += batch.made
+        decoder.why_made = batch.why or decoder.why_made
         if not batch.columns:
             return
         drawn_by = batch.drawn_by
         if drawn_by is None:
             drawn_by = self.keys().of(self._dataset, batch.samples, index, position)
         memory = None if self._lent is None else self._lent.pool()
-        batch.pending = PendingPictures(decoder, batch, *drawn_by, memory)
+        batch.pending = PendingPictures(decoder, batch, drawn_by, memory)
         self.pending.append(batch.pending)
 
     def keys(self) -> EpochKeys:
@@ -140,11 +145,11 @@ class EncodedEpoch:
         error: BaseException,
     ) -> Any:
         """The batch with another sample in a bad one's place: a function of the seed and the bad one's
-        key."""
-        key, seed = pending.keys[position], pending.seed(position)
+        index."""
+        number, seed = pending.numbers[position], pending.seed(position)
         if self.keys().iterable:
             raise Error("on_error='replace' needs a dataset with indices") from error
-        draws = Draws(seed, key, REPLACEMENT)
+        draws = Draws(seed, number, REPLACEMENT)
         for _ in range(_MOST_ATTEMPTS):
             other = draws.below(len(self._dataset))
             try:
@@ -153,26 +158,28 @@ class EncodedEpoch:
                     mine = self._made_decoder()
                     policy = dataclasses.replace(self._policy, on_error="raise")
                     decoder = EncodedDecoder(mine.native, policy, *mine.options)
-                    keys = [sample_key(self._dataset, other, position)]
-                    batch = PendingPictures(decoder, batch, keys, [seed]).finished()
+                    key = sample_key(self._dataset, other, position)
+                    drawn_by = DrawnBy([other], [key], [seed])
+                    batch = PendingPictures(decoder, batch, drawn_by).finished()
             except Exception:
                 continue
             return batch if samples is None else with_row(tree, samples, position, batch)
         raise Error(
-            f"no replacement for sample {key}: ten others, drawn at random, could not be decoded either"
+            f"no replacement for sample {number}: ten others, drawn at random, could not be decoded "
+            "either"
         ) from error
 
     def _remember(self, pending: PendingPictures) -> None:
         record = pending.record
         assert record is not None
         self._records.append(record)
-        for position, key in enumerate(record.keys):
-            self._places[key] = record, position
+        for position, number in enumerate(record.numbers):
+            self._places[number] = record, position
         while len(self._places) > _MOST_REMEMBERED:
             old = self._records.popleft()
-            for key in old.keys:
-                if self._places.get(key, (None,))[0] is old:
-                    del self._places[key]
+            for number in old.numbers:
+                if self._places.get(number, (None,))[0] is old:
+                    del self._places[number]
 
     def replay(self, index: int) -> Any:
         if index not in self._places:

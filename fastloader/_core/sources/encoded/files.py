@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastloader._core.machine.mapped_memory import read_view
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.transforms._pillow import decoded_rgb, open_rgb
 
@@ -84,6 +85,10 @@ class EncodedFiles:
             return os.fsdecode(its)
         return self._called.get(file) or f"{len(its)} bytes in memory"
 
+    def is_nameless(self, file: int) -> bool:
+        """Whether it is bytes in memory that nobody has called anything."""
+        return not _is_path(self._files[file]) and file not in self._called
+
     def open_rgb(self, file: int) -> Any:
         """The Pillow picture. Raises why there is none."""
         if file in self._problems:
@@ -91,7 +96,8 @@ class EncodedFiles:
         its = self._files[file]
         if _is_path(its):
             return open_rgb(os.fsdecode(its))
-        return decoded_rgb(io.BytesIO(its), self.name(file))
+        name = self.name(file)
+        return decoded_rgb(io.BytesIO(read_view(its, name)), name)
 
 
 def _arrived(*parts: Any) -> EncodedFiles:

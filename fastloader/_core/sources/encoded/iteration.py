@@ -97,7 +97,8 @@ class DecodingIterator(_BaseDataLoaderIter):
             except TypeError:  # the user's own index of a batch
                 encoded.position += 1
             if self._workers_make:
-                return KeyedIndex(index, encoded.keys(), position, encoded.position - position)
+                count = encoded.position - position
+                return KeyedIndex(index, encoded.keys(), position, count, encoded.wanted)
         return index
 
     def _note_arrival(self, number: Any, data: Any) -> None:

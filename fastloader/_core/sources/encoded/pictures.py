@@ -17,6 +17,9 @@ from fastloader._core.sources.arguments import NO_LIBJPEG
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.keys import EpochKeys
 from fastloader._core.sources.encoded.epoch import EncodedEpoch
+from fastloader.transforms._normalization import Normalization
+
+_ABSENT = "the native module is not in use"
 
 
 class EncodedPictures:
@@ -40,7 +43,8 @@ class EncodedPictures:
         dataset: Any,
         make: Callable[[Any, bool], Any],
     ) -> EncodedEpoch:
-        wanted = (loader.native, loader.decode, loader.truncated)
+        normalization = loader._runtime.delivery.normalization
+        wanted = (loader.native, loader.decode, loader.truncated, normalization)
         self.last = EncodedEpoch(
             lambda: self._made(*wanted),
             self._policy,
@@ -49,10 +53,13 @@ class EncodedPictures:
             make,
             self.refused,
             self.memory,
+            normalization,
         )
         return self.last
 
-    def _made(self, native: bool, decode: str, truncated: str) -> EncodedDecoder:
+    def _made(
+        self, native: bool, decode: str, truncated: str, wanted: Normalization | None
+    ) -> EncodedDecoder:
         """The decoder, which is made with the first picture. A forked child makes its own."""
         module = extension.load() if native else None
         if module is None and (decode, truncated) != ("exact", "error"):
@@ -64,9 +71,9 @@ class EncodedPictures:
             raise ValueError(f"truncated={truncated!r}: {NO_LIBJPEG}")
         before = self._decoder
         if before is not None and self._home.here:
-            if before.native is module and before.options == (decode, truncated):
+            if before.native is module and before.options == (decode, truncated, wanted):
                 return before
-        made = EncodedDecoder(module, self._policy, decode, truncated)
+        made = EncodedDecoder(module, self._policy, decode, truncated, wanted)
         if before is not None:
             made.go_on_counting(before)
         self._decoder, self._home = made, HomeProcess()
@@ -77,9 +84,19 @@ class EncodedPictures:
         decoder = self._decoder
         if decoder is None:
             return ""
+        said = ""
         if decoder.decodes:
-            return f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
-        return ", which make the encoded pictures" if decoder.workers and workers else ""
+            said = f", {counted(decoder.threads, 'decode thread')} for encoded pictures"
+        if not decoder.workers:
+            return said
+        why = decoder.why_made
+        if not why:
+            why = "native=False" if extension.load() is not None else _ABSENT
+        if said:
+            return f"{said}, others made with their samples ({why})"
+        makes = "which makes" if workers == 1 else "which make"
+        who = makes if workers else "the loop's thread makes"
+        return f", {who} the encoded pictures ({why})"
 
     def begin(self, refused: str) -> None:
         """Forgets the last epoch. ``refused``: of the one that begins."""

@@ -60,11 +60,13 @@ class Finish:
     def _values_of(self, erasing: Erasing) -> torch.Tensor:
         assert erasing.value is not None
         values, dtype = erasing.value, torch.float32
+        if self._normalization is not None:
+            dtype = self._normalization.dtype
         if not self._pictures.chain.floating:
-            dtype = torch.uint8
-            if self._normalization is not None:  # the loader's
+            if self._normalization is None:
+                dtype = torch.uint8
+            else:  # the loader's
                 values = self._normalization.of_pixel([int(value) for value in values])
-                dtype = self._normalization.dtype
         return torch.tensor(values, dtype=dtype, device="cpu").view(-1, 1, 1)
 
     def batch(self, pending: PendingBatch, kept: Sequence[int] | None) -> Any:

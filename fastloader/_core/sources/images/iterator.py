@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.handoff import DEFAULT_DEPTH, Handoff
+from fastloader._core.machine.eager import eager
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.machine.ranks import memory_budget, own_threads
 from fastloader._core.observation.loop_iterator import LoopIterator
@@ -27,6 +28,32 @@ from fastloader.errors import StoppedError
 _log = logging.getLogger("fastloader")
 
 
+class Remains:
+    """What is known of an epoch without its iterator, which ends when the loop drops it."""
+
+    def __init__(self, decoder: Decoder, seeds: CropSeeds, handoff: Handoff) -> None:
+        self._decoder = decoder
+        self._slots = handoff.slots
+        self._depth = handoff.depth
+        self.seeds = seeds
+
+    @property
+    def ahead(self) -> int:
+        """How many batches are in the pool: with slots, as many as there are slots."""
+        if self._slots is not None:
+            return self._slots.depth
+        if isinstance(self._depth, DepthRule):
+            return self._depth.depth
+        return self._depth or DEFAULT_DEPTH
+
+    def replay(self, index: int) -> dict[str, Any]:
+        """What was drawn for a sample that was submitted in this epoch."""
+        seed = self.seeds.of(index)
+        images = self._decoder.images
+        file = index if images.indices is None else int(images.indices[index])
+        return self._decoder.drawn(file, seed)
+
+
 class ImageIterator(LoopIterator):
     """Gives [images, labels] as default_collate makes them from (image, class) samples.
 
@@ -39,6 +66,7 @@ class ImageIterator(LoopIterator):
         finish: makes what is delivered of a batch that the pool is done with.
         drawn_ahead: how many index batches are asked of the sampler at the beginning. Another one
             follows whenever a batch is taken, as torch does for its workers. None: as the pool needs.
+        late: whether the beginning is the first ``next()``, as without workers in torch.
     """
 
     def __init__(
@@ -50,17 +78,16 @@ class ImageIterator(LoopIterator):
         handoff: Handoff,
         finish: Finish,
         drawn_ahead: int | None = None,
+        late: bool = False,
     ) -> None:
         super().__init__(handoff.statistics if handoff.held_by_loop else None)
         self._decoder = decoder
         slots = self._slots = handoff.slots
         self._depth_rule: DepthRule | None = None
-        self._fixed_depth = DEFAULT_DEPTH
-        if not isinstance(handoff.depth, DepthRule):
-            self._fixed_depth = handoff.depth or DEFAULT_DEPTH
-        elif slots is None:  # with slots the ring watches
+        if isinstance(handoff.depth, DepthRule) and slots is None:  # with slots the ring watches
             self._depth_rule = handoff.depth
             handoff.depth.begin()
+        self.remains = Remains(decoder, seeds, handoff)
         if slots is None:
             decoder.memory.keep(self.ahead + 1)
         self._taken = 0
@@ -82,16 +109,14 @@ class ImageIterator(LoopIterator):
         weakref.finalize(self, self._cancel)
         if slots is not None:
             slots.on_end(self._cancel)
-        for _ in range(drawn_ahead or 0):
-            self._draw(index_batches)
-        self._top_up()
+        self._undrawn = drawn_ahead or 0
+        if not late:
+            self._top_up()
 
     @property
     def ahead(self) -> int:
         """How many batches are in the pool: with slots, as many as there are slots."""
-        if self._slots is not None:
-            return self._slots.depth
-        return self._fixed_depth if self._depth_rule is None else self._depth_rule.depth
+        return self.remains.ahead
 
     def _draw(self, index_batches: Iterator[Any]) -> None:
         """Draws one index batch, or notes in its place what the sampler raises."""
@@ -110,6 +135,9 @@ class ImageIterator(LoopIterator):
 
     def _top_up(self) -> None:
         self._drop_begun()  # which Ctrl-C may have prevented
+        while self._undrawn and self._index_batches is not None:
+            self._draw(self._index_batches)
+            self._undrawn -= 1
         ahead = self.ahead + self._finishing
         while self._index_batches is not None and len(self._flight) < ahead:
             if not self._drawn:
@@ -164,6 +192,7 @@ class ImageIterator(LoopIterator):
             self._seen.add_time("locate", pending.locate_s)
         return pending
 
+    @eager
     def __next__(self) -> Any:
         self._home.check()
         if self._slots is None and (TIMED or self._depth_rule is not None):
@@ -253,13 +282,6 @@ class ImageIterator(LoopIterator):
 
     def __len__(self) -> int:
         return self._length()
-
-    def replay(self, index: int) -> dict[str, Any]:
-        """What was drawn for a sample that was submitted in this epoch."""
-        seed = self.seeds.of(index)
-        images = self._decoder.images
-        file = index if images.indices is None else int(images.indices[index])
-        return self._decoder.drawn(file, seed)
 
     def leave(self) -> None:
         """Closes this iterator, when the delivery's iterator is closed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,18 +32,19 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.options import DecodeOptions
 from fastloader._core.sources.arguments import (
     check_extension,
+    check_fetch,
     check_native,
     check_truncated,
-    only_seeds,
 )
 from fastloader._core.sources.images.finish import Finish
-from fastloader._core.sources.images.iterator import ImageIterator
+from fastloader._core.sources.images.iterator import ImageIterator, Remains
 from fastloader._core.sources.images.pillow_pictures import PillowPictures
 from fastloader._core.sources.images.recognize import (
     holds_images,
     recognize_beginning,
     recognize_images,
 )
+from fastloader._core.sources.seeding import only_seeds
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization
 
@@ -54,9 +56,10 @@ class ImageSource:
         self._statistics = statistics
         self.policy = policy
         self.decoder: Decoder | None = None  # kept over the epochs as long as it serves
-        self.last: ImageIterator | None = None  # the iterator of the epoch begun last
+        # The iterator of the epoch begun last, if it lives on, and what is known without it.
+        self._last: tuple[weakref.ref[ImageIterator], Remains] | None = None
         # What knows the draws of the epoch begun last, for replay().
-        self._replayed: ImageIterator | InPlace | None = None
+        self._replayed: Remains | InPlace | None = None
         self._tuner: tuple[AutoWorkers, ThreadTuner] | None = None
         self._locates = LOOP  # the thread that found the records of the last epoch
 
@@ -64,7 +67,7 @@ class ImageSource:
         if loader.worker_backend == "ray":  # its actors have decode threads
             return None
         images = self.recognized(loader, wanted)
-        return None if images is None else ImagePlan(self, images, loader)
+        return None if images is None else ImagePlan(self, images, loader, wanted)
 
     def recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages | None:
         """The pictures of the loader's dataset; None if it holds none. ``wanted``: what the delivery
@@ -82,8 +85,11 @@ class ImageSource:
 
     def _recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages:
         images = recognize_images(loader)
-        if wanted is not None and images.chain.floating:
-            raise NotNative("the transform ends in floats, but mean, std or dtype ask for uint8")
+        own = images.chain.normalization_for(None)
+        if wanted is not None and own is not None and not own.same_values(wanted):
+            raise NotNative(
+                "the transform ends in floats, which mean, std or dtype would normalise once more"
+            )
         channels = images.chain.channels
         if wanted is not None and wanted.mean is not None and len(wanted.mean) != channels:
             raise NotNative(
@@ -113,6 +119,7 @@ class ImageSource:
                 reason = f"{reason}: {images.chain}{mixed}, with the native path's draws"
                 return PillowPictures(dataset, images, loader.collate_fn, self.note), reason
         try:
+            check_fetch()
             images, reading = recognize_beginning(dataset)
         except NotNative:
             return None, reason
@@ -168,7 +175,7 @@ class ImageSource:
         index_batches = order.index_batches()
         repeats = order.may_repeat or images.repeats
         seeds = CropSeeds(order.epoch_seed(), repeats, order.first_sample)
-        self.last = ImageIterator(
+        iterator = ImageIterator(
             self.decoder,
             index_batches,
             seeds,
@@ -176,9 +183,20 @@ class ImageSource:
             handoff=handoff,
             finish=finish,
             drawn_ahead=_drawn_ahead(loader, handoff),
+            # A thread of the delivery's would draw the first index batch at any time.
+            late=loader.num_workers == 0 and not handoff.reads_ahead,
         )
-        self._replayed = self.last
-        return self.last
+        self._last = weakref.ref(iterator), iterator.remains
+        self._replayed = iterator.remains
+        return iterator
+
+    @property
+    def last(self) -> ImageIterator | Remains | None:
+        """The iterator of the epoch begun last, or what remains of it."""
+        if self._last is None:
+            return None
+        iterator, remains = self._last[0](), self._last[1]
+        return remains if iterator is None else iterator
 
     def replay(self, index: int) -> dict[str, Any] | None:
         """What became of a sample of the epoch begun last; None if no epoch has begun."""
@@ -272,12 +290,18 @@ class ImagePlan:
     exclusive = False
     workers = DECODE_THREADS
 
-    def __init__(self, source: ImageSource, images: NativeImages, loader: Loader) -> None:
+    def __init__(
+        self,
+        source: ImageSource,
+        images: NativeImages,
+        loader: Loader,
+        wanted: Normalization | None,
+    ) -> None:
         self._source = source
         self._images = images
         self._loader = loader
         chain = images.chain
-        self.normalization = chain.normalization if chain.floating else None
+        self.normalization = chain.normalization_for(wanted)
         self._draws: SampleDraws | None = None
         erasing = chain.erasing if chain.floating else None
         if erasing is not None or images.mixing is not None:

@@ -33,6 +33,13 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     # True until torch sets it: torch's finalizer reads it even if the sampler's iter() has raised before
     # that, and then there is nothing to shut down.
     _shutdown = True
+    # torch's finalizer reads them even if not all workers could be started, or told of.
+    _workers: Any = ()
+    _workers_done_event: Any = threading.Event()
+    _workers_status: Any = None
+    # Whether persistent workers were asked for the next epoch and have not all answered. Answers to come
+    # could not be told from those to the next asking.
+    _resuming = False
     _home: HomeProcess
     _took: bool  # whether what next() raised last took a batch's place
 
@@ -96,11 +103,25 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
             abandon(self)
             return
         self._left = True
+        if self._workers_status is None:
+            self._workers_status = [True] * len(self._workers)
         super()._shutdown_workers()
 
     def _reset(self, loader: Loader, first_iter: bool = False) -> None:
         self._left = False
+        self._resuming = not first_iter
         super()._reset(loader, first_iter)
+
+    def _try_put_index(self) -> None:
+        self._resuming = False
+        super()._try_put_index()
+
+    @property
+    def serves_again(self) -> bool:
+        """Whether persistent workers could make another epoch."""
+        return not (self._shutdown or self._resuming) and all(
+            worker.is_alive() for worker in self._workers
+        )
 
 
 def _death(pid: int | None, exitcode: int) -> RuntimeError:

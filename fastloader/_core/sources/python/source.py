@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices
+from fastloader._core.machine.limits import counted, out_of_files
 from fastloader._core.machine.worker_count import RAY_ACTORS, WORKER_PROCESSES, WORKER_THREADS
 from fastloader._core.observation.figures import LOOP, Figures, Stage
 from fastloader._core.observation.statistics import Statistics
@@ -20,7 +22,7 @@ from fastloader._core.pictures.in_place.showing_own import ShowingOwn
 from fastloader._core.sources.encoded.pictures import EncodedPictures
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
-from fastloader._core.sources.python.polling import abandon
+from fastloader._core.sources.python.polling import PolledIterator, abandon
 from fastloader._core.sources.python.shared_slots.loader_slots import LoaderSlots
 from fastloader._core.sources.python.threads.iterator import ThreadIterator
 from fastloader._core.sources.python.torch_iterators import (
@@ -59,15 +61,28 @@ class PythonSource:
         wanted: Normalization | None,
         reason: str = "",
         in_place: InPlace | None = None,
+        normalized: Normalization | None = None,
     ) -> PythonPlan:
         """Plans an epoch. ``reason`` says why no other source makes the batches. ``in_place``: what
-        makes the samples in the place of the loader's dataset."""
-        return PythonPlan(loader, reason, self, in_place)
+        makes the samples in the place of the loader's dataset. ``normalized``: what is left to do to
+        samples that come normalised."""
+        return PythonPlan(loader, reason, self, in_place, normalized)
 
     def torch_iterator(self, loader: Loader, in_place: InPlace | None) -> Any:
         """torch's way to `iterator`."""
         self._in_place = in_place
         try:
+            try:
+                return loader._torch_iterator()
+            except OSError as error:  # a pipe to a worker that could not be opened
+                if error.errno != errno.EMFILE:
+                    raise
+                raise OSError(errno.EMFILE, error.strerror + out_of_files()) from error
+            except RuntimeError:
+                # Persistent workers that were about to end, or are still at a batch that took too long.
+                known = loader._iterator
+                if not isinstance(known, PolledIterator) or not known._resuming:
+                    raise
             return loader._torch_iterator()
         finally:
             self._in_place = None
@@ -97,17 +112,24 @@ class PythonSource:
     @staticmethod
     def drop_ended(loader: Loader) -> bool:
         """Takes a persistent iterator away from its loader if it is of no use any more, so that torch
-        makes a new one. Returns whether it was closed in this process: the seed of its workers is then
-        of no use."""
+        makes a new one. Returns whether it was of this process: the seed of its workers is then of no
+        use."""
         known: Any = loader._iterator  # unless a subclass of the loader has made another kind
         if isinstance(known, CountingIterator) and not known._home.here:
             # Its persistent workers serve the process that forked this one.
-            abandon(loader._iterator)
+            abandon(known)
             loader._iterator = None
-        closed = bool(getattr(loader._iterator, "_shutdown", False))
-        if closed:  # by its close(), which ends persistent workers
-            loader._iterator = None
-        return closed
+            return False
+        if isinstance(known, CountingIterator) and isinstance(known, PolledIterator):
+            if known.serves_again:
+                return False
+            # Its workers were ended by close(), or by Ctrl-C, which every process of a terminal gets; or
+            # its last iter() has failed.
+            known.close()
+        elif not getattr(known, "_shutdown", False):
+            return False
+        loader._iterator = None
+        return True
 
     def figures(self, loader: Loader) -> Figures:
         workers = loader.num_workers
@@ -162,14 +184,19 @@ class PythonSource:
 class PythonPlan:
     """One epoch of a `PythonSource`."""
 
-    normalization: Normalization | None = None
     draws: EpochDraws | None = None
     normalizes = False
     fills_slots = False
 
     def __init__(
-        self, loader: Loader, reason: str, source: PythonSource, in_place: InPlace | None
+        self,
+        loader: Loader,
+        reason: str,
+        source: PythonSource,
+        in_place: InPlace | None,
+        normalized: Normalization | None,
     ) -> None:
+        self.normalization = normalized
         self._loader = loader
         self._source = source
         self._in_place = in_place
@@ -183,7 +210,7 @@ class PythonPlan:
     def __str__(self) -> str:
         workers, count = "", self._loader.num_workers
         if count:
-            workers = f", {count} {self.workers}"
+            workers = f", {counted(count, self.workers[:-1])}"
         return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from torch.utils.data import dataloader, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader._core.order.states.stateful import is_stateful
+from fastloader._core.order.states.stateful import begin_anew, is_stateful, restore
 from fastloader.errors import Error
 
 _STOP = worker_module._IterableDatasetStopIteration
@@ -63,6 +63,7 @@ class StatefulWorker:
         self._given = given
         self._states = states
         self._resuming = resuming
+        self._restored = False  # whether the dataset's own state was loaded for the last epoch
 
     def __call__(self, worker: int) -> None:
         if self._given is not None:
@@ -81,8 +82,11 @@ class StatefulWorker:
         if not self._resuming and saved["dataset"] is None and is_stateful(dataset):
             # The state is of the end of an epoch, of a dataset that is its own iterator.
             saved = {"dataset": saved["iterator"], "iterator": None}
-        if saved["dataset"] is not None:
-            dataset.load_state_dict(saved["dataset"])
+        if self._restored:
+            begin_anew(dataset)
+        self._restored = saved["dataset"] is not None
+        if self._restored:
+            restore(dataset, saved["dataset"], self._resuming)
         fetcher = create(kind, dataset, *rest)
         iterator: Any = getattr(fetcher, "dataset_iter", None)
         if self._resuming and saved["iterator"] is not None:

@@ -11,7 +11,8 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 
 from fastloader._core.machine import default_device, devices
-from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.eager import eager
+from fastloader._core.machine.process import HomeProcess, ProcessLock
 from fastloader._core.observation import trace
 from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
 from fastloader._core.observation.statistics import Statistics
@@ -25,6 +26,12 @@ from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator, count_ready
+from fastloader._core.sources.python.processes.shutdown import end_processes
+from fastloader._core.sources.python.processes.termination import (
+    OutlivingWorker,
+    end_at_exit,
+    is_handled,
+)
 from fastloader._core.sources.python.stateful import (
     AskingForState,
     Ended,
@@ -49,6 +56,9 @@ class CountingIterator(DecodingIterator, SeedingIterator):
         self._statistics: Statistics = loader._runtime.delivery.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
         self._closed = False
+        # Guards a batch on its way to the loop: of several threads that call next(), each gets other
+        # batches. close() does not take it.
+        self._calls = ProcessLock()
         # Whether what next() raised last took a batch's place. A sampler's error does, too.
         self._took = True
         # Index batches come from the position, whatever a subclass of the loader says.
@@ -95,14 +105,20 @@ class CountingIterator(DecodingIterator, SeedingIterator):
             return Progress(position.epoch, None, position.iterable)
         return position.current
 
+    @eager
     def __next__(self) -> Any:
         progress = self.progress
-        if progress is not None and progress.stale:
+        if progress is not None and (progress.stale or progress.turn is not None):
             progress.check()
         if self._closed:
             raise StopIteration
         if progress is None:  # another iterator takes the batch further, and counts
             return self._passed_on()
+        with self._calls.lock:
+            return self._counted(progress)
+
+    def _counted(self, progress: Progress) -> Any:
+        """The next batch for the loop, which is counted."""
         statistics = self._statistics
         start = time.perf_counter()
         first = statistics.begin_wait(start, progress)
@@ -187,17 +203,18 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
             self._fast_forward()
 
     def _next_data(self) -> Any:
-        begun = time.perf_counter()
         if (data := self._undelivered) is None:
+            begun = time.perf_counter()
             data = super()._next_data()
             if type(data) is EncodedBatch:
                 self.encoded.begin(0, data)
+            now = time.perf_counter()
+            # Before the loop waits for the decode threads, which is no work of the dataset's.
+            self._statistics.add_time("fetch", now - begun)
+            trace.add("fetch", begun, now)
         if type(data) is EncodedBatch or self.encoded.refused:
             data = self._decoded(data)
         self._position.read_here = True
-        now = time.perf_counter()
-        self._statistics.add_time("fetch", now - begun)
-        trace.add("fetch", begun, now)
         return data
 
 
@@ -206,6 +223,9 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     the state of their worker once a state was asked for."""
 
     _in_processes = _notes_arrivals = True
+    # Kept here, because modules are empty when Python has ended, and torch's finalizer comes later.
+    _end_processes = staticmethod(end_processes)
+    _own_processes = True  # whether the workers are processes that this one has started
     _arrived: int | None = None  # torch's number of the batch that came last
 
     def __init__(self, loader: Loader) -> None:
@@ -224,7 +244,12 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
             loader = LoaderView(loader, worker_init_fn=begin)
         if auto_workers(loader) is not None:
             loader = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
+        outlives = self._own_processes and is_handled()
+        if outlives:
+            loader = LoaderView(loader, worker_init_fn=OutlivingWorker(loader.worker_init_fn))
         super().__init__(loader)
+        if outlives:
+            end_at_exit(self)
         if again:
             self._fast_forward()
 
@@ -298,3 +323,8 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         super().close()
         if self._home.here:  # the workers are this process's
             self._shutdown_workers()
+
+    def _shutdown_workers(self) -> None:
+        if self._own_processes and not self._shutdown and self._home.here:
+            self._end_processes(self)
+        super()._shutdown_workers()

@@ -9,6 +9,7 @@ from fastloader._core.machine import devices
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.torch_iterators import MultiProcessIterator
+from fastloader._core.sources.python.worker_arguments import named_arguments
 from fastloader._core.sources.remote.actor.pictures import PictureBatch, RemotePictures
 from fastloader._core.sources.remote.actor.session import Setup
 from fastloader._core.sources.remote.crew import Crew
@@ -18,6 +19,8 @@ from fastloader._core.sources.remote.worker import Worker
 class RayIterator(MultiProcessIterator):
     """torch's iterator over workers, of which each lives in an actor. torch's own bookkeeping decides
     what is asked of which worker and when, as with worker processes."""
+
+    _own_processes = False
 
     def __init__(self, loader: Loader, crew: Crew) -> None:
         self._crew = crew
@@ -65,14 +68,21 @@ class _Context:
         return _Indices(self._crew)
 
     def Process(self, target: Any, args: tuple[Any, ...]) -> Worker:
-        """``args`` are those of torch's _worker_loop."""
-        kind, dataset, indices, _results, _done, auto_collation, collate_fn, drop_last = args[:8]
-        base_seed, init_fn, number, workers = args[8:12]
+        """``target`` is torch's _worker_loop."""
+        given = named_arguments(target, args)
         setup = Setup(
-            kind, dataset, auto_collation, collate_fn, drop_last, base_seed, init_fn, workers
+            kind=given["dataset_kind"],
+            dataset=given["dataset"],
+            auto_collation=given["auto_collation"],
+            collate_fn=given["collate_fn"],
+            drop_last=given["drop_last"],
+            base_seed=given["base_seed"],
+            init_fn=given["init_fn"],
+            workers=given["num_workers"],
         )
-        indices.worker = self._crew.worker(setup, number)
-        return indices.worker
+        worker = self._crew.worker(setup, given["worker_id"])
+        given["index_queue"].worker = worker
+        return worker
 
 
 class _Queue:

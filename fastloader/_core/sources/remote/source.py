@@ -44,7 +44,7 @@ class RemoteSource:
         if loader.worker_backend != "ray":
             return None
         images = self._images.recognized(loader, wanted)
-        return None if images is None else RemotePlan(self, self._python, images, loader)
+        return None if images is None else RemotePlan(self, self._python, images, loader, wanted)
 
     def _iterator(self, loader: Loader) -> RayIterator:
         """torch's iterator over actors."""
@@ -151,13 +151,18 @@ class RemotePlan(PythonPlan):
     """One epoch of known pictures, which the decode threads of actors make."""
 
     def __init__(
-        self, remote: RemoteSource, python: PythonSource, images: NativeImages, loader: Loader
+        self,
+        remote: RemoteSource,
+        python: PythonSource,
+        images: NativeImages,
+        loader: Loader,
+        wanted: Normalization | None,
     ) -> None:
-        super().__init__(loader, "", python, None)
+        super().__init__(loader, "", python, None, None)
         self._remote = remote
         self._images = images
         chain = images.chain
-        self.normalization = chain.normalization if chain.floating else None
+        self.normalization = chain.normalization_for(wanted)
         self._sample_draws: SampleDraws | None = None
         erasing = chain.erasing if chain.floating else None
         if erasing is not None or images.mixing is not None:

@@ -42,6 +42,7 @@ class Worker:
     def __init__(self, crew: Any, number: int, goes_on: bool) -> None:
         self._crew = crew
         self.number = number
+        self.name = f"fastloader-worker-{number}"
         self.daemon = True
         # Names the worker in messages. torch also looks whether a child process of that number has
         # ended.
@@ -69,11 +70,18 @@ class Worker:
     def is_alive(self) -> bool:
         return not self.ended
 
+    @property
+    def exitcode(self) -> int | None:
+        """As of a process that was not killed: trainers look at it."""
+        return 0 if self.ended else None
+
     def join(self, timeout: float | None = None) -> None:
         """Does nothing: an actor makes what it is at, and what it was asked for besides is cancelled."""
 
     def terminate(self) -> None:
         self._crew.end(self)
+
+    kill = terminate
 
     # --- what the crew calls -----------------------------------------------------------------------
 

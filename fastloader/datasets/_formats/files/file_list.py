@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.seek_file import SeekFile
 from fastloader.datasets._formats.files.whole_objects import WholeObjects
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
+from fastloader.datasets._formats.shown_dataset import shown_dataset
 from fastloader.transforms._pillow import open_rgb
 from fastloader.transforms._python_chain import as_tensor_chain
 
@@ -23,10 +23,8 @@ class FileList(Dataset[Any]):
     """The path of file i is the bytes from ``ends[i - 1]`` (0 for the first) to ``ends[i]`` of
     ``paths``, uint64 and uint8 arrays, and its label is ``targets[i]``. ``form``: what else is in a
     sample. ``seek_file``: where seek indices of its JPEGs are, or None. ``cache``: how to reach the
-    store, if the paths are URLs; None: they are files of this machine. ``called``: what a plan calls the
-    dataset."""
+    store, if the paths are URLs; None: they are files of this machine."""
 
-    called: str
     paths: Any
     ends: Any
     targets: Any
@@ -51,17 +49,8 @@ class FileList(Dataset[Any]):
         return len(self.ends)
 
     def __repr__(self) -> str:
-        """As torchvision shows its datasets."""
-        body = [f"Number of datapoints: {len(self)}"]
-        if root := getattr(self, "root", None):
-            body.append(f"Root location: {root}")
-        functions = {"Transform: ": self.transform, "Target transform: ": self.target_transform}
-        given = {head: function for head, function in functions.items() if function is not None}
-        if given:
-            body.append("StandardTransform")
-        for head, function in given.items():
-            body[-1] += "\n" + head + textwrap.indent(repr(function), " " * len(head)).lstrip()
-        return "\n".join([f"Dataset {type(self).__name__}", *(f"    {line}" for line in body)])
+        root = getattr(self, "root", None)
+        return shown_dataset(self, {"Root location": root} if root else {})
 
     def __getitem__(self, index: int) -> Any:
         index = checked_index(index, len(self))

@@ -8,6 +8,7 @@ import struct
 import warnings
 
 from fastloader._core.machine import extension
+from fastloader.transforms._pillow import regular_file
 
 MAGIC = b"fljpseek"
 VERSION = 1
@@ -79,7 +80,7 @@ def header(count: int, table: int) -> bytes:
 
 
 def _mapped(path: str) -> mmap.mmap | bytes:
-    with open(path, "rb") as file:
+    with regular_file(path) as file:
         if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
             return b""
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -114,15 +114,22 @@ def data_file(path: str) -> str:
     return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 
-def check_size(environment: Any, path: str) -> None:
-    """Raises DamagedError for an lmdb environment whose file was cut off. Reading after the end of a
-    mapped file would kill the process with SIGBUS."""
+def is_lmdb(file: str) -> bool:
+    """Whether a file begins as LMDB's do."""
+    with open(file, "rb") as opened:
+        return opened.read(20)[16:] in (b"\xde\xc0\xef\xbe", b"\xbe\xef\xc0\xde")
+
+
+def check_size(environment: Any, path: str) -> int:
+    """The least bytes of an lmdb environment's file. Raises DamagedError if it was cut off:
+    reading after the end of a mapped file would kill the process with SIGBUS."""
     wanted = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     there = os.path.getsize(data_file(path))
     if there < wanted:
         raise DamagedError(
             f"{path} is cut off: {there} bytes of at least {wanted}. Copy or pack it again"
         )
+    return wanted
 
 
 class Environment:
@@ -140,6 +147,7 @@ class Environment:
         guard = _shared_guard(file)
         self._letting_go = weakref.finalize(self, os.close, guard)
         self._descriptor = guard
+        self._opened = os.fstat(guard)
         self._extents: Any = None  # read when first wanted
         try:
             # Without a lock file, so that the file may lie in a read-only folder: the guard keeps
@@ -151,7 +159,7 @@ class Environment:
             self._letting_go()
             raise _explained(error, path) from error
         try:
-            check_size(self._environment, path)
+            self._needed = check_size(self._environment, path)
             self._transaction = self._environment.begin(buffers=True)
         except BaseException:
             self.close()
@@ -161,7 +169,9 @@ class Environment:
         """Has the system read these of ``count`` records from the disk, each as a whole and all at the
         same time. Waits for nothing. Without this a cold record would come page by page: readahead is
         off, because it knows nothing of records, and the lmdb package touches each page of what it
-        returns."""
+        returns. Raises DamagedError if the file was written over, as the records are others then. What
+        was cut off is an error of each record."""
+        self._check(cut_off=False)
         if self._extents is None:
             self._extents = self._read_extents()
         if len(self._extents) == count:
@@ -184,9 +194,25 @@ class Environment:
         return int(min(said, os.fstat(self._descriptor).st_size // 8))
 
     def get(self, key: bytes) -> memoryview | None:
-        """The value of a key without a copy; None if it is missing."""
+        """The value of a key without a copy; None if it is missing. Raises DamagedError if the file has
+        changed since it was opened: LMDB reads its pages by itself, and garbage may end the process."""
+        self._check()
         found: memoryview | None = self._transaction.get(key)
         return found
+
+    def _check(self, cut_off: bool = True) -> None:
+        """``cut_off``: whether a file that is too short counts."""
+        try:
+            now = os.fstat(self._descriptor)
+        except OSError:
+            return  # some code, such as that of daemons, closes descriptors of others
+        same = (now.st_dev, now.st_ino) == (self._opened.st_dev, self._opened.st_ino)
+        short = now.st_size < self._needed
+        if same and (cut_off if short else now.st_mtime_ns != self._opened.st_mtime_ns):
+            raise DamagedError(
+                f"{self.path} was written over or cut off while it was read. Make the dataset anew, and "
+                "replace files by renaming others (mv)"
+            )
 
     def close(self) -> None:
         self._environment.close()

@@ -242,20 +242,21 @@ def read_sample(environment: Environment, key: bytes) -> tuple[Any, Any]:
     image, label = (value[0], value[1]) if isinstance(value, list | tuple) else (value, -1)
     if isinstance(label, np.generic | np.ndarray) and label.size == 1:
         label = label.item()
-    try:
-        return _decoded(image), label
-    except Exception as error:
-        raise ValueError(f"{environment.path}: the image of key {key!r}: {error}") from error
+    name = f"{environment.path}: the image of key {key!r}"
+    return _decoded(image, name), label
 
 
-def _decoded(image: Any) -> Any:
+def _decoded(image: Any, name: str) -> Any:
     if isinstance(image, np.ndarray) and image.ndim == 1 and image.dtype == np.uint8:
         image = image.tobytes()  # an encoded file as an array of bytes
     if isinstance(image, bytes | bytearray):
-        return decoded_rgb(io.BytesIO(image))
-    if isinstance(image, np.ndarray):
+        return decoded_rgb(io.BytesIO(image), name)
+    if not isinstance(image, np.ndarray):
+        raise ValueError(f"{name}: a {type(image).__name__} is neither bytes nor an array")
+    try:
         return image_module().fromarray(image).convert("RGB")
-    raise TypeError(f"a {type(image).__name__} is neither bytes nor an array")
+    except Exception as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def read_stored(environment: Environment, key: bytes, transform: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader.datasets._formats.files.mapped_file import MappedFile
+from fastloader.datasets._formats.no_column import NoColumn
 from fastloader.datasets._formats.parquet.footer import ColumnGroup, Footer
 from fastloader.datasets._formats.parquet.header import DamagedParquet
 from fastloader.datasets._formats.parquet.index import kept_places
@@ -115,7 +116,7 @@ class ParquetFile(MappedFile):
         for column in columns:
             if column not in schema.names:
                 there = ", ".join(schema.names)
-                raise KeyError(f"{self.path} has no column {column!r}; it has {there}")
+                raise NoColumn(f"{self.path} has no column {column!r}; it has {there}")
         if not self.rows:
             return schema.empty_table().select(columns)
         return self._held(columns).select(columns)
@@ -206,7 +207,7 @@ class ParquetFile(MappedFile):
         schema = self.reader.schema_arrow
         if self.column not in schema.names:
             there = ", ".join(schema.names)
-            raise KeyError(f"{self.path} has no column {self.column!r}; it has {there}")
+            raise NoColumn(f"{self.path} has no column {self.column!r}; it has {there}")
         kind, path = schema.field(self.column).type, self.column
         if pyarrow.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
             kind, path = kind.field("bytes").type, f"{self.column}.bytes"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fastloader.datasets._formats.files.mapped_file import MappedFile
+from fastloader.datasets._formats.files.mapped_file import MappedFile, check_again
 from fastloader.datasets._formats.tar.index import TarIndex, index_of
 from fastloader.datasets._formats.tar.members import DamagedTar
 
@@ -34,10 +34,15 @@ class TarShard(MappedFile):
                 )
         self.index: TarIndex = index_of(self.mapping, path, self.status, index_dir)
 
+    @property
+    def mapped_file(self) -> TarShard | None:
+        """What may change while it is read; None: it is not mapped."""
+        return self
+
     def begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
         """What gives the bytes of these (offset, size), for which no other thread is needed. Raises
         DamagedTar if the shard has changed."""
-        self.check()
-        return lambda: [bytes(self.mapping[offset : offset + size]) for offset, size in places]
+        check_again([self])
+        return lambda: [self.read_bytes(offset, size) for offset, size in places]

@@ -119,9 +119,9 @@ class RemoteTarShard:
                 self._local = self._mapped(self._held)
             return self._local
 
-    def check(self) -> None:
-        if self.whole:
-            self.local.check()
+    @property
+    def mapped_file(self) -> TarShard | None:
+        return self.local if self.whole else None
 
     def will_need(self, offset: int, size: int) -> None:
         self.local.will_need(offset, size)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastloader.transforms import _arguments
-from fastloader.transforms._recipe.number import Number, constant, constants, uniform
+from fastloader.transforms._recipe.number import Number, constant, constants, single
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step, apply, operation, sized
 from fastloader.transforms.steps.transform import RecipeTransform
@@ -47,7 +47,7 @@ class RandomRotation(RecipeTransform):
     def step(self, size: Size | None) -> Step:
         resampling = _arguments.RESAMPLING[self.interpolation]
         rest = constants(resampling, self.expand, *(self.center or ()), *self.fill)
-        return operation("rotate", uniform(*self.degrees), *rest)
+        return operation("rotate", single(*self.degrees), *rest)
 
     def size_after(self, size: Size | None) -> Size | None:
         return None if self.expand else size
@@ -75,6 +75,8 @@ class RandomAffine(RecipeTransform):
         ValueError: for negative degrees or shear, moves outside 0..1, scales that are not positive,
             reversed ranges, and for another interpolation or number of numbers.
     """
+
+    _second_version = False  # whether coefficients have the last bit of torchvision's v2
 
     def __init__(
         self,
@@ -106,15 +108,16 @@ class RandomAffine(RecipeTransform):
         right, down = self.translate or (None, None)
         shear = self.shear or ()
         numbers = [
-            uniform(*self.degrees),
+            single(*self.degrees),
             _move(right, "width"),
             _move(down, "height"),
-            uniform(*self.scale) if self.scale else constant(1.0),
-            uniform(*shear[:2]) if shear else constant(0.0),
-            uniform(*shear[2:]) if len(shear) == 4 else constant(0.0),
+            single(*self.scale) if self.scale else constant(1.0),
+            single(*shear[:2]) if shear else constant(0.0),
+            single(*shear[2:]) if len(shear) == 4 else constant(0.0),
             constant(_arguments.RESAMPLING[self.interpolation]),
         ]
-        return sized("affine_about", *numbers, *constants(*self.fill, *(self.center or ())))
+        name = "affine_about_v2" if self._second_version else "affine_about"
+        return sized(name, *numbers, *constants(*self.fill, *(self.center or ())))
 
 
 class RandomPerspective(RecipeTransform):

@@ -11,7 +11,7 @@ from fastloader.errors import NotNative
 from fastloader.transforms import _arguments
 from fastloader.transforms._pillow import image_module
 from fastloader.transforms._recipe.draw import Draw
-from fastloader.transforms._recipe.number import uniform
+from fastloader.transforms._recipe.number import single
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step, apply, in_any_order, operation, together
 from fastloader.transforms.steps.transform import RecipeTransform, shown
@@ -53,7 +53,7 @@ class ColorJitter(RecipeTransform):
     def step(self, size: Size | None) -> Step:
         kinds = ("brightness", "contrast", "saturation", "hue")
         ranges = {kind: getattr(self, kind) for kind in kinds}
-        found = [operation(kind, uniform(*each)) for kind, each in ranges.items() if each]
+        found = [operation(kind, single(*each)) for kind, each in ranges.items() if each]
         return in_any_order(*found) if found else together()
 
 

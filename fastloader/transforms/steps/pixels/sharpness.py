@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastloader.transforms import _arguments
-from fastloader.transforms._recipe.number import constant, constants, uniform
+from fastloader.transforms._recipe.number import constant, constants, single
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step, apply, operation
 from fastloader.transforms.steps.transform import RecipeTransform
@@ -72,4 +72,4 @@ class GaussianBlur(RecipeTransform):
         self.sigma = (low, high)
 
     def step(self, size: Size | None) -> Step:
-        return operation("gaussian_blur", *constants(*self.kernel_size), uniform(*self.sigma))
+        return operation("gaussian_blur", *constants(*self.kernel_size), single(*self.sigma))

@@ -7,9 +7,11 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from fastloader.transforms import _arguments
+from fastloader.transforms._deviates import PER_ELEMENT, deviates
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms.steps.transform import Transform
@@ -92,12 +94,11 @@ def erased(
 ) -> torch.Tensor:
     """Erases what is drawn for picture ``number`` of a sample."""
     channels, height, width = image.shape[-3:]
-    boxes, key = erasing.draw([seed], [sample], height, width, number)
+    boxes, keys = erasing.draw([seed], [sample], height, width, number)
     top, bottom, left, right = boxes[0].tolist()
     if erasing.value is None:
-        generator = torch.Generator("cpu").manual_seed(key)
-        shape = (channels, bottom - top, right - left)
-        values = torch.randn(shape, generator=generator, dtype=torch.float32, device="cpu")
+        channel, y, x = np.ogrid[:channels, top:bottom, left:right]
+        values = torch.from_numpy(deviates(keys, PER_ELEMENT, (channel * height + y) * width + x))
     else:
         values = torch.tensor(erasing.value, dtype=torch.float32, device="cpu").view(-1, 1, 1)
     result = image if inplace else image.clone()

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, StackDataset, Subset, TensorDataset, random_split
 
 from fastloader import FastLoader
-from support import MEAN, STD, children, labels, random_images, run_script
+from support import MEAN, STD, children, labels, random_images, run_script, same
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 DTYPES = [
@@ -171,7 +171,11 @@ REFUSED = {
     "text": (np.array(["a"] * 6), {}, "<U1"),
     "collate_fn": (TensorDataset(X), {"collate_fn": list}, "collate_fn"),
     "batch_size": (TensorDataset(X), {"batch_size": None}, "batch_size=None"),
-    "worker_init_fn": (TensorDataset(X), {"worker_init_fn": print}, "worker_init_fn"),
+    "worker_init_fn": (
+        TensorDataset(X),
+        {"worker_init_fn": print, "num_workers": 1},
+        "worker_init_fn",
+    ),
     "native": (TensorDataset(X), {"native": False}, "native=False"),
     "subset": (Subset(TensorDataset(X), [0.5]), {}, "whole numbers"),
     "ragged subset": (Subset(TensorDataset(X), [0, [1, 2], 3]), {}, "whole numbers"),
@@ -400,3 +404,14 @@ def test_the_process_ends_with_an_epoch_in_flight():
     """
     done = run_script(source, fresh=True)
     assert done.stdout == "end\n" and done.stderr == ""
+
+
+@pytest.mark.parametrize("wrap", [lambda each: each, lambda each: Subset(each, [0, 2, 1])])
+def test_numbers_that_default_collate_refuses(wrap):
+    """Those of uint64, which torch makes no tensor of; its rows are arrays, of which it does."""
+    numbers = np.arange(6, dtype=np.uint64)
+    for kind in (DataLoader, FastLoader):
+        with pytest.raises(TypeError, match="an integer is required"):
+            next(iter(kind(wrap(numbers), 2)))
+    rows = wrap(numbers.reshape(3, 2))
+    same(list(FastLoader(rows, 2)), list(DataLoader(rows, 2)))

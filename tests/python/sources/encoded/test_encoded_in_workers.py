@@ -54,8 +54,8 @@ def test_workers_make_the_pictures_of_the_decode_threads(paths, source, options)
     loader, got = epochs_of(dataset, 2, shuffle=True, native=False, **options)
     torch.testing.assert_close(got, wanted, **EXACTLY)
     assert made_by(loader) == {"pool": 0, "pillow": 0, "workers": 10 * len(paths)}
-    kind = f"{options['num_workers']} worker processes"
-    assert f"{kind}, which make the encoded pictures" in loader.plan()
+    kinds = {1: "1 worker process, which makes", 2: "2 worker processes, which make"}
+    assert f"{kinds[options['num_workers']]} the encoded pictures (native=False)" in loader.plan()
     for number in range(len(paths)):
         assert loader.replay(number) == native.replay(number)
 
@@ -178,3 +178,9 @@ def test_more_samples_than_indices_are_refused(paths):
 
     with pytest.raises(RuntimeError, match="the dataset made 8 samples of 4 indices"):
         epochs_of(Two(paths), num_workers=1, native=False)
+
+
+def test_plan_says_why_encoded_pictures_stay_with_the_workers(paths):
+    options = {"num_workers": 1, "native": False}
+    loader, _ = epochs_of(Captions(paths), **options)
+    assert ", 1 worker process, which makes the encoded pictures (native=False)" in loader.plan()

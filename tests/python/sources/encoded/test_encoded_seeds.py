@@ -1,14 +1,17 @@
 """What encoded pictures are drawn by: the same as a folder's, in every epoch and after every resume."""
 
 import itertools
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from encoded_samples import CROP, Captions, paths_below
-from pictures import plain_folder
-from torch.utils.data import RandomSampler, Subset
+from pictures import import_torchvision, plain_folder
+from torch.utils.data import ConcatDataset, DataLoader, RandomSampler, Subset
 
 from fastloader import FastLoader
+from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from support import generator, same
 
@@ -158,3 +161,140 @@ def test_a_sampler_over_a_dataset_without_a_length(paths):
         return pictures(FastLoader(dataset, 2, sampler=sampler, generator=generator(5)))
 
     same(batches(Endless(paths)), batches(Captions(paths)))
+
+
+# --- what a sample is called, and what it is drawn by ------------------------------------------------
+
+
+SELECTIONS = {
+    "subset": lambda data: Subset(data, [7, 2, -1, 5]),
+    "subset of a subset": lambda data: Subset(Subset(data, [8, *range(8)]), [3, 0, 8]),
+    "twice": lambda data: Subset(data, [4, 4, 2]),
+    "from both ends": lambda data: Subset(data, [8, -1]),
+    "parts": lambda data: ConcatDataset([Subset(data, [5, 1]), data, Subset(data, [5])]),
+    "part of parts": lambda data: Subset(ConcatDataset([Subset(data, [5, 1]), data]), [1, 7, -1]),
+    "parts that repeat": lambda data: ConcatDataset([Subset(data, [5, 5]), data]),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_a_selection_is_that_of_a_folder_and_replayed_by_its_own_index(
+    root, paths, options, selection
+):
+    select = SELECTIONS[selection]
+    folder, encoded = (
+        FastLoader(select(data), 2, generator=generator(5), **options)
+        for data in (ImageFolder(str(root), CROP), Captions(paths))
+    )
+    assert folder.plan().startswith("native")
+    same(pictures(encoded), pictures(folder))
+    for index in range(len(folder.dataset)):
+        assert encoded.replay(index) == folder.replay(index)
+    for loader in (folder, encoded):
+        with pytest.raises(ValueError, match=f"sample {len(folder.dataset)} was not among"):
+            loader.replay(len(folder.dataset))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_that_is_known_in_part_is_replayed_by_its_own_index(root, workers):
+    def note(picture):
+        return torch.tensor(picture.size)
+
+    folder = ImageFolder(str(root), T.Compose([T.RandomResizedCrop(24), note]))
+    whole = FastLoader(folder, 3, generator=generator(5), num_workers=workers)
+    part = FastLoader(Subset(folder, [7, 2, 5]), 3, generator=generator(5), num_workers=workers)
+    list(whole), list(part)
+    assert [part.replay(i) for i in range(3)] == [whole.replay(i) for i in (7, 2, 5)]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_takes_a_bad_ones_place_is_that_of_a_folder(tmp_path, options):
+    folder = ImageFolder(str(plain_folder(tmp_path, 9, classes=1)), CROP)
+    files = [path for path, _ in folder.samples]
+    Path(files[3]).write_bytes(b"no picture")
+    options = {"on_error": "replace", "generator": generator(5), **options}
+    seen = []
+    for data in (folder, Captions(files)):
+        with FastLoader(
+            Subset(data, [0, 3, 8, 4]),
+            2,
+            **options,
+        ) as loader:
+            loader.generator.manual_seed(5)
+            seen.append(pictures(loader))
+    same(*seen)
+
+
+# --- a transform that is changed between two epochs ---------------------------------------------------
+
+
+def changed_child(tv, steps):
+    steps[1].transforms[0].brightness = (2.0, 2.0)
+
+
+def another_child(tv, steps):
+    steps[1].transforms[0] = tv.Grayscale(3)
+
+
+def one_more_child(tv, steps):
+    steps[1].transforms.append(tv.Grayscale(3))
+
+
+def mean_in_place(tv, steps):
+    steps[3].mean[0] = 0.9
+
+
+def std_in_place(tv, steps):
+    steps[3].std *= 2
+
+
+def default_dtype(tv, steps):
+    torch.set_default_dtype(torch.float64)
+
+
+def p_of_apply(tv, steps):
+    steps[1].p = 0.0
+
+
+CHANGES = [
+    *(changed_child, another_child, one_more_child, mean_in_place, std_in_place, default_dtype),
+    p_of_apply,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("options", [{}, PROCESSES, THREADS], ids=str)
+def test_a_transform_that_is_changed_is_read_again(root, paths, options, change):
+    tv = import_torchvision().transforms
+
+    def epochs(data_of):
+        jitter = tv.RandomApply(torch.nn.ModuleList([tv.ColorJitter((0.5, 0.5))]), 1.0)
+        mean, std = torch.tensor([0.5, 0.4, 0.3]), np.array([0.5, 0.4, 0.3])
+        steps = [tv.Resize((10, 8)), jitter, tv.ToTensor(), tv.Normalize(mean, std)]
+        data = data_of(tv.Compose(steps))
+        seen = [pictures(FastLoader(data, 2, **options))]
+        kind = torch.get_default_dtype()
+        try:
+            change(tv, steps)
+            seen += [
+                pictures(FastLoader(data, 2, **options)),
+                pictures(DataLoader(data_of.plain, 2)),
+            ]
+        finally:
+            torch.set_default_dtype(kind)
+        return seen
+
+    def of_folder(transform):
+        of_folder.plain = ImageFolder(str(root), transform)
+        return of_folder.plain
+
+    def of_encoded(transform):
+        of_encoded.plain = ImageFolder(str(root), transform)
+        return Captions(paths, transform)
+
+    for data_of in (of_folder, of_encoded):
+        before, after, wanted = epochs(data_of)
+        assert not torch.equal(before[0], after[0]) or before[0].dtype != after[0].dtype
+        for one, other in zip(after, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-6)

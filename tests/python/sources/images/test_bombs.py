@@ -19,12 +19,13 @@ import torch
 from bombs import progressive
 from pictures import jpeg_kinds, needs_libjpeg, picture, plain_folder, save_jpeg
 from PIL import Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader.cli.check import checker
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
 from fastloader.transforms._pillow import jpeg_work
@@ -266,6 +267,85 @@ def test_the_pixel_limit_is_the_users(tmp_path, device, monkeypatch, limit):
     assert outcome(lambda: list(loader)) == wanted
     if limit is not None and limit < 1200:
         assert wanted[2] or wanted[0] is Image.DecompressionBombError
+
+
+def begun(dataset):
+    """What Python finishes, of a picture that was begun natively."""
+    known = ImageFolder(dataset.root, T.Compose([CHAIN, lambda made: torch.tensor(made.size)]))
+    loader = FastLoader(known, 1)
+    assert "native up to" in loader.plan(), loader.plan()
+    return loader
+
+
+def checked(dataset):
+    """`fastloader check` has the error, and says nothing of a large picture, which is sound."""
+    store = FolderStore(dataset.paths, dataset.ends)
+    error = checker._Trial(store).error(0)
+    if error is not None:
+        raise error
+
+
+# Each makes the picture of a dataset.
+ALONE = {
+    "decode_image": lambda dataset: fastloader.decode_image(dataset.path(0)),
+    "decode_image of bytes": lambda dataset: fastloader.decode_image(
+        Path(dataset.path(0)).read_bytes()
+    ),
+    "a part": lambda dataset: fastloader.decode_image(dataset.path(0), (0, 0, 3, 3)),
+    "EncodedImage": lambda dataset: fastloader.EncodedImage(dataset.path(0), CHAIN).decode(),
+    "whole": lambda dataset: fastloader.EncodedImage(dataset.path(0)).decode(),
+    "finished by Python": lambda dataset: list(begun(dataset)),
+    "check": checked,
+}
+
+
+@needs_native
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
+@pytest.mark.parametrize("how", ALONE)
+def test_the_limit_holds_outside_of_batches(tmp_path, monkeypatch, how, kind):
+    """Above once, Pillow warns and goes on."""
+    (tmp_path / "c").mkdir()
+    path = tmp_path / "c" / "a.jpg"
+    picture(random.Random(2), 40, 30).save(path, kind)
+    dataset = ImageFolder(str(tmp_path), CHAIN)
+    for limit in (None, 1_000_000, 1200, 1199, 600, 599, 1200):  # it changes
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        wanted = outcome(lambda: Image.open(path).load())
+        got = outcome(lambda: ALONE[how](dataset))
+        if how == "check":
+            wanted = (*wanted[:2], got[2])
+        assert (got[0], got[2]) == (wanted[0], wanted[2]), limit
+
+
+@needs_native
+def test_a_worker_warns_and_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "c").mkdir()
+    picture(random.Random(2), 40, 30).save(tmp_path / "c" / "a.jpg")
+    path = str(tmp_path / "c" / "a.jpg")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 800)
+
+    class One(torch.utils.data.Dataset):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return fastloader.EncodedImage(path, CHAIN)
+
+    def collate(samples):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            return default_collate(samples), [str(each.message) for each in heard]
+
+    ((made, (heard,)),) = DataLoader(One(), 1, num_workers=1, collate_fn=collate)
+    assert made.shape == (1, 3, 24, 20) and "exceeds limit of 800 pixels" in heard
+
+
+def test_a_picture_without_end_is_refused_in_pillows_words(tmp_path):
+    """Not for its scans, of which it has one."""
+    data = progressive(65535, 65535, 1)
+    reason = jpeg_work.excess(data, LIMIT)
+    assert reason.startswith("Image size (4294836225 pixels) exceeds limit of 178956970 pixels")
+    assert jpeg_work.excess(data, 1 << 33) is None
 
 
 ODD = [

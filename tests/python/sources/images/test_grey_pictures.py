@@ -215,13 +215,19 @@ def test_grayscale_makes_three_channels(steps, mnist):
         torch.testing.assert_close(got[0], wanted[0], rtol=0, atol=2e-6)
 
 
+def test_steps_of_one_channel_are_no_obstacle(steps, mnist):
+    dataset = mnist(steps.ToTensor(), steps.Normalize((0.1,), (0.3,)))
+    plan = FastLoader(dataset, 4, collate_fn=len).plan()
+    assert "collate_fn is len" in plan and "Normalize" not in plan.partition("; batches")[0]
+
+
 def test_rgb_makes_three_channels(mnist):
     import_torchvision()
     v2 = importlib.import_module("torchvision.transforms.v2")
     dataset = mnist(v2.Pad(1, 3), v2.RGB(), v2.Pad(1, (1, 2, 3)), v2.ToImage())
     same(batches(native(dataset)), list(DataLoader(dataset, 4)))
     behind = mnist(v2.ToImage(), v2.RGB())
-    assert "stands behind the conversion" in FastLoader(behind, 4).plan()
+    assert "comes after the conversion" in FastLoader(behind, 4).plan()
     same(batches(FastLoader(behind, 4)), list(DataLoader(behind, 4)))
 
 

@@ -5,14 +5,19 @@ import torch
 from numbered_pictures import COUNT, Own
 from pictures import script
 from torch.utils.data import (
+    BatchSampler,
     ConcatDataset,
     DistributedSampler,
     RandomSampler,
+    SequentialSampler,
     Subset,
+    SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 from fastloader import FastLoader
+from fastloader._core.order.samplers import may_repeat
+from fastloader.compat.timm.samplers import RepeatAugSampler
 from support import generator, same
 
 
@@ -135,9 +140,17 @@ def test_a_sample_that_two_parts_of_a_concatenation_share_gets_two_crops(crops):
         lambda: {"sampler": RandomSampler(range(1), replacement=True, num_samples=12)},
         lambda: {"sampler": RandomSampler(range(COUNT), num_samples=2 * COUNT)},
         lambda: {"sampler": Own([0] * 12)},
+        lambda: {"sampler": SubsetRandomSampler([0] * 12)},
+        lambda: {"sampler": SubsetRandomSampler([0, -COUNT])},
         lambda: {"batch_sampler": [[0, 0, 0], [0, 0]]},
+        lambda: {"batch_sampler": BatchSampler([0] * 12, 4, False)},
+        lambda: {"batch_sampler": BatchSampler(RandomSampler(range(1), True, 12), 4, False)},
+        lambda: {"batch_sampler": BatchSampler(SubsetRandomSampler([0] * 12), 5, True)},
     ],
-    ids=["weighted", "replacement", "more than once around", "own", "batches"],
+    ids=[
+        *("weighted", "replacement", "more than once around", "own", "subset", "from the end"),
+        *("batches", "list in batches", "replacement in batches", "subset in batches"),
+    ],
 )
 def test_repeated_samples_get_different_crops(crops, make):
     options = make()
@@ -156,6 +169,51 @@ def test_repeated_samples_get_different_crops(crops, make):
         ),
         seen,
     )
+
+
+class Regrouped(BatchSampler):
+    """A batch sampler of one's own."""
+
+
+@pytest.mark.parametrize("kind", [BatchSampler, Regrouped])
+def test_ranks_that_repeat_a_picture_make_other_crops_of_it(crops, kind):
+    def first_batch(rank):
+        sampler = RepeatAugSampler(range(COUNT), 2, rank, shuffle=False, num_repeats=2)
+        return next(
+            iter(FastLoader(crops, batch_sampler=kind(sampler, 6, False), generator=generator(3)))
+        )
+
+    (one, numbers), (other, same_numbers) = map(first_batch, range(2))
+    assert numbers.tolist() == same_numbers.tolist() == [*range(6)]
+    assert not any(map(torch.equal, one, other))
+
+
+def test_which_samplers_may_repeat():
+    once = [
+        SequentialSampler(range(5)),
+        RandomSampler(range(5)),
+        RandomSampler(range(5), num_samples=3),
+        SubsetRandomSampler([4, 0, 2]),
+        SubsetRandomSampler(torch.tensor([4, 0, 2])),
+        SubsetRandomSampler([]),
+        WeightedRandomSampler([1.0] * 5, 3, replacement=False),
+        DistributedSampler(range(5), 2, 0),
+    ]
+    again = [
+        RandomSampler(range(5), replacement=True),
+        RandomSampler(range(5), num_samples=6),
+        SubsetRandomSampler([1, 1]),
+        SubsetRandomSampler(torch.tensor([1, 0, 1])),
+        SubsetRandomSampler([4, -1]),
+        WeightedRandomSampler([1.0] * 5, 3),
+        Own([1, 2]),
+        [1, 2],
+        RepeatAugSampler(range(5), 2, 0),
+    ]
+    for grouped in (lambda each: each, lambda each: BatchSampler(each, 2, False)):
+        assert not any(may_repeat(grouped(each)) for each in once)
+        assert all(may_repeat(grouped(each)) for each in again)
+    assert may_repeat(Regrouped(once[0], 2, False))
 
 
 def test_replay_knows_what_came_and_only_that(crops):

@@ -19,6 +19,7 @@ import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
+from fastloader._core.pictures.bad_samples import make_policy
 from fastloader.datasets import ImageFolder
 from support import HANG
 
@@ -129,7 +130,9 @@ def test_pillows_exception_in_the_batchs_place(root, device, name):
         error = seen[1]
         assert type(error) is type(wanted)
         # The address of a buffer is part of what Pillow says.
-        assert str(error).split(" <")[0].split(" '")[0] == str(wanted).split(" <")[0].split(" '")[0]
+        said = str(error).removeprefix(f"{path}: ")
+        assert said.split(" <")[0].split(" '")[0] == str(wanted).split(" <")[0].split(" '")[0]
+        assert path in str(error)
         if sys.version_info >= (3, 11):
             notes = " ".join(error.__notes__)
             assert f"sample {BAD}" in notes and path in notes
@@ -479,3 +482,18 @@ def test_an_error_nobody_waits_for(root):
         root,
     )
     assert not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "said"),
+    [
+        ("sample 5, /a/b.jpg", OSError("bad"), "sample 5, /a/b.jpg: OSError: bad"),
+        ("sample 5, /a/b.jpg", OSError("/a/b.jpg: bad"), "sample 5: OSError: /a/b.jpg: bad"),
+        ("sample 5", OSError("bytes (sample 5): bad"), "OSError: bytes (sample 5): bad"),
+        ("sample 5", OSError("bytes (sample 56)"), "sample 5: OSError: bytes (sample 56)"),
+    ],
+)  # fmt: skip
+def test_the_list_of_bad_samples_names_sample_and_picture_once(what, error, said):
+    policy = make_policy("skip", None)
+    policy.count(what, error)
+    assert list(policy.last) == [said]

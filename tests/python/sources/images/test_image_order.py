@@ -3,6 +3,7 @@ end and fail as torch's do."""
 
 import gc
 import itertools
+import sys
 import threading
 
 import pytest
@@ -17,7 +18,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fastloader import FastLoader
+from fastloader import EncodedImage, FastLoader
 from support import generator, labels, same
 
 pytestmark = pytest.mark.covering
@@ -275,3 +276,73 @@ def test_loader_pickles_and_copies(crops):
         [[i.clone(), x] for i, x in again],
         [[i.clone(), x] for i, x in loader],
     )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("depth", [None, 2])
+def test_two_iterators_draw_their_orders_when_torch_does(whole, workers, depth):
+    def orders(kind, **options):
+        loader = kind(
+            whole, 4, shuffle=True, generator=generator(5), num_workers=workers, **options
+        )
+        one, other = iter(loader), iter(loader)
+        seen = [next(other)[1].tolist(), next(one)[1].tolist()]
+        seen += [labels(one), labels(other)]
+        return seen, loader.generator.get_state().tolist()
+
+    assert orders(FastLoader, depth=depth) == orders(DataLoader)
+
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 384
+
+    def __getitem__(self, index):
+        return index
+
+
+@pytest.mark.parametrize("kind", ["pictures", "encoded", "arrays", "python", "normalised"])
+def test_threads_that_share_an_iterator_get_other_batches(whole, kind):
+    options = {}
+    if kind == "arrays":
+        data = torch.utils.data.TensorDataset(torch.arange(384), torch.arange(384))
+    elif kind == "python":
+        data = torch.utils.data.StackDataset(Slow(), Slow())
+    else:
+        data = whole if kind != "encoded" else Encoded(whole)
+        data = torch.utils.data.Subset(data, [*range(COUNT)] * 16)
+    if kind == "normalised":
+        options = {"device": "cpu", "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    loader = FastLoader(data, 4, **options)
+    wanted = sorted(number for batch in loader for number in batch[1].tolist())
+    assert len(wanted) in (384, 16 * COUNT)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(3):
+            iterator, seen = iter(loader), []
+
+            def take(iterator=iterator, seen=seen):
+                for batch in iterator:
+                    seen.extend(batch[1].tolist())
+
+            threads = [threading.Thread(target=take) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sorted(seen) == wanted
+    finally:
+        sys.setswitchinterval(before)
+
+
+class Encoded(torch.utils.data.Dataset):
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __len__(self):
+        return len(self.folder)
+
+    def __getitem__(self, index):
+        path, label = self.folder.samples[index]
+        return EncodedImage(path, self.folder.transform), label

@@ -54,6 +54,24 @@ def test_damaged_anywhere():
     assert decided > 0, "libwebp takes most damaged data for pixels"
 
 
+@pytest.mark.parametrize("extra", range(7))
+def test_a_header_of_another_size(extra):
+    """The demuxer would pass over what is too much."""
+    _, rng = random_source()
+    out = io.BytesIO()
+    picture(rng, 10, 8).save(out, "WEBP", lossless=True)
+    header = bytes(4) + (9).to_bytes(3, "little") + (7).to_bytes(3, "little") + bytes(extra)
+    data = riff((b"VP8X", header), (b"VP8L", out.getvalue()[20:]))
+    assert bool(extra) == judge_is_refused(data)
+
+
+def judge_is_refused(data):
+    """Whether Pillow refuses it, as the native decoder then does."""
+    refused = by_pillow(data) is None
+    assert (natively(data, (10, 8)) is None) == refused
+    return refused
+
+
 def test_a_first_frame_that_is_only_a_part_is_left_to_pillow():
     _, rng = random_source()
     out = io.BytesIO()

@@ -414,3 +414,10 @@ def test_an_actor_that_is_stuck_in_the_epoch_before_is_replaced(made, monkeypatc
     pool.handles[1].come_up()
     assert ready(other) == []
     assert [call.index for call in pool.handles[1].made()] == [[7]]
+
+
+def test_a_worker_looks_like_a_process(made):
+    _, _, (first, second) = made()
+    assert (first.name, first.exitcode, first.is_alive()) == ("fastloader-worker-0", None, True)
+    first.kill()
+    assert (first.exitcode, first.is_alive(), second.exitcode) == (0, False, None)

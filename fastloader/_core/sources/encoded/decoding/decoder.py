@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from fastloader._core.sources.encoded.decoding.parts import Part
 from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
 from fastloader._core.sources.encoded.files import EncodedFiles
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._normalization import make_spec
+from fastloader.transforms._normalization import Normalization, check_same_values, make_spec
 from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow import pixel_limits
 
@@ -26,21 +27,30 @@ _MOST_JOBS = 64
 
 class EncodedDecoder:
     """Decodes what samples left encoded. ``native`` is the native module; without it Pillow does it all.
-    ``decode`` and ``truncated`` are the loader's arguments.
+    ``decode`` and ``truncated`` are the loader's arguments. ``wanted``: how the delivery normalises.
 
     Attributes: ``threads``, how many decode; ``pool`` and ``pillow``, how many pictures the native
-    threads and Pillow have made; ``workers``, how many were made where their samples were made;
+    threads and Pillow have made; ``workers``, how many were made where their samples were made, and
+    ``why_made`` there, in words;
     ``decodes``, whether the threads have made one.
     """
 
     attempts = 1  # of a file; see `NativeImages`
 
-    def __init__(self, native: Any, policy: ErrorPolicy, decode: str, truncated: str) -> None:
+    def __init__(
+        self,
+        native: Any,
+        policy: ErrorPolicy,
+        decode: str,
+        truncated: str,
+        wanted: Normalization | None,
+    ) -> None:
         self.policy = policy
         self.threads = own_threads()
         self.pool = self.pillow = self.workers = 0
         self.decodes = False
-        self.options = decode, truncated
+        self.why_made = ""
+        self.options = decode, truncated, wanted
         self.native = native
         self.quota: Any = None
         self.memory: Any = None
@@ -71,7 +81,10 @@ class EncodedDecoder:
         found = self._chains.get(pickled)
         if found is None:
             _shorten(self._chains)
-            found = self._chains[pickled] = pickle.loads(pickled)
+            found = pickle.loads(pickled)
+            if self.options[2] is not None and found.floating:
+                found = _left_to_delivery(found, self.options[2])
+            self._chains[pickled] = found
         return found
 
     def submit(
@@ -117,7 +130,7 @@ class EncodedDecoder:
         return found
 
     def _made_job(self, chain: Chain, large: int, most: int) -> Any:
-        native, (decode, truncated) = self.native, self.options
+        native, (decode, truncated, _) = self.native, self.options
         assert chain.size is not None
         spec = None
         if chain.floating:
@@ -136,6 +149,23 @@ class EncodedDecoder:
             pixel_limit=most,
             large_pixels=large,
         )
+
+
+def _left_to_delivery(chain: Chain, wanted: Normalization) -> Chain:
+    """The chain without the end that normalises, which the delivery does.
+
+    Raises:
+        ValueError: if the two do not do the same.
+    """
+    own = chain.normalization
+    said = "ToTensor()" if own.mean is None else f"Normalize(mean={own.mean}, std={own.std})"
+    check_same_values(own, wanted, "the transform of an EncodedImage", said)
+    if chain.erasing is not None:
+        raise ValueError(
+            "the transform of an EncodedImage erases behind Normalize, and mean and std are given to "
+            "FastLoader, too: leave them out there"
+        )
+    return dataclasses.replace(chain, floating=False, mean=None, std=None)
 
 
 def _shorten(kept: dict[Any, Any]) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from fastloader._core.sources.encoded.batch import EncodedColumn
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
+from fastloader._core.sources.encoded.decoding.keys import DrawnBy
 from fastloader.datasets._encoded.parameters import parameters
 
 
@@ -25,15 +26,13 @@ class DrawnBatch:
         columns: Sequence[EncodedColumn],
         chains: Sequence[bytes],
         sizes: Sequence[Sequence[tuple[int, int]]],
-        keys: list[int],
-        seeds: list[int],
+        drawn_by: DrawnBy,
     ) -> None:
-        self.keys = keys
+        self.numbers, self._keys, self._seeds = drawn_by.numbers, drawn_by.keys, drawn_by.seeds
         self._decoder = decoder
         self._columns = columns
         self._chains = chains
         self._sizes = sizes
-        self._seeds = seeds
 
     def replay(self, position: int) -> dict[str, Any] | list[dict[str, Any]]:
         """What became of a sample, as ``loader.replay`` gives it; of several pictures, a list."""
@@ -49,15 +48,15 @@ class DrawnBatch:
         column = self._columns[number]
         return parameters(
             [self._decoder.chain(self._chains[each]) for each in column.chains],
-            [self._drawn_if_read(number, position) for position in range(len(self.keys))],
-            [self._key(position) for position in range(len(self.keys))],
+            [self._drawn_if_read(number, position) for position in range(len(self.numbers))],
+            [self._key(position) for position in range(len(self.numbers))],
             column.number,
         )
 
     def _key(self, position: int) -> tuple[int, int]:
         """The seed and the key of a sample."""
         seeds = self._seeds
-        return seeds[0] if len(seeds) == 1 else seeds[position], self.keys[position]
+        return seeds[0] if len(seeds) == 1 else seeds[position], self._keys[position]
 
     def _drawn_if_read(self, number: int, position: int) -> dict[str, Any] | None:
         """None for a sample that is about to be left out, or to be replaced."""
@@ -66,7 +65,7 @@ class DrawnBatch:
     def _drawn(self, number: int, position: int) -> dict[str, Any]:
         column, size = self._columns[number], self._sizes[number][position]
         if 0 in size:
-            raise ValueError(f"the picture of sample {self.keys[position]} could not be read")
+            raise ValueError(f"the picture of sample {self.numbers[position]} could not be read")
         chain = self._chains[column.chains[position]]
         drawn: dict[str, Any] = self._decoder.drawn(
             chain, size, *self._key(position), column.number

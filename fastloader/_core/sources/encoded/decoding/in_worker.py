@@ -12,15 +12,23 @@ from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.keys import EpochKeys, WorkerSamples
 from fastloader._core.sources.encoded.decoding.pending import PendingPictures
 from fastloader.errors import Error
+from fastloader.transforms._normalization import Normalization
 
 
 class KeyedIndex:
     """An index batch on its way to a worker process, with the `EpochKeys`, the position of its first
-    sample, and how many it has. Unpickled there it is the index batch again, because the dataset is to
-    see what the sampler gave; `make` knows the rest."""
+    sample, how many it has, and how the delivery normalises. Unpickled there it is the index batch
+    again, because the dataset is to see what the sampler gave; `make` knows the rest."""
 
-    def __init__(self, index: Any, keys: EpochKeys, position: int, samples: int) -> None:
-        self._asked = index, keys, position, samples
+    def __init__(
+        self,
+        index: Any,
+        keys: EpochKeys,
+        position: int,
+        samples: int,
+        wanted: Normalization | None,
+    ) -> None:
+        self._asked = index, keys, position, samples, wanted
 
     def __reduce__(self) -> Any:
         return _arrived, self._asked
@@ -28,12 +36,14 @@ class KeyedIndex:
 
 # What this worker process was asked for last. torch's worker loop takes an index batch when it is done
 # with the one before it.
-_asked: tuple[Any, EpochKeys, int] | None = None
+_asked: tuple[Any, EpochKeys, int, Normalization | None] | None = None
 _samples: WorkerSamples  # of an iterable dataset in the epoch of that
 _decoder: EncodedDecoder | None = None
 
 
-def _arrived(index: Any, keys: EpochKeys, position: int, samples: int) -> Any:
+def _arrived(
+    index: Any, keys: EpochKeys, position: int, samples: int, wanted: Normalization | None
+) -> Any:
     global _asked, _samples
     info = get_worker_info()
     assert info is not None
@@ -41,7 +51,7 @@ def _arrived(index: Any, keys: EpochKeys, position: int, samples: int) -> Any:
         if _asked is None or _asked[1] != keys:
             _samples = WorkerSamples(keys.before)
         position = _samples.take(info.id, samples)
-    _asked = index, keys, position
+    _asked = index, keys, position, wanted
     return index
 
 
@@ -52,15 +62,18 @@ def make(batch: EncodedBatch) -> None:
     info = get_worker_info()
     if _asked is None or info is None:
         return
-    index, keys, position = _asked
+    index, keys, position, wanted = _asked
     try:
         drawn_by = keys.of(info.dataset, batch.samples, index, position)
     except Error:  # which the main process raises, too
         return
     if _decoder is None:
-        _decoder = EncodedDecoder(None, ErrorPolicy("raise", None), "exact", "error")
+        _decoder = EncodedDecoder(None, ErrorPolicy("raise", None), "exact", "error", wanted)
         _decoder.threads = 0
-    made = PendingPictures(_decoder, batch, *drawn_by).parts_made()
+    try:
+        made = PendingPictures(_decoder, batch, drawn_by).parts_made()
+    except ValueError:  # of a chain, as above
+        return
     bad = {batch_part.files[place] for batch_part, its in made for place in its.failed}
     batch.files = batch.files.only(bad)
     batch.drawn_by, batch.parts = drawn_by, [its for _part, its in made]

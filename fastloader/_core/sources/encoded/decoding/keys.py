@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import operator
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Subset
+from torch.utils.data import ConcatDataset, Subset
 
+from fastloader._core.order.samplers import holds_twice
 from fastloader._core.order.states.generators import splitmix64
 from fastloader.errors import Error
+
+
+@dataclasses.dataclass(frozen=True)
+class DrawnBy:
+    """The samples of a batch. ``numbers``: their indices in the user's dataset, by which `replay` and
+    messages know them. ``keys``: what each is drawn by. ``seeds``: one for each, or one for all."""
+
+    numbers: list[int]
+    keys: list[int]
+    seeds: list[int]
 
 
 @dataclasses.dataclass
@@ -30,10 +42,8 @@ class EpochKeys:
     iterable: bool
     before: Mapping[int, int]
 
-    def of(
-        self, dataset: Any, samples: int | None, index: Any, position: int
-    ) -> tuple[list[int], list[int]]:
-        """The keys and the seeds of a batch of so many samples; None for a sample that is not batched.
+    def of(self, dataset: Any, samples: int | None, index: Any, position: int) -> DrawnBy:
+        """What a batch of so many samples is drawn by; None for a sample that is not batched.
         ``index``: what it was asked for by. ``position``: that of its first sample.
 
         Raises:
@@ -52,35 +62,77 @@ class EpochKeys:
             )
         positions = range(self.first + position, self.first + position + len(indices))
         if self.iterable:
-            return list(positions), [self.seed]
+            return DrawnBy(list(positions), list(positions), [self.seed])
+        numbers = [_number(dataset, index, at) for index, at in zip(indices, positions)]
         keys = [sample_key(dataset, index, at) for index, at in zip(indices, positions)]
-        if not self.repeats:
-            return keys, [self.seed]
-        return keys, [splitmix64(self.seed, at) for at in positions]
+        seeds = [splitmix64(self.seed, at) for at in positions] if self.repeats else [self.seed]
+        return DrawnBy(numbers, keys, seeds)
 
 
 def repeats_below(dataset: Any) -> bool:
-    """Whether its Subsets may name a sample of the dataset below them more than once."""
-    names: Any = None
-    while type(dataset) is Subset:
+    """Whether two of its indices are of one sample of the datasets below it."""
+    try:
+        keys = _keys_below(dataset)
+    except (TypeError, ValueError, IndexError):  # which the dataset's own code raises, too
+        return True
+    return keys is not None and holds_twice(keys)
+
+
+def _keys_below(dataset: Any) -> Any | None:
+    """`sample_key` of each of its indices; None if these are the same."""
+    if type(dataset) is Subset:
+        below: Any = dataset.dataset
         its = np.asarray(dataset.indices)
-        if its.dtype.kind not in "iu":
-            return True
-        names = its if names is None else its[names]
-        dataset = dataset.dataset
-    return names is not None and len(np.unique(names)) < len(names)
+        its = np.where(its < 0, its + len(below), its)
+        keys = _keys_below(below)
+        return its if keys is None else keys[its]
+    if type(dataset) is not ConcatDataset:
+        return None
+    parts = [_keys_below(each) for each in dataset.datasets]
+    if all(each is None for each in parts):
+        return None
+    whole = zip(parts, dataset.datasets)
+    parts = [np.arange(len(its)) if keys is None else keys for keys, its in whole]  # type: ignore[arg-type]
+    before = np.cumsum([0, *map(_count_below, dataset.datasets)])
+    return np.concatenate([keys + start for keys, start in zip(parts, before)])
+
+
+def _count_below(dataset: Any) -> int:
+    """How many samples the datasets have that it is a selection of."""
+    if type(dataset) is Subset:
+        return _count_below(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return sum(map(_count_below, dataset.datasets))
+    return len(dataset)
 
 
 def sample_key(dataset: Any, index: Any, position: int) -> int:
-    """The number of a sample: its index, below any Subset that index there. The position stands for an
-    index that is no number."""
+    """The number of a sample below any Subset, that it has with a folder of its files, too. Those of the
+    parts of a ConcatDataset are numbered through. The position stands for an index that is no number."""
+    try:
+        return _key_below(dataset, operator.index(index))
+    except (TypeError, IndexError, KeyError):
+        return position
+
+
+def _key_below(dataset: Any, number: int) -> int:
+    number = number + len(dataset) if number < 0 else number
+    if type(dataset) is Subset:
+        return _key_below(dataset.dataset, operator.index(dataset.indices[number]))
+    if type(dataset) is not ConcatDataset:
+        return number
+    part = bisect.bisect_right(dataset.cumulative_sizes, number)
+    start = dataset.cumulative_sizes[part - 1] if part else 0
+    before = sum(map(_count_below, dataset.datasets[:part]))
+    return before + _key_below(dataset.datasets[part], number - start)
+
+
+def _number(dataset: Any, index: Any, position: int) -> int:
+    """An index of the sampler's as a number from 0 on; the position for one that is no number."""
     try:
         number = operator.index(index)
-        while type(dataset) is Subset:
-            number = operator.index(dataset.indices[number])
-            dataset = dataset.dataset
         return number if number >= 0 else number + len(dataset)
-    except (TypeError, IndexError, KeyError):
+    except TypeError:
         return position
 
 

@@ -12,6 +12,7 @@ from fastloader._core.batch.containers import rebuild
 from fastloader._core.sources.encoded.batch import EncodedBatch, MadePart
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
+from fastloader._core.sources.encoded.decoding.keys import DrawnBy
 from fastloader._core.sources.encoded.decoding.parts import Part, View, parts
 from fastloader._core.sources.encoded.decoding.repair import EncodedRepair
 from fastloader.datasets._encoded.keeping import EncodedPlace
@@ -22,8 +23,7 @@ class PendingPictures:
     """Decodes the pictures of a batch, and puts them where they stand in it.
 
     Args:
-        keys: what each sample is drawn by.
-        seeds: one for each sample, or one for all.
+        drawn_by: what the samples are drawn by.
         memory: where to decode; None for the decoder's own memory.
 
     Attributes, once the batch is `finished`: ``dropped`` and ``replaced``, the positions that are left
@@ -34,14 +34,13 @@ class PendingPictures:
         self,
         decoder: EncodedDecoder,
         batch: EncodedBatch,
-        keys: list[int],
-        seeds: list[int],
+        drawn_by: DrawnBy,
         memory: Any = None,
     ) -> None:
         self._decoder = decoder
         self._batch = batch
-        self.keys = keys
-        self.seeds = seeds
+        self.numbers, self.keys, self.seeds = drawn_by.numbers, drawn_by.keys, drawn_by.seeds
+        self._drawn_by = drawn_by
         self.counted = False  # whether its samples were counted; Ctrl-C may come in between
         self.dropped: set[int] = set()
         self.replaced: dict[int, BaseException] = {}
@@ -135,7 +134,7 @@ class PendingPictures:
         if number not in self._repairs:
             pending = types.SimpleNamespace(
                 batch=self._decoding[number],
-                keys=[self.keys[position] for position in part.positions],
+                keys=[self.numbers[position] for position in part.positions],
                 files=list(part.files),
                 seeds=self._seeds(part.positions),
                 bad={},
@@ -159,7 +158,7 @@ class PendingPictures:
                 for view in part.views:
                     sizes[view.column][position] = size
         batch = self._batch
-        return DrawnBatch(self._decoder, batch.columns, batch.chains, sizes, self.keys, self.seeds)
+        return DrawnBatch(self._decoder, batch.columns, batch.chains, sizes, self._drawn_by)
 
     def _columns(self, record: DrawnBatch) -> list[Any]:
         pieces: list[list[tuple[Part, torch.Tensor]]] = [[] for _ in self._batch.columns]

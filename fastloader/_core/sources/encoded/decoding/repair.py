@@ -9,6 +9,7 @@ from fastloader._core.pictures.repair import Repair
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
 from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader.transforms._pillow.naming import name_picture
 
 _WITHOUT_NATIVE = types.SimpleNamespace(
     FailureKind=types.SimpleNamespace(REFUSED="refused", LARGE="large")
@@ -42,6 +43,14 @@ class EncodedRepair(Repair):
         else:
             super()._redo(position, other)
         self.redone.add(position)
+
+    def _name(self, error: BaseException, position: int) -> None:
+        pending = self._wanted()
+        files: Any = self._decoder.store
+        if files.is_nameless(pending.files[position]):
+            name = files.name(pending.files[position])
+            name_picture(error, f"{name} (sample {pending.keys[position]})", name)
+        super()._name(error, position)
 
     def _replace(self, position: int, error: BaseException) -> None:
         self.replaced[position] = error

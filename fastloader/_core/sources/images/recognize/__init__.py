@@ -1,8 +1,7 @@
 """Recognising datasets whose pictures the native path can read, decode and transform by itself.
 
-A class is known by its module and name, so that nothing of torchvision or timm is imported. A subclass
-is known as long as it has nothing of its own that matters. If something is not known, `NotNative` names
-it.
+`machine/identity.py` says what a class is, and nothing of torchvision or timm is imported. A subclass is
+known as long as it has nothing of its own that matters. If something is not known, `NotNative` names it.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset
 
+from fastloader._core.machine import identity
+from fastloader._core.machine.identity import Rows
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources import collation
@@ -31,7 +32,9 @@ from fastloader._core.sources.images.recognize.ours import (
 )
 from fastloader._core.sources.images.recognize.reading import (
     KnownBeginning,
+    OnlyLookedAt,
     Reading,
+    Refusals,
     WholeTransform,
 )
 from fastloader._core.sources.images.recognize.timm import recognize_timm
@@ -40,26 +43,37 @@ from fastloader._core.sources.images.recognize.wrappers import concatenated, sub
 from fastloader.datasets._formats.files.file_list import FileList
 from fastloader.datasets.tar_images import TarImages
 from fastloader.errors import NotNative
+from fastloader.transforms import _pillow
 
-# What a dataset says of pictures that lie in memory.
-_MAPPED = ("form", "image_bytes", "open_rgb", "places", "upright")
+# What a dataset says of its pictures: of those in files, of records, and of those that lie in memory.
+_FILES = ("ends", "form", "paths", "seek_file")
+_RECORDS = ("environment", "image_bytes", "indexed", "name", "open_rgb", "record", "will_need")
+_MAPPED = ("form", "image_bytes", "name", "open_rgb", "places", "upright", "will_need")
 
 # What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
 # dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
-RECOGNIZERS: dict[tuple[str, str], Known] = {
-    ("fastloader.datasets.image_folder", "ImageFolder"): Known(recognize_files, only=is_here),
-    ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files, ("form",)),
-    ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb),
-    ("fastloader.datasets.tar_images", "TarImages"): Known(recognize_mapped, _MAPPED, only=is_here),
-    ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_mapped, _MAPPED),
-    ("fastloader.datasets.parquet_images", "ParquetImages"): Known(
-        recognize_mapped, _MAPPED, only=is_mapped
-    ),
-    ("datasets.arrow_dataset", "Dataset"): Known(recognize_hugging_face, only=has_our_transform),
-    ("timm.data.dataset", "ImageDataset"): Known(recognize_timm),
-    ("fastloader.compat.timm.dataset", "ImageDataset"): Known(recognize_timm),
-    **DATASETS,
-}
+RECOGNIZERS = Rows[Known](
+    {
+        ("fastloader.datasets.image_folder", "ImageFolder"): Known(
+            recognize_files, _FILES, only=is_here
+        ),
+        ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files, _FILES),
+        ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb, _RECORDS),
+        ("fastloader.datasets.tar_images", "TarImages"): Known(
+            recognize_mapped, _MAPPED, only=is_here
+        ),
+        ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_mapped, ("files", *_MAPPED)),
+        ("fastloader.datasets.parquet_images", "ParquetImages"): Known(
+            recognize_mapped, _MAPPED, only=is_mapped
+        ),
+        ("datasets.arrow_dataset", "Dataset"): Known(
+            recognize_hugging_face, only=has_our_transform
+        ),
+        ("timm.data.dataset", "ImageDataset"): Known(recognize_timm),
+        ("fastloader.compat.timm.dataset", "ImageDataset"): Known(recognize_timm),
+        **DATASETS,
+    }
+)
 
 
 def first_part(dataset: Any) -> Any:
@@ -83,35 +97,51 @@ def holds_images(dataset: Any) -> bool:
 
 def _known_class(dataset: Any) -> type | None:
     """The class in `RECOGNIZERS` that the dataset is of, or derives from."""
-    for kind in type(dataset).__mro__:
-        known = RECOGNIZERS.get(_name(kind))
-        if known is not None:
-            return kind if known.only is None or known.only(dataset) else None
-    return None
+    kind = RECOGNIZERS.known(type(dataset))
+    known = None if kind is None else RECOGNIZERS.get(kind)
+    return kind if known is not None and (known.only is None or known.only(dataset)) else None
 
 
-def _name(kind: type) -> tuple[str, str]:
-    return kind.__module__, kind.__qualname__
-
-
-# What a subclass may not have of its own: it says which samples there are, or what they are.
+# Where Pillow opens pictures, as native decoders do: each file is offered to all of these plugins.
+_PILLOW = (
+    "PIL.BmpImagePlugin",
+    "PIL.GifImagePlugin",
+    "PIL.ImageFile",
+    "PIL.JpegImagePlugin",
+    "PIL.PngImagePlugin",
+    "PIL.PpmImagePlugin",
+    "PIL.WebPImagePlugin",
+    _pillow.__name__,
+)
+# What a subclass may not have of its own, beside what the methods of a sample look at: it says which
+# samples there are, or what they are.
 _WHAT_MATTERS = (
-    "__getattr__", "__getattribute__", "__getitem__", "__getitems__", "__len__", "ends", "imgs",
-    "loader", "path", "paths", "reader", "samples", "target_transform", "targets", "transform",
+    "imgs", "loader", "path", "reader", "samples", "target_transform", "targets", "transform",
     "transforms",
 )  # fmt: skip
 
 
 def own_part(dataset: Any) -> str:
-    """What a subclass of a known dataset has of its own, so that its samples may be anything; empty if
-    there is nothing that matters."""
-    kind, known = type(dataset), _known_class(dataset)
+    """What a dataset of a known kind does otherwise than the source of that kind says, so that its
+    samples may be anything; empty if there is nothing that matters."""
+    known = _known_class(dataset)
     assert known is not None  # the caller has asked holds_images
-    reads = RECOGNIZERS[_name(known)].reads
-    for own in kind.__mro__[: kind.__mro__.index(known)]:
-        for name in (*_WHAT_MATTERS, *reads):
-            if name in vars(own):
-                return f"{own.__qualname__} has a {name} of its own"
+    row = RECOGNIZERS.get(known)
+    assert row is not None
+    if changed := identity.change(type(dataset), known, (*_WHAT_MATTERS, *row.reads)):
+        return changed
+    if name := identity.own_method(dataset, known):
+        return f"the dataset has a {name} of its own"
+    return identity.modules_change(*_PILLOW) or _other_plugin()
+
+
+def _other_plugin() -> str:
+    """Says what Pillow opens a format by that is decoded natively, if it is no plugin of Pillow's."""
+    plugins = identity.found("PIL.Image", "OPEN") or {}
+    for format_ in ("JPEG", "PNG", "WEBP"):
+        for each in plugins.get(format_, ()):
+            if each is not None and not identity.is_librarys(each):
+                return f"Pillow opens {format_} by {identity.said(each)}"
     return ""
 
 
@@ -144,19 +174,36 @@ def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:
 
 def _recognize(dataset: Any, reading: Reading) -> NativeImages:
     kind = type(dataset)
-    if kind is Subset:
-        return subset(dataset, _recognize(dataset.dataset, reading))
-    if kind is ConcatDataset:
+    if kind in (Subset, ConcatDataset):
+        if changed := identity.change(kind, kind):
+            raise NotNative(changed)
+        if kind is Subset:
+            return subset(dataset, _recognize(dataset.dataset, reading))
         return concatenated(dataset, [_recognize(each, reading) for each in dataset.datasets])
     known = _known_class(dataset)
     if known is None:
         raise NotNative(unknown(dataset))
     if own := own_part(dataset):
         raise NotNative(own)
-    images = RECOGNIZERS[_name(known)].recognize(dataset, reading)
-    if kind is known:
-        return images
-    return dataclasses.replace(images, name=f"{kind.__qualname__}, {images.name}")
+    row = RECOGNIZERS.get(known)
+    assert row is not None
+    images = row.recognize(dataset, reading)
+    name = images.name or f"{known.__module__.partition('.')[0]} {known.__qualname__}"
+    if kind is not known:
+        name = f"{kind.__qualname__}, {name}"
+    return dataclasses.replace(images, name=name)
+
+
+def refusals(dataset: Any) -> Refusals:
+    """All that keeps a dataset that `holds_images` from the native path."""
+    found = Refusals()
+    try:
+        _recognize(dataset, found)
+    except OnlyLookedAt:
+        pass
+    except NotNative as refusal:
+        found.found.append(str(refusal))
+    return found
 
 
 def unknown(dataset: Any) -> str:

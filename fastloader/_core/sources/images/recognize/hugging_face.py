@@ -5,13 +5,14 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from fastloader._core.machine.identity import found, function_change, is_a, said
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.ours import recognize_mapped
 from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader.datasets._formats.sample_form import SampleForm
-from fastloader.datasets.hf_images import HFImages
+from fastloader.datasets.hf_images import CLASS_LABEL, IMAGE, HFImages
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.counterpart import is_ours
+from fastloader.transforms._reader.kinds import is_ours
 
 # The pictures of a data set, as long as its transform is the same.
 _found: weakref.WeakKeyDictionary[Any, HFImages] = weakref.WeakKeyDictionary()
@@ -31,6 +32,11 @@ def _transform_of(dataset: Any) -> Any:
 def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
     """A sample is a dict of the columns, in which the picture is a tensor."""
     transform = _transform_of(dataset)
+    decode = getattr(found(*IMAGE), "decode_example", None)
+    if changed := function_change(decode, IMAGE[0], "Image.decode_example"):
+        raise NotNative(changed)
+    if changed is None:
+        raise NotNative(f"datasets.Image.decode_example was replaced by {said(decode)}")
     images = _found.get(dataset)
     if images is None or images.transform is not transform:
         images = _found[dataset] = _images(dataset, transform)
@@ -39,12 +45,11 @@ def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
 
 def _images(dataset: Any, transform: Any) -> HFImages:
     columns = list(dataset.format["columns"])
-    kinds = {name: type(dataset.features[name]).__name__ for name in columns}
-    pictures = [name for name in columns if kinds[name] == "Image"]
+    pictures = [name for name in columns if is_a(dataset.features[name], IMAGE)]
     if len(pictures) != 1 or dataset.format["output_all_columns"]:
         raise NotNative(f"the data set has {len(pictures)} columns of pictures: one is native")
     (picture,) = pictures
-    label = next((name for name in columns if kinds[name] == "ClassLabel"), None)
+    label = next((name for name in columns if is_a(dataset.features[name], CLASS_LABEL)), None)
     rest = [name for name in columns if name not in (picture, label)]
     try:
         images = HFImages(dataset, transform, image=picture, label=label, columns=rest)

@@ -25,7 +25,7 @@ def recognize_files(dataset: FileList, reading: Reading) -> NativeImages:
     targets = np.asarray(dataset.targets)  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")
-    return NativeImages(store, targets, None, chain, dataset.called, form=dataset.form)
+    return NativeImages(store, targets, None, chain, form=dataset.form)
 
 
 def recognize_lmdb(dataset: LMDBDataset, reading: Reading) -> NativeImages:
@@ -43,9 +43,9 @@ def is_here(dataset: TarImages | FileList) -> bool:
 
 
 _MAPPED = {
-    "TarImages": "tar shards",
-    "HFImages": "Hugging Face data sets",
-    "ParquetImages": "Parquet files",
+    TarImages: "tar shards",
+    HFImages: "Hugging Face data sets",
+    ParquetImages: "Parquet files",
 }
 
 
@@ -54,10 +54,19 @@ def recognize_mapped(
 ) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
-    kind = type(dataset).__name__
+    kind = next(each for each in _MAPPED if isinstance(dataset, each))
+    name = f"fastloader {kind.__name__}"
+    files = dataset.files() if isinstance(dataset, HFImages) else None
+    if files is not None:
+        folder = FolderStore(*files, upright=dataset.upright)
+        return NativeImages(
+            folder, dataset.targets, None, chain, f"{name} (files)", form=dataset.form
+        )
     store = MappedStore([dataset], _MAPPED[kind])
-    cached = isinstance(dataset, TarImages) and dataset.cache is not None
-    name = f"fastloader {kind}" + (" (all shards in the cache)" if cached else "")
+    if isinstance(dataset, TarImages) and dataset.cache is not None:
+        name += " (all shards in the cache)"
+    if isinstance(dataset, HFImages) and (elsewhere := int((dataset.places()[0] == 0).sum())):
+        name += f" ({elsewhere} pictures are paths or missing: Pillow reads these)"
     return NativeImages(store, dataset.targets, None, chain, name, form=dataset.form)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._reader.beginning import Beginning, read_beginning
-from fastloader.transforms._reader.chain import read_chain
+from fastloader.transforms._reader.chain import read_chain, refused_steps
 
 
 class Reading(Protocol):
@@ -59,3 +59,29 @@ class KnownBeginning:
 
     def target_transform(self, transform: Any) -> None:
         self.of_targets.append(transform)
+
+
+class OnlyLookedAt(NotNative):
+    """Raised by `Refusals` where a transform was looked at: nothing is to be made."""
+
+
+class Refusals:
+    """Batches are Python's. Takes note of all that is in the way of the native path, in the first
+    dataset that is read: ``found``; ``rest`` says what the transform comes to without it, as
+    `refused_steps` does."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.rest = ""
+
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
+        if transform is not None:
+            steps, self.rest = refused_steps(transform, of)
+            self.found += steps
+        raise OnlyLookedAt
+
+    def target_transform(self, transform: Any) -> None:
+        if transform is not None:
+            self.found.append("the dataset has a target_transform")

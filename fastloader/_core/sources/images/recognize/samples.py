@@ -16,6 +16,21 @@ from fastloader.errors import NotNative
 Samples = list[tuple[Any, int]]  # (path, class) of each
 
 
+def listed(values: Any) -> list[Any]:
+    """The samples as a list.
+
+    Raises:
+        NotNative: for a list with an order or elements of its own.
+    """
+    for kind in (list, tuple):
+        if isinstance(values, kind) and any(
+            getattr(type(values), name) is not getattr(kind, name)
+            for name in ("__getitem__", "__iter__", "__len__")
+        ):
+            raise NotNative(f"the dataset's samples are a {type(values).__qualname__}")
+    return list(values)
+
+
 def flat(
     dataset: Any, known_by: Any, listed: Callable[[], Samples], root: str | None = None
 ) -> tuple[FolderStore, Any]:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastloader._core.machine import identity
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
-from fastloader._core.sources.images.recognize.samples import flat
-from fastloader._core.sources.names import is_class
+from fastloader._core.sources.images.recognize.samples import flat, listed
 from fastloader.errors import NotNative
+
+READERS = (
+    ("timm.data.readers.reader_image_folder", "ReaderImageFolder"),
+    ("fastloader.compat.timm.readers", "ReaderImageFolder"),
+)
 
 
 def recognize_timm(dataset: Any, reading: Reading) -> NativeImages:
     """Recognises timm's own ImageDataset and that of compat.timm."""
     reader = type(dataset.reader)
-    homes = ("timm.data.readers.reader_image_folder", "fastloader.compat.timm.readers")
-    if not any(is_class(reader, home, "ReaderImageFolder") for home in homes):
+    if not identity.is_a(dataset.reader, *READERS):
         raise NotNative(f"the dataset's reader is a {reader.__module__}.{reader.__qualname__}")
+    if changed := identity.change(reader, reader):
+        raise NotNative(changed)
     plain = {
         "load_bytes": False,
         "input_img_mode": "RGB",
@@ -30,7 +36,5 @@ def recognize_timm(dataset: Any, reading: Reading) -> NativeImages:
     if not isinstance(attempts, int) or attempts < 1:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
     chain = reading.chain(dataset.transform)
-    store, targets = flat(dataset, list(dataset.reader.samples), lambda: dataset.reader.samples)
-    modules = [kind.__module__ for kind in type(dataset).__mro__]
-    package = "timm" if "timm.data.dataset" in modules else "fastloader"
-    return NativeImages(store, targets, None, chain, f"{package} ImageDataset", attempts)
+    store, targets = flat(dataset, listed(dataset.reader.samples), lambda: dataset.reader.samples)
+    return NativeImages(store, targets, None, chain, attempts=attempts)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.order.samplers import holds_twice
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import ImageStore
 from fastloader._core.sources.images.last_time import last_time
@@ -26,7 +27,7 @@ def subset(dataset: Any, inner: NativeImages) -> NativeImages:
     if kept is not None and np.array_equal(kept[0], indices):
         indices, repeats = kept
     else:
-        repeats = len(np.unique(indices)) < len(indices)
+        repeats = holds_twice(indices)
     last_time[dataset] = indices, repeats
     name = f"Subset of {inner.name}"
     return dataclasses.replace(inner, indices=indices, name=name, repeats=repeats)

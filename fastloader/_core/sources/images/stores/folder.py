@@ -21,15 +21,17 @@ class FolderStore:
 
     kind = "folders"
     packed = False
-    upright = False
 
     source: Any  # the native module's source, once the store is opened
     seek_indices: Any = None
 
-    def __init__(self, paths: Any, ends: Any, seek_files: Sequence[SeekFile] = ()) -> None:
+    def __init__(
+        self, paths: Any, ends: Any, seek_files: Sequence[SeekFile] = (), upright: bool = False
+    ) -> None:
         self.paths = paths
         self.ends = ends
         self.seek_files = tuple(seek_files)
+        self.upright = upright
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -40,6 +42,7 @@ class FolderStore:
             and self.paths is other.paths
             and self.ends is other.ends
             and self.seek_files == other.seek_files
+            and self.upright == other.upright
         )
 
     @property
@@ -53,6 +56,7 @@ class FolderStore:
             np.concatenate([store.paths for store in stores]),
             np.concatenate([store.ends + number for store, number in zip(stores, before)]),
             list({file.path: file for store in stores for file in store.seek_files}.values()),
+            self.upright,
         )
 
     def opened(self, native: Any) -> FolderStore:
@@ -71,7 +75,7 @@ class FolderStore:
         return os.fsdecode(self.paths[begin : int(self.ends[index])].tobytes())
 
     def open_rgb(self, index: int) -> Any:
-        return open_rgb(self.name(index))
+        return open_rgb(self.name(index), self.upright)
 
     def info(self, index: int) -> dict[str, Any]:
         with opened(self.name(index)) as header:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastloader._core.machine.mapped_memory import file_at
+from fastloader.errors import Error
 from fastloader.transforms._pillow import image_module
 
 
@@ -39,7 +41,7 @@ class PixelStore:
     upright = False
     indexed = 0
 
-    source: Any  # the native module's source, once the store is opened
+    source: Any = None  # the native module's source, once the store is opened
     seek_indices: Any = None
 
     def __init__(self, parts: Sequence[Pixels]) -> None:
@@ -78,6 +80,15 @@ class PixelStore:
     def open_rgb(self, index: int) -> Any:
         number = bisect.bisect_right(self._ends, index)
         pixels = self.parts[number].seen()
+        if self.source is not None:  # which reads mapped files, too
+            height, width = pixels.shape[1:3]
+            try:
+                data = self.source.read(index)
+            except Error as error:
+                where = pixels.__array_interface__["data"][0]
+                file = file_at(where, pixels.nbytes) or "its array"
+                raise OSError(f"{file}: {error}") from None
+            return image_module().frombytes("RGB", (width, height), data)
         picture = pixels[index - self._ends[number]]
         return image_module().fromarray(np.ascontiguousarray(picture)).convert("RGB")
 

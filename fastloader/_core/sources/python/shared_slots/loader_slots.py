@@ -1,7 +1,7 @@
 """The slots of shared memory that one loader's worker processes collate into, over its epochs.
 
 torch's iterator stays as it is, but gets a multiprocessing context of ours. The queues of that context
-say which slot a batch may use, and find the batch there when it comes back.
+say which slot a batch may use, and find the batch there when it comes back (`processes/queues.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from fastloader._core.machine import extension
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.loader_view import LoaderView
-from fastloader._core.sources.python.shared_slots.queues import Context
+from fastloader._core.sources.python.processes.queues import Context
 from fastloader._core.sources.python.shared_slots.shared_slots import (
     SharedSlots,
     SlotCounts,
@@ -44,12 +44,14 @@ class LoaderSlots:
         self.counts = SlotCounts()
 
     def iterate(self, loader: Loader, make: Callable[[Any], Any]) -> Any:
-        """Makes torch's iterator with workers over shared slots, by ``make(loader)``."""
+        """Makes torch's iterator with workers, by ``make(loader)``, over shared slots if there are."""
         slots = self._take(loader.num_workers, loader.prefetch_factor)
-        if slots is None:
+        if os.name != "posix":
             return make(loader)
         context = Context(loader.multiprocessing_context or torch.multiprocessing, slots)
         iterator = make(LoaderView(loader, multiprocessing_context=context))
+        if slots is None:
+            return iterator
         finalizer = weakref.finalize(iterator, self._give_back, slots, context.processes)
         finalizer.atexit = False
         return iterator
@@ -75,7 +77,10 @@ class LoaderSlots:
                 if wish == "1":
                     raise
                 if not self._why_not:
-                    _log.warning("fastloader: batches of workers take torch's way: %s", error)
+                    _log.warning(
+                        "fastloader: batches of worker processes go through torch's shared memory: %s",
+                        error,
+                    )
                 self._why_not = str(error)
                 return None
         self._why_not = ""

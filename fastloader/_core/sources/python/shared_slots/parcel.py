@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
+
+from torch._utils import ExceptionWrapper
 
 # The reasons why a batch, or a part of it, takes torch's way.
 NO_SLOT = "no slot was free"
@@ -27,10 +31,16 @@ class SlotParcel(NamedTuple):
     why_pickled: str  # why something in it took torch's way; "" if nothing did
     spent: WorkerTime
 
+    def opened(self) -> Any:
+        """The batch, of which nothing lies in a slot."""
+        assert isinstance(self.content, bytes)
+        return pickle.loads(self.content)
 
-class PickledBatch(NamedTuple):
-    """A batch that takes torch's way as a whole."""
 
-    batch: Any
-    reason: str
-    spent: WorkerTime
+def pickled_error(error: ExceptionWrapper) -> bytes:
+    """The pickle of what is sent in a batch's place."""
+    try:
+        return bytes(ForkingPickler.dumps(error))
+    except Exception:  # its type is one that pickle does not find; the text says which
+        error.exc_type = RuntimeError
+        return bytes(ForkingPickler.dumps(error))

@@ -23,14 +23,15 @@ from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_f
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration
 
 from fastloader._core.machine import extension
+from fastloader._core.machine.limits import out_of_files
 from fastloader._core.sources.python.shared_slots.parcel import (
     HELD,
     NO_SLOT,
     SHARED,
     TOO_LARGE,
-    PickledBatch,
     SlotParcel,
     WorkerTime,
+    pickled_error,
 )
 from fastloader._core.sources.python.shared_slots.pickler import SHORT, SlotPickler
 from fastloader.errors import Error
@@ -85,10 +86,10 @@ class Sender:
         slot, self._current = self._current, None
         spent = WorkerTime(time.perf_counter() - self._begun, self._collating)
         if slot is not None:
-            return Outgoing(self, slot, data, TOO_LARGE if self._full else SHARED, spent)
-        if isinstance(data, ExceptionWrapper | _IterableDatasetStopIteration):
-            return data
-        return PickledBatch(data, HELD if self._pocket else NO_SLOT, spent)
+            return Outgoing(data, spent, self, slot, TOO_LARGE if self._full else SHARED)
+        batch = not isinstance(data, ExceptionWrapper | _IterableDatasetStopIteration)
+        why = (HELD if self._pocket else NO_SLOT) if batch else ""
+        return Outgoing(data, spent, why_pickled=why)
 
     def collate(self, batch: Any, collate_fn_map: Any) -> Any:
         """Stacks tensors, in the slot if torch.stack leaves them there."""
@@ -150,31 +151,44 @@ class Sender:
 
 class Outgoing:
     """A batch on its way to the queue's thread. That thread makes a `SlotParcel` of it while the worker
-    is at the next batch, as it would have made torch's shared memory files."""
+    is at the next batch, as it would have made torch's shared memory files. ``sender`` is given with a
+    slot; ``why_pickled``: why something in the batch takes torch's way, if something does."""
 
     def __init__(
-        self, sender: Sender, slot: int, data: Any, why_shared: str, spent: WorkerTime
+        self,
+        data: Any,
+        spent: WorkerTime,
+        sender: Sender | None = None,
+        slot: int | None = None,
+        why_pickled: str = "",
     ) -> None:
+        self.data = data
+        self.spent = spent
         self.sender = sender
         self.slot = slot
-        self.data = data
-        self.why_shared = why_shared
-        self.spent = spent
+        self.why_pickled = why_pickled
 
     def __reduce__(self) -> Any:
         try:
-            packed = self.sender.pack(self.slot, self.data, self.why_shared, self.spent)
-            return SlotParcel, tuple(packed)
-        except Exception:
+            if self.sender is not None and self.slot is not None:
+                packed = self.sender.pack(self.slot, self.data, self.why_pickled, self.spent)
+            else:
+                content = bytes(ForkingPickler.dumps(self.data))
+                packed = SlotParcel(None, content, self.why_pickled, self.spent)
+        except BaseException:
             # The error is sent, because torch's queue would print it and let the training loop wait
             # for ever.
-            info = get_worker_info()
-            wrapper = ExceptionWrapper(
-                where=f"in DataLoader worker process {'?' if info is None else info.id}"
-            )
-            content = bytes(ForkingPickler.dumps(wrapper))
-            self.sender.keep(self.slot)
-            return SlotParcel, (None, content, "", self.spent)
+            packed = SlotParcel(None, pickled_error(self._error()), "", self.spent)
+            if self.sender is not None and self.slot is not None:
+                self.sender.keep(self.slot)
+        return SlotParcel, tuple(packed)
+
+    def _error(self) -> ExceptionWrapper:
+        if isinstance(self.data, ExceptionWrapper):  # of a type that cannot be pickled
+            return self.data
+        info = get_worker_info()
+        number = "?" if info is None else info.id
+        return ExceptionWrapper(where=f"in DataLoader worker process {number}{out_of_files()}")
 
 
 _sender: Sender | None = None

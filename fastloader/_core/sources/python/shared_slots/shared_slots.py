@@ -11,7 +11,7 @@ import torch
 
 from fastloader._core.machine import limits
 from fastloader._core.sources.python.shared_slots import sender as slot_sender
-from fastloader._core.sources.python.shared_slots.parcel import PickledBatch, SlotParcel, WorkerTime
+from fastloader._core.sources.python.shared_slots.parcel import SlotParcel, WorkerTime
 from fastloader._core.sources.python.shared_slots.pickler import arriving
 from fastloader._core.sources.python.shared_slots.sender import Sender
 
@@ -79,30 +79,15 @@ class SharedSlots:
         slots = native.workers * native.slots_per_worker
         return slot_sender.attach, (DupFd(native.fd), slots, native.slot_bytes)
 
-    def open(self, data: Any) -> Any:
-        """The batch that ``data`` from a worker stands for."""
-        if type(data) is PickledBatch:
-            self.counts.why_pickled[data.reason] += 1
-            self._count(data.spent)
-            return data.batch
-        if type(data) is not SlotParcel:
-            return data
-        slot, content, why_pickled, spent = data
-        self._count(spent)
-        if why_pickled:
-            self.counts.why_pickled[why_pickled] += 1
-        if slot is None:
-            assert isinstance(content, bytes)
-            return pickle.loads(content)
-        arrival = _Arrival(self.native.receive(slot))
+    def arrive(self, parcel: SlotParcel) -> SlotParcel | _Arrival:
+        """What opens a parcel from a worker. It holds the slot in which the batch lies."""
+        self._count(parcel.spent)
+        if parcel.why_pickled:
+            self.counts.why_pickled[parcel.why_pickled] += 1
+        if parcel.slot is None:
+            return parcel
         self.counts.used += 1
-        pickled = arrival.lease.view(*content) if isinstance(content, tuple) else content
-        before = getattr(arriving, "batch", None)
-        arriving.batch = arrival
-        try:
-            return pickle.loads(pickled)
-        finally:
-            arriving.batch = before
+        return _Arrival(self.native.receive(parcel.slot), parcel.content)
 
     def _count(self, spent: WorkerTime) -> None:
         self.counts.fetch_s += spent.fetch
@@ -111,11 +96,23 @@ class SharedSlots:
 
 
 class _Arrival:
-    """A batch that is being unpickled. Each storage is built once, and holds a share of the slot."""
+    """A batch in a slot. Each storage is built once, and holds a share of the slot."""
 
-    def __init__(self, lease: Any) -> None:
+    def __init__(self, lease: Any, content: bytes | tuple[int, int]) -> None:
         self.lease = lease
+        self._content = content
         self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def opened(self) -> Any:
+        """The batch."""
+        content = self._content
+        pickled = self.lease.view(*content) if isinstance(content, tuple) else content
+        before = getattr(arriving, "batch", None)
+        arriving.batch = self
+        try:
+            return pickle.loads(pickled)
+        finally:
+            arriving.batch = before
 
     def storage(self, offset: int, size: int) -> torch.UntypedStorage:
         storage = self._storages.get(offset)

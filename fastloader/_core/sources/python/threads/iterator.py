@@ -32,6 +32,7 @@ from fastloader._core.sources.python.polling import PolledIterator, count_ready
 from fastloader._core.sources.python.threads import worker_info
 from fastloader._core.sources.python.threads.worker_loop import work
 from fastloader._core.sources.python.torch_iterators import CountingIterator
+from fastloader._core.sources.python.worker_arguments import named_arguments
 
 
 class _Queue(queue.SimpleQueue):  # type: ignore[type-arg]
@@ -51,13 +52,18 @@ class _Worker:
     """A thread as torch's iterator sees its processes."""
 
     def __init__(self, target: Any, args: tuple[Any, ...]) -> None:
+        given = named_arguments(target, args)
         # The thread is a daemon, because it may stay in the dataset for ever. The exit hook ends it in
         # order.
         self._thread = threading.Thread(
-            target=work, args=args, name=f"fastloader-worker-{args[10]}", daemon=True
+            target=work,
+            kwargs=given,
+            name=f"fastloader-worker-{given['worker_id']}",
+            daemon=True,
         )
+        self.name = self._thread.name
         self.daemon = True
-        self._stop: Stop = args[4]
+        self._stop: Stop = given["done_event"]
         # Names the worker in messages. torch also looks whether a child process of that number has
         # ended.
         self.pid = os.getpid()
@@ -67,6 +73,11 @@ class _Worker:
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def exitcode(self) -> int | None:
+        """As of a process that was not killed: trainers look at it."""
+        return None if self._thread.ident is None or self.is_alive() else 0
 
     def join(self, timeout: float | None = None) -> None:
         """Waits until the thread has ended, or ``timeout`` seconds from when the workers were told to
@@ -81,6 +92,8 @@ class _Worker:
 
     def terminate(self) -> None:
         """Does nothing: a thread cannot be killed, and ends when the dataset returns."""
+
+    kill = terminate
 
 
 class _Context:

@@ -19,7 +19,7 @@ def work(
     dataset: Any,
     index_queue: Any,
     data_queue: Any,
-    done: worker_thread.Stop,
+    done_event: worker_thread.Stop,
     auto_collation: bool,
     collate_fn: Callable[[Any], Any],
     drop_last: bool,
@@ -27,12 +27,11 @@ def work(
     init_fn: Callable[[int], None] | None,
     worker_id: int,
     num_workers: int,
-    *_of_processes: Any,
 ) -> None:
-    """Does as torch's _worker_loop, which takes the same arguments. It leaves out what concerns a whole
-    process: global seeds, signal handlers, and torch's number of threads."""
+    """Does as torch's _worker_loop. It leaves out what concerns a whole process: global seeds, signal
+    handlers, and torch's number of threads."""
     where = f"in DataLoader worker thread {worker_id}"
-    worker_thread.become(done)
+    worker_thread.become(done_event)
     worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
     fetcher: Any = None
     failed: ExceptionWrapper | None = None
@@ -61,7 +60,7 @@ def work(
                 failed = ExceptionWrapper(where=where)
             data_queue.put((task, None))
             continue
-        if done.is_set() or ended:
+        if done_event.is_set() or ended:
             continue
         number, index = task
         data: Any

@@ -210,6 +210,31 @@ def test_few_descriptors_are_enough():
 
 
 @pytest.mark.processes
+def test_an_error_for_want_of_descriptors_names_the_limit():
+    run(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+        class Many(Samples):
+            def __getitem__(self, index):
+                return [torch.ones(100, 200) for _ in range(20)]
+
+        kept = []
+        try:
+            for batch in FastLoader(Many(80), batch_size=None, num_workers=1):
+                kept.append(batch)
+            raise AssertionError("nobody noticed")
+        except (OSError, RuntimeError) as error:
+            said = str(error)
+        assert "was unpickled" in said.partition("Traceback")[0], said
+        assert "may have 256 files open at once: raise the limit (ulimit -n" in said, said
+        """,
+        env={"FASTLOADER_WORKER_RING": "0"},
+    )
+
+
+@pytest.mark.processes
 def test_a_small_dev_shm_is_enough():
     mounts = "mount -t tmpfs -o size=64k tmpfs /dev/shm"
     if subprocess.run(["unshare", "-m", "sh", "-c", mounts], capture_output=True).returncode:

@@ -282,3 +282,15 @@ def test_without_workers_there_is_no_thread_and_loaders_can_be_copied():
     again = pickle.loads(pickle.dumps(make(Numbers(4), batch_size=2)))
     assert again.worker_backend == "thread" and "2 worker threads" in again.plan()
     assert [numbers.tolist() for numbers, _ in again] == [[0, 1], [2, 3]]
+
+
+def test_a_worker_looks_like_a_process():
+    """Trainers look at their exit codes."""
+    loader = make(Numbers(), persistent_workers=True)
+    iterator = iter(loader)
+    next(iterator)
+    workers = iterator._workers
+    assert [each.exitcode for each in workers] == [None, None]
+    assert [each.name for each in workers] == ["fastloader-worker-0", "fastloader-worker-1"]
+    loader.close()
+    assert [each.exitcode for each in workers] == [0, 0]

@@ -10,7 +10,6 @@ import torch
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.recognize.reading import KnownBeginning, Reading
-from fastloader._core.sources.images.recognize.torchvision.naming import name_of
 from fastloader._core.sources.images.stores.pixels import Pixels, PixelStore
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
@@ -61,7 +60,7 @@ def _images(dataset: Any, reading: Reading, pixels: Pixels, targets: Any) -> Nat
     if kept is None or not kept[0].same(made[0]) or not np.array_equal(kept[1], made[1]):
         last_time[dataset] = kept = made
     store, numbers = kept
-    return NativeImages(store, numbers, None, chain, name_of(dataset))
+    return NativeImages(store, numbers, None, chain)
 
 
 def _of_numpy(data: Any, channels_first: bool) -> Pixels:

@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from fastloader._core.machine import identity
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
-from fastloader._core.sources.images.recognize.samples import Samples, flat
+from fastloader._core.sources.images.recognize.samples import Samples, flat, listed
 from fastloader._core.sources.images.recognize.torchvision.loader import check_loader
-from fastloader._core.sources.images.recognize.torchvision.naming import name_of
-from fastloader._core.sources.names import is_class
 from fastloader.errors import NotNative
 from fastloader.transforms._reader.chain import begins_with_rgb
+
+STANDARD = ("torchvision.datasets.vision", "StandardTransform")
 
 
 def recognize_two_lists(dataset: Any, reading: Reading) -> NativeImages:
@@ -23,15 +24,15 @@ def recognize_two_lists(dataset: Any, reading: Reading) -> NativeImages:
     chain = reading.chain(dataset.transform)
     samples = _together(dataset._image_files, dataset._labels)
     store, targets = flat(dataset, samples, lambda: samples)
-    return NativeImages(store, targets, None, chain, name_of(dataset))
+    return NativeImages(store, targets, None, chain)
 
 
 def recognize_imagenette(dataset: Any, reading: Reading) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     check_loader(dataset)
     chain = reading.chain(dataset.transform)
-    store, targets = flat(dataset, list(dataset._samples), lambda: dataset._samples)
-    return NativeImages(store, targets, None, chain, name_of(dataset))
+    store, targets = flat(dataset, listed(dataset._samples), lambda: dataset._samples)
+    return NativeImages(store, targets, None, chain)
 
 
 def recognize_places(dataset: Any, reading: Reading) -> NativeImages:
@@ -39,8 +40,8 @@ def recognize_places(dataset: Any, reading: Reading) -> NativeImages:
     reading.target_transform(of_target)
     check_loader(dataset)
     chain = reading.chain(transform)
-    store, targets = flat(dataset, list(dataset.imgs), lambda: dataset.imgs)
-    return NativeImages(store, targets, None, chain, name_of(dataset))
+    store, targets = flat(dataset, listed(dataset.imgs), lambda: dataset.imgs)
+    return NativeImages(store, targets, None, chain)
 
 
 def recognize_pets(dataset: Any, reading: Reading) -> NativeImages:
@@ -55,7 +56,7 @@ def recognize_pets(dataset: Any, reading: Reading) -> NativeImages:
     chain = reading.chain(transform)
     samples = _together(dataset._images, getattr(dataset, labels))
     store, targets = flat(dataset, samples, lambda: samples)
-    return NativeImages(store, targets, None, chain, name_of(dataset))
+    return NativeImages(store, targets, None, chain)
 
 
 def recognize_caltech101(dataset: Any, reading: Reading) -> NativeImages:
@@ -79,13 +80,13 @@ def _caltech(
     dataset: Any, reading: Reading, folder: str, name: Callable[[int, int], str]
 ) -> NativeImages:
     reading.target_transform(dataset.target_transform)
+    chain = reading.chain(dataset.transform)
     # A file is opened as it is. Which of them are grey is not known before each was opened.
     if not begins_with_rgb(dataset.transform):
         raise NotNative(
             "the dataset gives grey pictures one channel and others three: a transform that begins with "
             "torchvision.transforms.v2.RGB() is native"
         )
-    chain = reading.chain(dataset.transform)
     numbers, classes, categories = dataset.index, dataset.y, dataset.categories
 
     def samples() -> Samples:
@@ -97,7 +98,7 @@ def _caltech(
 
     known_by = (dataset.root, list(numbers), list(classes), list(categories))
     store, targets = flat(dataset, known_by, samples)
-    return NativeImages(store, targets, None, chain, name_of(dataset))
+    return NativeImages(store, targets, None, chain)
 
 
 def _pair_of(dataset: Any) -> tuple[Any, Any]:
@@ -105,12 +106,14 @@ def _pair_of(dataset: Any) -> tuple[Any, Any]:
     both = dataset.transforms
     if both is None:
         return None, None
-    if not is_class(type(both), "torchvision.datasets.vision", "StandardTransform"):
+    if not identity.is_a(both, STANDARD):
         raise NotNative("the dataset's transforms take a picture and its target together")
+    if changed := identity.change(type(both), type(both)):
+        raise NotNative(changed)
     return both.transform, both.target_transform
 
 
 def _together(files: Any, classes: Any) -> list[tuple[Any, Any]]:
     if len(files) != len(classes):
         raise NotNative(f"the dataset has {len(files)} files and {len(classes)} classes")
-    return list(zip(files, classes, strict=True))
+    return list(zip(listed(files), listed(classes), strict=True))

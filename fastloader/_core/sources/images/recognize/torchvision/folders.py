@@ -7,9 +7,8 @@ from typing import Any
 
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
-from fastloader._core.sources.images.recognize.samples import flat
+from fastloader._core.sources.images.recognize.samples import flat, listed
 from fastloader._core.sources.images.recognize.torchvision.loader import check_loader
-from fastloader._core.sources.images.recognize.torchvision.naming import name_of
 
 
 def recognize_folders(dataset: Any, reading: Reading) -> NativeImages:
@@ -18,8 +17,8 @@ def recognize_folders(dataset: Any, reading: Reading) -> NativeImages:
     # DatasetFolder keeps the transform twice. A user who replaces one means the one of __getitem__.
     chain = reading.chain(dataset.transform)
     samples = dataset.samples
-    store, targets = flat(dataset, list(samples), lambda: samples, _class_folders_of(dataset))
-    return NativeImages(store, targets, None, chain, name_of(dataset))
+    store, targets = flat(dataset, listed(samples), lambda: samples, _class_folders_of(dataset))
+    return NativeImages(store, targets, None, chain)
 
 
 def _class_folders_of(dataset: Any) -> str | None:

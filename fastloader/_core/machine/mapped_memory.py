@@ -1,0 +1,41 @@
+"""Memory that a file is mapped to. Where the file was cut off, or its disk fails, reading it ends the
+process (SIGBUS), so the native module has the system read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastloader._core.machine import extension
+from fastloader.errors import Error
+
+LOST = "the file that it is mapped from was cut off, or its disk fails"
+
+
+def read_at(address: int, size: int, called: str) -> bytes:
+    """The bytes at an address. Raises OSError, which says what is ``called`` so, if they cannot be
+    read."""
+    native: Any = extension.load()
+    if native is None:
+        import ctypes
+
+        return ctypes.string_at(address, size)
+    try:
+        found: bytes = native.read_mapped(address, size)
+    except Error as error:
+        raise OSError(f"{called} cannot be read: {error}") from None
+    return found
+
+
+def read_view(view: Any, called: str) -> bytes:
+    """The bytes of a buffer."""
+    array = np.frombuffer(view, np.uint8) if len(view) else np.zeros(0, np.uint8)
+    return read_at(array.__array_interface__["data"][0], len(array), called)
+
+
+def file_at(address: int, size: int) -> str:
+    """The path of a file that is mapped to a part of this memory; "" without one, and without the native
+    module, which would read it."""
+    native: Any = extension.load()
+    return "" if native is None else native.mapped_file(address, size)

@@ -1,0 +1,40 @@
+"""Errors about a picture's bytes say which picture it is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def naming(name: str, shown: str = "") -> Iterator[None]:
+    """Does as `name_picture` to what is raised inside. In the place of ``shown`` the name stands as
+    Pillow shows a path."""
+    try:
+        yield
+    except Exception as error:
+        if name and shown and shown in str(error):
+            name_picture(error, repr(name), shown)
+        else:
+            name_picture(error, name)
+        raise
+
+
+def name_picture(error: BaseException, name: str, shown: str = "") -> None:
+    """Puts ``name`` into the message of an error, whose type stays, unless it is there. It takes the
+    place of ``shown``, if that is there: how Pillow shows the object that held the bytes."""
+    text = str(error)
+    said = text.replace(shown, name) if shown else text
+    if not name or (said == text and (name in text or repr(name)[1:-1] in text)):
+        return
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.filename is None:
+            error.filename = name
+    elif isinstance(error, UnicodeError) and hasattr(error, "reason"):
+        error.reason = f"{error.reason}: {name}"
+    else:
+        if said == text:
+            said = f"{name}: {text}" if text else name
+        error.args = (said,)
+        if isinstance(error, SyntaxError):
+            error.msg = said

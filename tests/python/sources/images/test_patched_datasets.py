@@ -1,0 +1,315 @@
+"""Every dataset that is recognised, with each function that a sample takes replaced by another, and with
+subclasses: the plan says what Python does. The datasets are those of the recogniser's own table."""
+
+import copy
+import functools
+import importlib
+import io
+import json
+import tarfile
+import types
+
+import numpy as np
+import patched
+import pytest
+import torchvision_datasets as made
+from pictures import import_timm, import_torchvision, plain_folder
+from torch.utils.data import ConcatDataset, DataLoader, Subset
+
+from fastloader import FastLoader
+from fastloader import datasets as ours
+from fastloader import transforms as T
+from fastloader._core.machine import extension, identity
+from fastloader._core.sources.images.recognize import RECOGNIZERS
+from fastloader.cli.__main__ import main
+from support import same
+
+pytestmark = pytest.mark.skipif(extension.load() is None, reason="needs the native module")
+tv = import_torchvision()
+import_timm()
+
+CHAIN = T.Compose([T.Resize((12, 10)), T.PILToTensor()])
+
+
+def folder(root):
+    return ours.ImageFolder(root, CHAIN)
+
+
+def listed(root):
+    file = root.parent / "list.json"
+    rows = [{"path": path, "label": label} for path, label in folder(root).samples]
+    file.write_text(json.dumps(rows))
+    return ours.ListImages(file, CHAIN)
+
+
+def tar(root):
+    file = root.parent / "x.tar"
+    with tarfile.open(file, "w") as shard:
+        for number, (path, label) in enumerate(folder(root).samples):
+            with open(path, "rb") as picture:
+                content = picture.read()
+            for extension_, data in (("jpg", content), ("cls", str(label).encode())):
+                member = tarfile.TarInfo(f"{number}.{extension_}")
+                member.size = len(data)
+                shard.addfile(member, io.BytesIO(data))
+    return ours.TarImages(file, CHAIN)
+
+
+def lmdb(root):
+    pytest.importorskip("lmdb")
+    file = root.parent / "x.lmdb"
+    assert main(["pack", str(root), str(file)]) == 0
+    return ours.LMDBDataset(file, CHAIN)
+
+
+def hugging_face(root):
+    datasets = pytest.importorskip("datasets")
+    rows = {"image": [], "label": []}
+    for path, label in folder(root).samples:
+        with open(path, "rb") as picture:
+            rows["image"].append({"bytes": picture.read(), "path": None})
+        rows["label"].append(label)
+    features = {"image": datasets.Image(), "label": datasets.Value("int64")}
+    return datasets.Dataset.from_dict(rows, features=datasets.Features(features))
+
+
+def parquet(root):
+    file = root.parent / "x.parquet"
+    hugging_face(root).to_parquet(file)
+    return ours.ParquetImages(file, CHAIN)
+
+
+def timm(module):
+    def timm(root):
+        steps = importlib.import_module("timm.data.transforms")
+        kind = identity.found(module, "ImageDataset")
+        return kind(
+            str(root),
+            transform=tv.transforms.Compose([T.Resize((12, 10)), steps.MaybePILToTensor()]),
+        )
+
+    return timm
+
+
+MAKERS = {
+    "fastloader.datasets.image_folder": folder,
+    "fastloader.datasets.list_images": listed,
+    "fastloader.datasets.lmdb_dataset": lmdb,
+    "fastloader.datasets.tar_images": tar,
+    "fastloader.datasets.hf_images": lambda root: ours.HFImages(hugging_face(root), CHAIN),
+    "fastloader.datasets.parquet_images": parquet,
+    "datasets.arrow_dataset": lambda root: hugging_face(root).with_transform(CHAIN),
+    "timm.data.dataset": timm("timm.data.dataset"),
+    "fastloader.compat.timm.dataset": timm("fastloader.compat.timm.dataset"),
+}
+
+
+@pytest.fixture
+def dataset(home, monkeypatch, tmp_path):
+    importlib.import_module(home[0])
+    if home[0] in MAKERS:
+        found = MAKERS[home[0]](plain_folder(tmp_path / "plain", 3))
+    else:
+        made.stand_in(monkeypatch, tv)
+        v2 = importlib.import_module("torchvision.transforms.v2")
+        first = [v2.RGB()] if home[1] in made.OPENED_AS_THEY_ARE else []
+        found = made.make(tv, tmp_path, home[1], transform=T.Compose([*first, *CHAIN.transforms]))
+    assert type(found) is identity.found(*home)
+    return found
+
+
+def plan(dataset):
+    return FastLoader(dataset, 2).plan()
+
+
+ROWS = pytest.mark.parametrize("home", RECOGNIZERS.rows, ids=".".join)
+
+
+@pytest.mark.exhaustive
+@ROWS
+def test_every_function_that_a_sample_takes(monkeypatch, home, dataset):
+    assert plan(dataset).startswith("native images: "), plan(dataset)
+    functions = patched.ran(lambda: (dataset[1], len(dataset)))
+    assert functions
+    silent = []
+    for places in functions:
+        with monkeypatch.context() as patches:
+            patched.patch(patches, places)
+            said = plan(dataset)
+        if said.startswith("native images: ") or "was replaced by patched.patch" not in said:
+            silent.append((patched.called(*places[0]), said))
+    assert silent == []
+    assert plan(dataset).startswith("native images: ")
+
+
+@ROWS
+def test_a_subclass(home, dataset):
+    kind = type(dataset)
+    functions = [places[0] for places in patched.ran(lambda: (dataset[1], len(dataset)))]
+    own = copy.copy(dataset)
+    own.__class__ = type("Own", (kind,), {"title": "mine", "__init__": lambda self: None})
+    assert plan(own).startswith("native images: Own, "), plan(own)
+    same(list(FastLoader(own, 2)), list(DataLoader(own, 2)))
+    names = {
+        name for holder, name in functions if isinstance(holder, type) and issubclass(kind, holder)
+    }
+    for name in {"__getitem__", "__len__"} | names:
+        method = getattr(kind, name)
+        own.__class__ = type("Own", (kind,), {name: lambda *_, method=method: method(*_)})
+        assert f"Own has a {name} of its own" in plan(own), plan(own)
+
+    def missing(self, name):
+        raise AttributeError(name)
+
+    for name in ("samples", "transform", "__getitems__", "__getattr__", "__eq__"):
+        own.__class__ = type("Own", (kind,), {name: missing})
+        assert f"Own has a {name} of its own" in plan(own), plan(own)
+
+
+@ROWS
+def test_methods_of_the_object(home, dataset):
+    functions = [places[0] for places in patched.ran(lambda: dataset[1])]
+    for holder, name in functions:
+        if isinstance(holder, type) and isinstance(dataset, holder) and name[:2] != "__":
+            own = copy.copy(dataset)
+            try:
+                setattr(own, name, getattr(dataset, name))
+            except AttributeError:  # a property
+                continue
+            assert f"the dataset has a {name} of its own" in plan(own), plan(own)
+
+
+@pytest.mark.parametrize("kind", [Subset, ConcatDataset])
+def test_selections(monkeypatch, tmp_path, kind):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    selection = Subset(known, [1, 0]) if kind is Subset else ConcatDataset([known, known])
+    assert plan(selection).startswith("native images: ")
+    for name in ("__getitem__", "__getitems__", "__len__"):
+        with monkeypatch.context() as patches:
+            patches.setattr(kind, name, lambda *_: 1, raising=False)
+            assert f"{kind.__name__}.{name} was replaced by {__name__}." in plan(selection)
+
+
+def test_pillow_counts_for_all(monkeypatch, tmp_path):
+    from PIL import Image
+
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    before = Image.open
+    monkeypatch.setattr(Image, "open", lambda *given: before(*given).rotate(90))
+    assert "PIL.Image.open was replaced by" in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+    monkeypatch.undo()
+    native = list(FastLoader(known, 2))
+    monkeypatch.setattr(Image.Image, "convert", lambda self, mode: self)
+    assert "Image.convert was replaced by" in plan(known)
+    monkeypatch.undo()
+    assert plan(known).startswith("native images: ")
+    monkeypatch.setattr(Image.open, "__defaults__", ("r", ["PNG"]))
+    assert "PIL.Image.open was given other defaults" in plan(known)
+    monkeypatch.undo()
+    same(list(FastLoader(known, 2)), native)
+
+
+def test_a_class_in_the_place_of_another(monkeypatch, tmp_path):
+    folders = tv.datasets.folder
+    root = plain_folder(tmp_path / "plain", 3)
+
+    class ImageFolder(folders.ImageFolder):
+        def __getitem__(self, index):
+            return super().__getitem__(index)[0], index
+
+    ImageFolder.__module__, ImageFolder.__qualname__ = folders.__name__, "ImageFolder"
+    monkeypatch.setattr(folders, "ImageFolder", ImageFolder)
+    dataset = folders.ImageFolder(str(root), CHAIN)
+    assert plan(dataset).startswith("Python path: ")
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))
+
+
+def test_the_loader_of_a_folder(monkeypatch, tmp_path):
+    folders = tv.datasets.folder
+    root = str(plain_folder(tmp_path / "plain", 3))
+
+    @functools.wraps(folders.default_loader)
+    def turned(path):
+        return folders.default_loader(path).rotate(180)
+
+    dataset = folders.ImageFolder(root, CHAIN, loader=turned)
+    assert (
+        f"the dataset's loader is {__name__}.test_the_loader_of_a_folder.<locals>.turned"
+        in plan(dataset)
+    )
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))
+    dataset = folders.ImageFolder(root, CHAIN)
+    native = list(FastLoader(dataset, 2))
+    before = folders.pil_loader
+    monkeypatch.setattr(folders, "pil_loader", lambda path: before(path).rotate(180))
+    assert "torchvision.datasets.folder.pil_loader was replaced by" in plan(dataset)
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))
+    monkeypatch.undo()
+    monkeypatch.setattr(tv, "_image_backend", "accimage")
+    assert "image backend is 'accimage'" in plan(dataset)
+    monkeypatch.undo()
+    same(list(FastLoader(dataset, 2)), native)
+
+
+def test_an_index_that_a_patch_adds(monkeypatch, tmp_path):
+    """As people patch `DatasetFolder` to learn which sample it was."""
+    folders = tv.datasets.folder
+    dataset = folders.ImageFolder(str(plain_folder(tmp_path / "plain", 3)), CHAIN)
+    before = folders.DatasetFolder.__getitem__
+    monkeypatch.setattr(
+        folders.DatasetFolder, "__getitem__", lambda self, index: (*before(self, index), index)
+    )
+    assert f"DatasetFolder.__getitem__ was replaced by {__name__}." in plan(dataset)
+    assert len(next(iter(FastLoader(dataset, 2)))) == 3
+
+
+def test_numbers_of_arrays_are_not_looked_into():
+    """An attribute of a class may be an array, whose equality is another one."""
+
+    class Own(ours.ImageFolder):
+        weights = np.ones(3)
+
+    assert identity.change(Own, ours.ImageFolder) == ""
+
+
+def test_a_module_in_the_place_of_another(monkeypatch, tmp_path):
+    folders = tv.datasets.folder
+    dataset = folders.ImageFolder(str(plain_folder(tmp_path / "plain", 3)), CHAIN)
+    assert plan(dataset).startswith("native images: ")
+    monkeypatch.setattr(folders, "Image", types.ModuleType("mine"))
+    assert "torchvision.datasets.folder.Image was replaced by" in plan(dataset)
+    monkeypatch.undo()
+    monkeypatch.setattr(folders, "open", lambda path, mode: io.FileIO(path), raising=False)
+    assert f"torchvision.datasets.folder.open was replaced by {__name__}." in plan(dataset)
+
+
+def test_samples_in_a_list_of_ones_own(tmp_path):
+    class Backwards(list):
+        def __getitem__(self, index):
+            return super().__getitem__(-1 - index)
+
+    folders = tv.datasets.folder
+    dataset = folders.ImageFolder(str(plain_folder(tmp_path / "plain", 3)), CHAIN)
+    dataset.samples = Backwards(dataset.samples)
+    assert "the dataset's samples are a " in plan(dataset)
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))
+
+
+def test_what_fetches_samples(monkeypatch, tmp_path):
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    before = _MapDatasetFetcher.fetch
+    monkeypatch.setattr(_MapDatasetFetcher, "fetch", lambda self, at: before(self, at[:1]))
+    assert f"_MapDatasetFetcher.fetch was replaced by {__name__}." in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+
+
+def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    data = MAKERS["datasets.arrow_dataset"](plain_folder(tmp_path / "plain", 3))
+    assert plan(data).startswith("native images: ")
+    before = datasets.Image.decode_example
+    monkeypatch.setattr(datasets.Image, "decode_example", lambda *a, **k: before(*a, **k))
+    assert "Image.decode_example was replaced by" in plan(data)

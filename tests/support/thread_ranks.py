@@ -1,0 +1,53 @@
+"""Ranks that are threads over one store, so that many schedules can be tried."""
+
+import itertools
+import threading
+import types
+
+import torch
+
+from fastloader import Error
+from fastloader._core.machine import ranks as machine_ranks
+from fastloader._core.order.distributed import agreement
+
+
+class ThreadRanks:
+    """``run(world, work)`` calls ``work(rank)`` on as many threads and returns what they returned, or
+    the Error that they raised."""
+
+    def __init__(self, monkeypatch):
+        self.store = torch.distributed.HashStore()
+        self.here = threading.local()
+        self.runs = itertools.count()
+        c10d = types.SimpleNamespace(_get_default_store=lambda: self.store)
+        monkeypatch.setattr(torch.distributed, "distributed_c10d", c10d)
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: self.here.world)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: self.here.rank)
+        for name in ("_ranks_here", "_ranks_sharing"):
+            monkeypatch.setattr(machine_ranks, name, None)
+        # Each rank counts its agreements, which a process does by its store.
+        rounds = types.SimpleNamespace(setdefault=lambda _store, _count: self.here.rounds)
+        monkeypatch.setattr(agreement, "_rounds", rounds)
+
+    def run(self, world, work):
+        first = 1000 * next(self.runs)
+        done = [None] * world
+
+        def become(rank):
+            self.here.rank, self.here.world = rank, world
+            self.here.rounds = itertools.count(first)
+            try:
+                done[rank] = work(rank)
+            except Exception as error:
+                done[rank] = error
+
+        threads = [threading.Thread(target=become, args=(rank,)) for rank in range(world)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for each in done:
+            if isinstance(each, Exception) and not isinstance(each, Error):
+                raise each
+        return done
