@@ -426,8 +426,12 @@ def _replaced(holder: Any, name: str, value: Any) -> str:
     """Says that what stands in a class or module under this name is not what the source has there."""
     function = _function_of(value)
     if isinstance(getattr(value, "__func__", value), functools._lru_cache_wrapper):
-        # Of Pillow's functions, some are. A method that was is another one.
-        same = _package(getattr(holder, "__name__", "")) == "PIL"
+        # Of Pillow's functions and of ours, some are. A method that was is another one.
+        same = isinstance(holder, ModuleType) and (
+            _package(holder.__name__) in ("PIL", "fastloader")
+            and type(function) is FunctionType
+            and _has_function(holder, name, function)
+        )
     elif type(function) is FunctionType:
         same = (
             _has_method(holder, name, function)

@@ -58,8 +58,9 @@ def available_threads(root: Path = Path("/")) -> int:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of threads in words: ``counted(1, "decode thread")`` is "1 decode thread"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    """A number of things in words: ``counted(1, "decode thread")`` is "1 decode thread"."""
+    plural = f"{what}es" if what.endswith("s") else f"{what}s"
+    return f"{count} {what if count == 1 else plural}"
 
 
 def out_of_files() -> str:

@@ -101,7 +101,7 @@ def in_hf(folder, data, transform):
     features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
     made = datasets.Dataset.from_dict({"image": rows(data), "label": [0, 1]}, features=features)
     made.save_to_disk(str(folder / "set"))
-    return HFImages(datasets.load_from_disk(str(folder / "set")), transform), ["sample 1 (bad.jpg)"]
+    return HFImages(datasets.load_from_disk(str(folder / "set")), transform), ["row 1 (bad.jpg)"]
 
 
 def in_parquet(folder, data, transform):

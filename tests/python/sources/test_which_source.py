@@ -102,7 +102,7 @@ def test_a_source_behind_the_others_serves_what_they_do_not(root, make):
             own,
             {"worker_init_fn": print, "num_workers": 1},
             "worker_init_fn is print, which does more than to seed Python's, numpy's and torch's "
-            f"generators; also the dataset is a {__name__}.Own",
+            f"generators; also the dataset is a {__name__}.Own, 1 worker process",
         ),
         (
             lambda root: Stream(3),

@@ -36,7 +36,12 @@ from fastloader.datasets.mongo_images import MongoImages
 from fastloader.datasets.tar_images import TarImages
 from fastloader.transforms._normalization import Normalization
 
-_WORKERS = {"process": WORKER_PROCESSES, "thread": WORKER_THREADS, "ray": RAY_ACTORS}
+# What several of them are called, and one.
+_WORKERS = {
+    "process": (WORKER_PROCESSES, "worker process"),
+    "thread": (WORKER_THREADS, "worker thread"),
+    "ray": (RAY_ACTORS, "Ray actor"),
+}
 
 
 class PythonSource:
@@ -77,7 +82,7 @@ class PythonSource:
             except OSError as error:  # a pipe to a worker that could not be opened
                 if error.errno != errno.EMFILE:
                     raise
-                raise OSError(errno.EMFILE, error.strerror + out_of_files()) from error
+                raise OSError(errno.EMFILE, f"{error.strerror}{out_of_files()}") from error
             except RuntimeError:
                 # Persistent workers that were about to end, or are still at a batch that took too long.
                 known = loader._iterator
@@ -203,14 +208,14 @@ class PythonPlan:
         self._reason = reason
         self.ahead = loader.num_workers > 0
         self.exclusive = loader.persistent_workers
-        self.workers = _WORKERS[loader.worker_backend]
+        self.workers, self._worker = _WORKERS[loader.worker_backend]
         # Memory is pinned only for an accelerator, as in torch.
         self.pins = loader.pin_memory and devices.can_pin()
 
     def __str__(self) -> str:
         workers, count = "", self._loader.num_workers
         if count:
-            workers = f", {counted(count, self.workers[:-1])}"
+            workers = f", {counted(count, self._worker)}"
         return f"Python path: {self._reason}{workers}{self._source.encoded.said(count)}"
 
     def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
