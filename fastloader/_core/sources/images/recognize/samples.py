@@ -14,6 +14,7 @@ from fastloader.datasets._formats.files.seek_file import found_beside
 from fastloader.errors import NotNative
 
 Samples = list[tuple[Any, int]]  # (path, class) of each
+_AT_ONCE = 1 << 16
 
 
 def listed(values: Any) -> list[Any]:
@@ -34,27 +35,56 @@ def listed(values: Any) -> list[Any]:
 def flat(
     dataset: Any, known_by: Any, listed: Callable[[], Samples], root: str | None = None
 ) -> tuple[FolderStore, Any]:
-    """Returns (store, targets) of the samples that ``listed`` gives. Encoding a million paths takes half
-    a second, so it is done once, as long as ``known_by`` stays equal. For a list of samples, that is a
+    """Returns (store, targets) of the samples that ``listed`` gives. Encoding a million paths takes
+    0.2 s, so it is done once, as long as ``known_by`` stays equal. For a list of samples, that is a
     shallow copy, 8 bytes a sample: comparing two lists of the same tuples only compares their
     addresses. ``root``: the folder of the samples, whose seek indices are looked for then, too."""
     kept = last_time.get(dataset)
     if kept is not None and kept[0] == known_by:
         arrays: tuple[FolderStore, Any] = kept[1]
         return arrays
-    samples = listed()
-    encoded = [os.fsencode(path) for path, _target in samples]
-    targets = [target for _path, target in samples]
-    if not all(isinstance(target, int) and not isinstance(target, bool) for target in targets):
-        raise NotNative("the dataset's targets are not whole numbers")
-    if targets and not -(1 << 63) <= min(targets) <= max(targets) < 1 << 63:
-        raise NotNative("the dataset's targets are of more than 64 bits")
+    paths, lengths, targets = _arrays(listed())
     file = None if root is None else found_beside(root)
     store = FolderStore(
-        np.frombuffer(b"".join(encoded), dtype=np.uint8),
-        np.cumsum([len(path) for path in encoded], dtype=np.uint64),
+        paths,
+        np.cumsum(lengths, dtype=np.uint64),
         () if file is None else (file,),
     )
-    arrays = store, np.asarray(targets, dtype=np.int64)
+    arrays = store, targets
     last_time[dataset] = (known_by, arrays)
     return arrays
+
+
+def _arrays(samples: Samples) -> tuple[Any, Any, Any]:
+    """The bytes of all paths, how many each path has, and the classes."""
+    paths, lengths, targets = bytearray(), [], []
+    # The objects that Python needs for a million paths at once would take 200 MB.
+    for begin in range(0, len(samples), _AT_ONCE):
+        some, classes = zip(*samples[begin : begin + _AT_ONCE])
+        encoded, sizes = _encoded(some)
+        paths += encoded
+        lengths.append(np.asarray(sizes, dtype=np.uint64))
+        targets.append(_whole_numbers(classes))
+    none = np.zeros(0, np.int64)
+    return (
+        np.frombuffer(paths, dtype=np.uint8),
+        np.concatenate([none.astype(np.uint64), *lengths]),
+        np.concatenate([none, *targets]),
+    )
+
+
+def _encoded(paths: tuple[Any, ...]) -> tuple[bytes, list[int]]:
+    """The bytes of these paths, one after the other, and how many each has."""
+    if set(map(type, paths)) == {str} and (joined := "".join(paths)).isascii():
+        return joined.encode(), list(map(len, paths))  # a quarter of the time of the other way
+    encoded = [os.fsencode(path) for path in paths]
+    return b"".join(encoded), list(map(len, encoded))
+
+
+def _whole_numbers(targets: tuple[Any, ...]) -> Any:
+    if not all(issubclass(kind, int) and kind is not bool for kind in set(map(type, targets))):
+        raise NotNative("the dataset's targets are not whole numbers")
+    try:
+        return np.asarray(targets, dtype=np.int64)
+    except OverflowError:
+        raise NotNative("the dataset's targets are of more than 64 bits") from None
