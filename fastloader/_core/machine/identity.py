@@ -60,10 +60,14 @@ _ALIASES = {
 
 
 class Rows(Generic[Row]):
-    """A table by classes, each written as (module, name)."""
+    """A table by classes. Those of other libraries, which may never be imported, are written as (module,
+    name)."""
 
-    def __init__(self, rows: Mapping[tuple[str, str], Row]) -> None:
-        self.rows = dict(rows)
+    def __init__(self, rows: Mapping[Any, Row]) -> None:
+        self.rows: dict[tuple[str, str], Row] = {
+            (each.__module__, each.__qualname__) if isinstance(each, type) else each: row
+            for each, row in rows.items()
+        }
 
     def known(self, kind: type) -> type | None:
         """The class in the table that ``kind`` is, or derives from."""
@@ -79,7 +83,8 @@ class Rows(Generic[Row]):
 
 def found(module: str, name: str) -> Any | None:
     """The object of this name; None if there is none, or its module was not imported."""
-    return vars(sys.modules[module]).get(name) if module in sys.modules else None
+    home = sys.modules.get(module)  # None, too, of one that may not be imported
+    return None if home is None else vars(home).get(name)
 
 
 def is_a(value: Any, *homes: tuple[str, str]) -> bool:

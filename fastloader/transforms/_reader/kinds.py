@@ -12,6 +12,7 @@ from fastloader._core.machine import identity
 from fastloader.errors import NotNative
 from fastloader.transforms._pillow import operations
 from fastloader.transforms._reader import timm, torchvision
+from fastloader.transforms.steps.timm.augment_op import AugmentOp
 from fastloader.transforms.steps.transform import RecipeTransform, shown
 
 KNOWN: dict[tuple[str, str], Callable[[Any], RecipeTransform]] = {
@@ -65,12 +66,10 @@ def known_class(step: Any) -> type | None:
 
 def is_read(value: Any) -> bool:
     """Whether a part of a transform is one whose attributes are read."""
-    inner = (
-        ("fastloader.transforms.steps.timm.augment_op", "AugmentOp"),
-        ("timm.data.auto_augment", "AugmentOp"),
-        ("torch.nn.modules.container", "ModuleList"),
+    inner = ("timm.data.auto_augment", "AugmentOp"), ("torch.nn.modules.container", "ModuleList")
+    return (
+        known_class(value) is not None or type(value) is AugmentOp or identity.is_a(value, *inner)
     )
-    return known_class(value) is not None or identity.is_a(value, *inner)
 
 
 def home_of(step: Any) -> tuple[str, str]:

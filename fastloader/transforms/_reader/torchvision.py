@@ -36,18 +36,14 @@ def fill_of(step: Any) -> Any:
     if isinstance(fill, dict):
         # Torchvision looks for the picture's exact type. It fills with 0 where it finds neither that nor
         # "others", whatever there is for other kinds of pictures.
-        by_name = {_name_of(key): value for key, value in fill.items()}
-        if "PIL.Image.Image" not in by_name and "others" not in by_name:
+        kinds = [each for each in (identity.found("PIL.Image", "Image"), "others") if each in fill]
+        if not kinds:
             raise ValueError("its fill has no colour for Pillow's pictures")
-        fill = by_name.get("PIL.Image.Image", by_name.get("others"))
+        fill = fill[kinds[0]]
     # Pillow takes another number, such as one of numpy's, for the red channel only.
     if type(fill) not in (type(None), int, float, list, tuple):
         raise TypeError(f"its fill is of the type {type(fill).__name__}")
     return fill
-
-
-def _name_of(key: Any) -> str:
-    return f"{key.__module__}.{key.__qualname__}" if isinstance(key, type) else str(key)
 
 
 def _pair(values: Any) -> Any:

@@ -7,6 +7,7 @@ import itertools
 import logging
 import sys
 import warnings
+from types import ModuleType
 
 import pytest
 import torch
@@ -238,8 +239,9 @@ def test_a_rest_that_is_left_out_says_nothing_of_the_next_order(monkeypatch):
 
 def test_a_lightning_that_counts_elsewhere(monkeypatch):
     """It is told, rather than an epoch lost."""
-    scope = {"__name__": "lightning.pytorch.loops.fit_loop"}
-    monkeypatch.setitem(sys.modules, scope["__name__"], None)
+    module = ModuleType("lightning.pytorch.loops.fit_loop")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    scope = vars(module)
     exec("class Loop:\n  restarting = True\n  def setup_data(self, ask): return ask()", scope)
     with pytest.raises(Error, match="epoch_loop"):
         scope["Loop"]().setup_data(trainers.counted_as_over)

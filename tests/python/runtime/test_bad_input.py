@@ -83,7 +83,9 @@ def test_arguments(way, name):
     assert running() == before
 
 
-@pytest.mark.parametrize("given", [42, "seed", np.random.default_rng(1)], ids=lambda given: type(given).__name__)
+@pytest.mark.parametrize(
+    "given", [42, "seed", np.random.default_rng(1)], ids=lambda given: type(given).__name__
+)
 def test_a_generator_that_is_none(given):
     with pytest.raises(TypeError, match=r"generator=.*: use a torch\.Generator"):
         FastLoader(Pictures(), generator=given)

@@ -33,7 +33,8 @@ def users_level() -> int:
 
 def callers_in(modules: tuple[str, ...]) -> Iterator[FrameType]:
     """Gives the callers whose code is of one of ``modules``. Costs nothing if none was imported."""
-    if any(name in sys.modules for name in modules):
+    found = [sys.modules.get(name) for name in modules]
+    if spaces := [vars(module) for module in found if module is not None]:
         for frame in callers():
-            if frame.f_globals.get("__name__") in modules:
+            if any(frame.f_globals is space for space in spaces):
                 yield frame

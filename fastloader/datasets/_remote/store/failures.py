@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fastloader._core.machine import identity
 from fastloader.errors import Error
 
 # What a server says of a request that it would refuse again, and what our side finds wrong with it.
@@ -15,18 +16,30 @@ _HOPELESS = re.compile(
 )
 
 
+_OBSTORE = "obstore.exceptions"
+
+
 class Refused(Error):
     """The store does not let these credentials read an object, or does not tell that there is none."""
 
 
 def may_pass(error: Exception) -> bool:
     """Whether a request that failed so may succeed later."""
-    kind = type(error)
-    if kind.__module__.startswith("obstore"):
-        return kind.__name__ in ("GenericError", "JoinError") and not _HOPELESS.search(str(error))
+    if _is_any(error, _OBSTORE, "BaseError"):
+        passing = _is_any(error, _OBSTORE, "GenericError", "JoinError")
+        return passing and not _HOPELESS.search(str(error))
     if isinstance(error, PermissionError | IsADirectoryError):
         return False
-    return isinstance(error, OSError | EOFError) or kind.__module__.startswith("aiohttp")
+    # What aiohttp finds wrong with an answer, of fsspec's files over HTTP.
+    of_http = _is_any(error, "aiohttp", "ClientError") or _is_any(
+        error, "aiohttp.http_exceptions", "HttpProcessingError"
+    )
+    return of_http or isinstance(error, OSError | EOFError)
+
+
+def _is_any(error: Exception, module: str, *names: str) -> bool:
+    """Whether it is an exception of one of these classes, of a library that may not be there."""
+    return any(isinstance(error, identity.found(module, name) or ()) for name in names)
 
 
 def explained(url: str, error: Exception, what: str = "") -> Error:
@@ -40,10 +53,8 @@ def explained(url: str, error: Exception, what: str = "") -> Error:
     elif "TimedOut" in details:
         messages = ["no answer in time"]
     why = f" ({messages[0]})" if messages else ""
-    refused = type(error).__name__ in (
-        "PermissionDeniedError",
-        "UnauthenticatedError",
-        "PermissionError",
+    refused = isinstance(error, PermissionError) or _is_any(
+        error, _OBSTORE, "PermissionDeniedError", "UnauthenticatedError"
     )
     # Some web servers answer with a page that says that there is no such file.
     refused |= "MissingContentLength" in details

@@ -24,7 +24,9 @@ def arrays(samples):
 @pytest.mark.parametrize("count", [0, 1, 65536, 65537, 200_000])
 def test_paths_and_classes_of_many_samples_are_all_there(count):
     rng = random.Random(count)
-    samples = [(f"/{'x' * rng.randrange(30)}/{i}.jpg", rng.randrange(-5, 1000)) for i in range(count)]
+    samples = [
+        (f"/{'x' * rng.randrange(30)}/{i}.jpg", rng.randrange(-5, 1000)) for i in range(count)
+    ]
     store, targets = arrays(samples)
     assert len(store) == count and targets.tolist() == [target for _path, target in samples]
     assert targets.dtype == np.int64

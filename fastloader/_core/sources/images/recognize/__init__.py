@@ -41,6 +41,11 @@ from fastloader._core.sources.images.recognize.timm import recognize_timm
 from fastloader._core.sources.images.recognize.torchvision.datasets import DATASETS
 from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
 from fastloader.datasets._formats.files.file_list import FileList
+from fastloader.datasets.hf_images import HFImages
+from fastloader.datasets.image_folder import ImageFolder
+from fastloader.datasets.list_images import ListImages
+from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.datasets.parquet_images import ParquetImages
 from fastloader.datasets.tar_images import TarImages
 from fastloader.errors import NotNative
 from fastloader.transforms import _pillow
@@ -50,22 +55,16 @@ _FILES = ("ends", "form", "paths", "seek_file")
 _RECORDS = ("environment", "image_bytes", "indexed", "name", "open_rgb", "record", "will_need")
 _MAPPED = ("form", "image_bytes", "name", "open_rgb", "places", "upright", "will_need")
 
-# What makes `NativeImages` of a dataset, by the module and the name of the dataset's class. A kind of
-# dataset in this table is an image dataset: `warn_if_pictures` warns if Python makes its batches.
+# What makes `NativeImages` of a dataset, by the dataset's class. A kind of dataset in this table is an
+# image dataset: `warn_if_pictures` warns if Python makes its batches.
 RECOGNIZERS = Rows[Known](
     {
-        ("fastloader.datasets.image_folder", "ImageFolder"): Known(
-            recognize_files, _FILES, only=is_here
-        ),
-        ("fastloader.datasets.list_images", "ListImages"): Known(recognize_files, _FILES),
-        ("fastloader.datasets.lmdb_dataset", "LMDBDataset"): Known(recognize_lmdb, _RECORDS),
-        ("fastloader.datasets.tar_images", "TarImages"): Known(
-            recognize_mapped, _MAPPED, only=is_here
-        ),
-        ("fastloader.datasets.hf_images", "HFImages"): Known(recognize_mapped, ("files", *_MAPPED)),
-        ("fastloader.datasets.parquet_images", "ParquetImages"): Known(
-            recognize_mapped, _MAPPED, only=is_mapped
-        ),
+        ImageFolder: Known(recognize_files, _FILES, only=is_here),
+        ListImages: Known(recognize_files, _FILES),
+        LMDBDataset: Known(recognize_lmdb, _RECORDS),
+        TarImages: Known(recognize_mapped, _MAPPED, only=is_here),
+        HFImages: Known(recognize_mapped, ("files", *_MAPPED)),
+        ParquetImages: Known(recognize_mapped, _MAPPED, only=is_mapped),
         ("datasets.arrow_dataset", "Dataset"): Known(
             recognize_hugging_face, only=has_our_transform
         ),
