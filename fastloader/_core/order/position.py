@@ -102,7 +102,7 @@ class Position:
         self.current = Progress(self.epoch, mid_epoch, self.iterable)
         self.current.augment(self._draws)
         if self.samplers.shard is not None:
-            self.current.turn = self._turn(self.epoch, mid_epoch is not None)
+            self.current.turn = self._turn(self.samplers.shard, self.epoch, mid_epoch is not None)
         if saved is not None:
             self.current.base_seed = saved["base_seed"]
         self._passes.add(self.current)
@@ -228,11 +228,14 @@ class Position:
         self._agreed = None
         self._looks.clear()
 
-    def _turn(self, epoch: int, goes_on: bool) -> Callable[[], None]:
-        """What counts a pass as that epoch: the ranks meet for it. ``goes_on``: from a state. They do
-        not meet then: they have compared their places, and some may have nothing left of the epoch."""
+    def _turn(self, shard: ShardSampler, epoch: int, goes_on: bool) -> agreement.Turn:
+        """What counts a pass as that epoch: the ranks meet for it. ``goes_on``: from a state.
+        They do not meet then: they have compared their places, and some may have nothing left of the
+        epoch."""
         meetings = None if self._agreed is None or goes_on else self._agreed.meetings
-        facts = {agreement.EPOCH: epoch, agreement.LENGTH: len(self.dataset)}
+        facts = {agreement.LENGTH: len(self.dataset)}
+        if shard.shuffle:  # or all epochs have one order, and one rank may make passes of its own
+            facts[agreement.EPOCH] = epoch
         return agreement.Turn(meetings, facts)
 
     def take_back_looks(self, loader: Loader, superseding: bool = False) -> None:
@@ -333,7 +336,7 @@ class Position:
             self.current = Progress(self.epoch, None, self.iterable)
         self.current.counted = False
         if self.samplers.shard is not None:  # now, since nobody will say when
-            self._turn(self.epoch - 1, goes_on=False)()
+            self._turn(self.samplers.shard, self.epoch - 1, goes_on=False)(None)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the number of the next epoch, as the user wants it. Samplers and a dataset that have a

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from fastloader._core.batch.augmentation.augmentation import EpochDraws
 
 
+_SHORTLY = 5.0  # seconds for which a rank waits for the others at its second batch
+
+
 class Progress:
     """One pass over the sampler: what was drawn from it, and how much of that the loop has received.
 
@@ -61,9 +64,10 @@ class Progress:
         self.exhausted = False
         self.finished = False
         self.stale = ""  # why its iterator must not go on
-        # What makes it an epoch for all ranks, if they count alike: called when a second batch is asked
-        # for, or at the end. None from then on.
-        self.turn: Callable[[], None] | None = None
+        # What makes it an epoch for all ranks, if they count alike: called with the seconds to wait for
+        # them when a second batch is asked for, or at the end. None from then on.
+        self.turn: Callable[[float | None], bool] | None = None
+        self._unmet: Callable[[float | None], bool] | None = None  # the same, if some have not come
         self.counted = True  # whether the iterator that the loop holds counts its batches
         # What is erased and mixed, and how many samples were drawn before the loop's next batch.
         self.draws: EpochDraws | None = None
@@ -107,22 +111,31 @@ class Progress:
     def check(self) -> None:
         if self.stale:
             raise Error(self.stale)
-        if self.turn is not None and self.batches > self._begun:
-            self.count()
+        if self.batches > self._begun:
+            if self.turn is not None:
+                # No longer: the others may wait for this rank, in an operation of all ranks behind
+                # their first batch, and this pass may be of this rank alone.
+                self._meet(self.turn, _SHORTLY)
+            elif self._unmet is not None:
+                self._meet(self._unmet, 0.0)
 
     def count(self) -> None:
-        """Counts it as an epoch.
+        """Counts it as an epoch, at its end, and waits for the other ranks.
 
         Raises:
             Error: if another rank is in another epoch. It then goes no further.
         """
-        if self.turn is not None:
-            try:
-                self.turn()
-            except Error as error:
-                self.turn, self.stale = None, str(error)
-                raise
-            self.turn = None
+        turn = self.turn or self._unmet
+        if turn is not None:
+            self._meet(turn, None)
+
+    def _meet(self, turn: Callable[[float | None], bool], seconds: float | None) -> None:
+        try:
+            met = turn(seconds)
+        except Error as error:
+            self.turn, self._unmet, self.stale = None, None, str(error)
+            raise
+        self.turn, self._unmet = None, None if met else turn
 
     def delivered(self) -> None:
         self.batches += 1

@@ -4,6 +4,7 @@ Ranks are threads over one store, or processes."""
 import copy
 import itertools
 import random
+import threading
 import warnings
 
 import pytest
@@ -15,6 +16,7 @@ from torchrun import torchrun
 
 from fastloader import EncodedImage, Error, FastLoader
 from fastloader import transforms as T
+from fastloader._core.order import progress
 from fastloader._core.order.distributed import agreement
 from fastloader.compat.prefetch_generator import DataLoaderX
 from fastloader.datasets import ImageFolder
@@ -30,10 +32,14 @@ def ranks(monkeypatch):
     return ThreadRanks(monkeypatch)
 
 
-def make(length, size, policy="pad"):
-    # A generator of its own: threads that are ranks share the global one.
-    options = {"shuffle": True, "generator": torch.Generator().manual_seed(5), "collate_fn": list}
+def make(length, size, policy="pad", **options):
+    options = {"shuffle": True, "generator": seeded(), "collate_fn": list, **options}
     return FastLoader(list(range(length)), size, distributed=policy, **options)
+
+
+def seeded():
+    """A generator of a rank's own: threads that are ranks share the global one."""
+    return torch.Generator().manual_seed(5)
 
 
 def flat(batches):
@@ -255,6 +261,118 @@ def test_a_loop_of_looks_is_told(group):
             next(iter(loader))
 
 
+# --- a pass of one rank, and loops in which every step is one of all ranks ------------------------
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(progress, "_SHORTLY", 0.05)
+
+
+def in_step(loader, barrier):
+    """The keys of an epoch, whose every step waits for the other ranks, as gradients do."""
+    got = []
+    for batch in loader:
+        got += batch
+        barrier.wait(30)
+    return got
+
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("batches", [2, 3])
+def test_a_rank_that_takes_two_batches_for_its_log_stops_nobody(ranks, short, who, batches):
+    """The other rank waits for it in its first step, and it goes on from its second batch. Then the
+    ranks differ, which both are told in the next epoch."""
+    barrier = threading.Barrier(2)
+
+    def work(rank):
+        loader = make(24, 2)
+        first = in_step(loader, barrier)
+        if rank == who:
+            list(itertools.islice(loader, batches))
+        with pytest.raises(Error, match=OTHER_EPOCH):
+            in_step(loader, barrier)
+        loader.set_epoch(4)
+        return first, in_step(loader, barrier)
+
+    done = ranks.run(2, work)
+    assert not any(isinstance(each, Error) for each in done), done
+    for epoch in range(2):
+        assert sorted(key for each in done for key in each[epoch]) == list(range(24))
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_without_shuffle_a_rank_may_make_passes_of_its_own(ranks, short, who):
+    """All epochs have one order, so no sample is lost: as with a DistributedSampler."""
+    barrier = threading.Barrier(2)
+
+    def work(rank):
+        loader, got = make(24, 2, shuffle=False), []
+        for _ in range(3):
+            got.append(in_step(loader, barrier))
+            if rank == who:
+                list(itertools.islice(loader, 4))
+        return got
+
+    done = ranks.run(2, work)
+    assert [each for each in done] == [[list(range(rank, 24, 2))] * 3 for rank in range(2)]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("epoch", [1, 7])
+def test_ranks_that_go_on_without_a_late_one_compare_with_it_later(ranks, short, late, epoch):
+    """``epoch``: the late one's. The other one hears of another number at its end at the latest."""
+    ahead = threading.Event()
+
+    def work(rank):
+        loader = make(24, 2)
+        got = [flat(loader)]
+        if rank == late:
+            loader.set_epoch(epoch)
+        share = []
+        for batch in loader:
+            share += batch
+            if len(share) == 8:
+                ahead.set()
+            if rank == late:
+                assert ahead.wait(30)
+        return [*got, share]
+
+    done = ranks.run(2, work)
+    if epoch == 1:
+        for number in range(2):
+            assert sorted(key for each in done for key in each[number]) == list(range(24))
+    else:
+        assert all(isinstance(each, Error) and OTHER_EPOCH in str(each) for each in done), done
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_pass_that_was_dropped_speaks_for_no_later_one(ranks, short, who):
+    """What the rank said for it is taken back before the next pass has its first batch: or the others
+    would take the two passes for one."""
+    begun, over = threading.Event(), threading.Event()
+
+    def work(rank):
+        loader = make(24, 2)
+        flat(loader)
+        if rank == who:
+            list(itertools.islice(loader, 2))
+            batches = iter(loader)
+            next(batches)
+            begun.set()
+            assert over.wait(30)
+        else:
+            assert begun.wait(30)
+            batches = iter(loader)
+            got = [*next(batches), *next(batches)]  # after a moment, without the other one
+            over.set()
+            assert len(got) == 4
+        flat(batches)
+
+    done = ranks.run(2, work)
+    assert all(isinstance(each, Error) and OTHER_EPOCH in str(each) for each in done), done
+
+
 # --- one rank, on every path ----------------------------------------------------------------------
 
 
@@ -426,7 +544,7 @@ class Foreign(FastLoader):
 
 def test_an_iterator_of_a_subclass_counts_at_once(ranks):
     def work(rank):
-        loader = Foreign(list(range(8)), 2, distributed="pad")
+        loader = Foreign(list(range(8)), 2, distributed="pad", shuffle=True, generator=seeded())
         list(loader)
         loader.set_epoch(1 + rank)
         iter(loader)

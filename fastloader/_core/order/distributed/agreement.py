@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import itertools
 import json
 import logging
@@ -24,6 +24,7 @@ _log = logging.getLogger("fastloader")
 
 PATIENCE = "FASTLOADER_RANK_TIMEOUT"  # the variable that says how many seconds ranks wait
 _LONG = 30.0  # seconds after which a rank that waits says so
+_HEARD = 2.0  # seconds for which rank 0 waits until the others have heard of an error
 _KEPT = 16  # verdicts in the store, since other threads of a rank may wait for an older one
 
 # The names of facts that are more than compared.
@@ -55,7 +56,7 @@ class Agreed(NamedTuple):
     """What came of an agreement."""
 
     proposal: int  # rank 0's
-    meetings: Iterator[Meeting] | None  # for the epochs to come, one each; None without other ranks
+    meetings: Meetings | None  # for the epochs to come; None without other ranks
 
 
 class Meeting:
@@ -77,6 +78,7 @@ class Meeting:
         self._about = about
         self._advice = advice
         self.once = os.urandom(8).hex()  # of this process, in what it posts
+        self._said = ""  # what it has posted
 
     def hold(self, facts: dict[str, Any], **more: Any) -> dict[str, Any]:
         """Says ``facts`` and what is not compared, waits until all ranks have come, and returns rank 0's
@@ -85,31 +87,84 @@ class Meeting:
         Raises:
             Error: on every rank, if the facts are not the same on all, or if a rank does not come.
         """
+        verdict = self.come(facts, None, **more)
+        assert verdict is not None  # or the wait would not have ended
+        return verdict
+
+    def come(
+        self, facts: dict[str, Any], seconds: float | None, **more: Any
+    ) -> dict[str, Any] | None:
+        """Does as `hold`, but waits no longer than so many seconds, and returns None if there is no
+        verdict then. What was said stays posted."""
+        with _reached():
+            return self._come(facts, seconds, more)
+
+    def _come(
+        self, facts: dict[str, Any], seconds: float | None, more: dict[str, Any]
+    ) -> dict[str, Any] | None:
         store, rank = _store(), distributed.get_rank()
-        try:
-            patience = _patience(store)
-            deadline = time.monotonic() + patience
-            store.set(
-                f"{self._key}/{rank}", json.dumps({"facts": facts, "once": self.once, **more})
-            )
+        patience = _patience(store)
+        if seconds is not None and seconds >= patience:
+            seconds = None
+        deadline = time.monotonic() + (patience if seconds is None else seconds)
+        said = json.dumps({"facts": facts, "once": self.once, **more})
+        if said != self._said:
+            store.set(f"{self._key}/{rank}", said)
+            self._said = said
+        if rank == 0:
+            verdict = self._judge(store, deadline, patience, seconds is None)
+        elif seconds is None:
+            verdict = self._heard(store, deadline + min(5, patience), patience)
+        else:
+            verdict = _poll(lambda: self._verdict(store), deadline, None)
+        if verdict is not None and verdict["error"]:
             if rank == 0:
-                verdict = self._judge(store, deadline, patience)
+                self._wait_until_heard(store, deadline)
             else:
-                verdict = self._heard(store, deadline + min(5, patience), patience)
-        except RuntimeError as error:
-            raise Error(
-                f"{self._about}: the process group's store cannot be reached, so its process has ended "
-                f"({error})"
-            ) from error
-        if verdict["error"]:
+                store.set(f"{self._key}/heard/{rank}", "")
             raise Error(f"{self._about}: {verdict['error']}{self._advice}")
         return verdict
 
-    def _judge(self, store: Any, deadline: float, patience: float) -> dict[str, Any]:
-        """Does rank 0's part: waits for what the ranks say, compares it, and tells them the verdict."""
+    def withdraw(self) -> bool:
+        """Takes back what was said, before all have come. Returns whether that was too late: there is a
+        verdict, which `come` then gives."""
+        with _reached():
+            return self._withdraw()
+
+    def _withdraw(self) -> bool:
+        store, rank = _store(), distributed.get_rank()
+        if rank == 0:
+            names = self._names()
+            if not store.check(names):
+                store.delete_key(names[0])
+                self._said = ""
+                return False
+            self._judge(store, time.monotonic(), 0.0, False)
+            return True
+        if self._verdict(store) is not None:
+            return True
+        store.delete_key(f"{self._key}/{rank}")
+        return self._verdict(store) is not None  # rank 0 may have read it in this moment
+
+    def _names(self) -> list[str]:
+        return [f"{self._key}/{rank}" for rank in range(distributed.get_world_size())]
+
+    def _wait_until_heard(self, store: Any, deadline: float) -> None:
+        """Lets rank 0 wait a moment before it raises. The store may end with its process, and the others
+        would not hear what was wrong."""
+        names = [f"{self._key}/heard/{rank}" for rank in range(1, distributed.get_world_size())]
+        _poll(lambda: store.check(names), min(deadline, time.monotonic() + _HEARD), None)
+        for name in names:
+            store.delete_key(name)
+
+    def _judge(
+        self, store: Any, deadline: float, patience: float, at_last: bool
+    ) -> dict[str, Any] | None:
+        """Does rank 0's part: waits for what the ranks say, compares it, and tells them the verdict.
+        ``at_last``: whether ranks that have not come by then are an error."""
         if (verdict := self._verdict(store)) is not None:  # Ctrl-C came behind it
             return verdict
-        names = [f"{self._key}/{rank}" for rank in range(distributed.get_world_size())]
+        names = self._names()
 
         def missing() -> list[str]:
             return [name for name in names if not store.check([name])]
@@ -117,7 +172,9 @@ class Meeting:
         def waits() -> str:
             return f"rank 0 waits for {_named(missing())} to {self._act}"
 
-        complete = _poll(lambda: store.check(names), deadline, waits)
+        complete = _poll(lambda: store.check(names), deadline, waits if at_last else None)
+        if not complete and not at_last:
+            return None
         absent = [] if complete else missing()
         present = [json.loads(store.get(name)) for name in names if name not in absent]
         if absent:
@@ -152,23 +209,72 @@ class Meeting:
         return verdict if self.once in verdict["present"] else None
 
 
+class Meetings:
+    """The meetings of a loader's epochs, of which one comes after the other. One to which not all ranks
+    have come stays the next one: a pass that went on without it, and was dropped, has taken part in
+    none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._number = 0
+        self._next: Meeting | None = None  # to which this rank has come
+        self._turn: Turn | None = None  # which came to it
+
+    def hold(self, turn: Turn, seconds: float | None) -> bool:
+        """Comes to the next meeting for a pass, and waits so many seconds for the others; None: as long
+        as the group's operations do. Returns whether all have come.
+
+        Raises:
+            Error: on every rank, if they are in other epochs, or if some did not come in the end.
+        """
+        if self._turn is not turn:
+            self.withdraw()
+        self._turn = turn
+        if self._next is None:
+            self._next = _epochs_meeting(self._name, self._number)
+        try:
+            verdict = self._next.come(turn.facts, seconds)
+        except Error:
+            self._pass_on()
+            raise
+        if verdict is None:
+            return False
+        self._pass_on()
+        return True
+
+    def withdraw(self) -> None:
+        """Takes back what was said for a pass before this one, to which not all have come."""
+        pending, self._turn = self._next, None
+        if pending is None:
+            return
+        if pending.withdraw():  # the others have met it there
+            self._pass_on()
+        else:
+            self._next = None
+
+    def _pass_on(self) -> None:
+        self._number += 1
+        self._next = self._turn = None
+
+
 class Turn:
-    """Lets a pass go past its first batch, once all ranks have come so far in the same epoch.
+    """Counts a pass as an epoch, for which all ranks meet.
 
     Args:
-        meetings: of the loader, of which it takes the next one; None lets every pass go on.
+        meetings: of the loader; None lets every pass go on.
         facts: of the pass.
     """
 
-    def __init__(self, meetings: Iterator[Meeting] | None, facts: dict[str, Any]) -> None:
+    def __init__(self, meetings: Meetings | None, facts: dict[str, Any]) -> None:
         self._meetings = meetings
-        self._facts = facts
-        self._meeting: Meeting | None = None  # the same one if Ctrl-C has ended the wait
+        self.facts = facts
+        if meetings is not None:
+            meetings.withdraw()
 
-    def __call__(self) -> None:
-        if self._meetings is not None:
-            self._meeting = self._meeting or next(self._meetings)
-            self._meeting.hold(self._facts)
+    def __call__(self, seconds: float | None) -> bool:
+        """Waits so many seconds for the other ranks, None: as long as the group's operations do. Returns
+        whether all have come, so that the pass need not ask again."""
+        return self._meetings is None or self._meetings.hold(self, seconds)
 
 
 def first_meeting() -> Meeting | None:
@@ -200,9 +306,8 @@ def agree(meeting: Meeting | None, facts: dict[str, Any], proposal: int) -> Agre
     note_ranks_here(verdict["here"][_host(processors)], verdict["sharing"][processors])
     # By what rank 0 drew, since the store may outlive this attempt.
     name = f"fastloader/epochs/{verdict['present'][0]}"
-    meetings = map(functools.partial(_epochs_meeting, name), itertools.count())
-    ranks = distributed.get_world_size()
-    return Agreed(int(verdict["proposal"]), meetings if ranks > 1 else None)
+    alone = distributed.get_world_size() == 1
+    return Agreed(int(verdict["proposal"]), None if alone else Meetings(name))
 
 
 def _epochs_meeting(name: str, number: int) -> Meeting:
@@ -213,8 +318,22 @@ def _epochs_meeting(name: str, number: int) -> Meeting:
         "the ranks are not in the same epoch of a loader with distributed=",
         ". An iterator counts as an epoch once its second batch is asked for, and one that is held "
         "after its first batch has taken the number of one. Iterate alike on all ranks, or call "
-        "loader.set_epoch(n) on all of them with the same n",
+        "loader.set_epoch(n) on all of them with the same n. A pass of one rank alone needs a loader "
+        "without distributed=",
     )
+
+
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
+    except Error:
+        raise
+    except RuntimeError as error:  # torch's
+        raise Error(
+            "the ranks cannot compare a loader with distributed=: the process group's store cannot be "
+            f"reached, so the process that has it, rank 0's or the launcher's, has ended ({error})"
+        ) from error
 
 
 def _store() -> Any:
@@ -247,7 +366,7 @@ def _within(patience: float) -> str:
     )
 
 
-def _poll(condition: Callable[[], Any], deadline: float, waits: Callable[[], str]) -> Any:
+def _poll(condition: Callable[[], Any], deadline: float, waits: Callable[[], str] | None) -> Any:
     """Polls until the condition is true or the deadline has passed, and returns what the condition gave
     last. The store could wait by itself, but would keep Ctrl-C waiting as well. ``waits`` says what is
     waited for, once it takes long."""
@@ -257,7 +376,7 @@ def _poll(condition: Callable[[], Any], deadline: float, waits: Callable[[], str
         now = time.monotonic()
         if answer or now > deadline:
             return answer
-        if now > says:
+        if now > says and waits is not None:
             says = deadline
             _log.warning("fastloader: %s, for %.0f s at most", waits(), deadline - now)
         time.sleep(pause)
