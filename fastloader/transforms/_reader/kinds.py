@@ -81,13 +81,17 @@ def home_of(step: Any) -> tuple[str, str]:
 def kind_of(step: Any) -> str:
     """The name of a step that converts or stands behind that, of RGB and of Compose; of any other empty,
     and of one that does something else than the source of its class."""
-    home = home_of(step)
-    name = CONVERSIONS.get(home) or HOLDERS.get(home) or OURS.get(home) or ""
     try:
         _check_class(step)
     except NotNative:
         return ""
-    return name
+    return kind_of_class(step)
+
+
+def kind_of_class(step: Any) -> str:
+    """The same name by the class alone, whatever is done to the class or the step."""
+    home = home_of(step)
+    return CONVERSIONS.get(home) or HOLDERS.get(home) or OURS.get(home) or ""
 
 
 def is_ours(step: Any) -> bool:
