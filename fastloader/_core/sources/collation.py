@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fastloader._core.batch.augmentation.mixing import Mixing
@@ -65,9 +67,43 @@ def check_default_collate() -> None:
             )
 
 
+def default_collate_change() -> str:
+    """Why default_collate does not do what torch's source says; empty if it does. This is asked for
+    every batch, so an answer is kept for as long as its functions are the same ones with the same
+    code."""
+    global _answer
+    home = vars(torch_collate)
+    functions = [home.get("default_collate"), home.get("collate"), *default_collate_fn_map.values()]
+    looked_at = [*functions, *default_collate_fn_map]
+    looked_at += [getattr(each, name, None) for name in _IN_FUNCTIONS for each in functions]
+    before, change = _answer
+    if len(before) == len(looked_at) and all(map(operator.is_, before, looked_at)):
+        return change
+    try:
+        check_default_collate()
+        change = ""
+    except NotNative as refusal:
+        change = str(refusal)
+    _answer = looked_at, change
+    return change
+
+
+_IN_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
+# What `default_collate_change` has looked at last, and its answer.
+_answer: tuple[list[Any], str] = [], ""
+
+
+def other_kinds() -> list[Any]:
+    """The kinds for which torch's map of functions has one that is not torch's own."""
+    return [kinds for kinds in default_collate_fn_map if kinds not in _OF_TORCH]
+
+
 def _not_torchs(function: Any, name: str) -> str:
-    """What a function is called, if it is not torch's of this name."""
+    """What a function is called, if it is neither torch's of this name nor ours that does the same."""
     changed = identity.function_change(function, _COLLATE, name)
+    if changed is None and name == "collate_tensor_fn":
+        found = (identity.function_change(function, *each) for each in _IN_WORKERS)
+        changed = next((each for each in found if each is not None), None)
     return identity.said(function) if changed is None else changed
 
 
@@ -89,6 +125,11 @@ def _other(collate_fn: Any) -> str:
 
 
 _COLLATE = "torch.utils.data._utils.collate"
+# What stacks tensors in the place of torch's function, in a worker process and in an actor.
+_IN_WORKERS = (
+    ("fastloader._core.sources.python.shared_slots.sender", "_collate_tensors"),
+    ("fastloader._core.sources.remote.actor.stacking", "_stacked"),
+)
 # Which of torch's functions collates what.
 _OF_TORCH: dict[Any, str] = {
     torch.Tensor: "collate_tensor_fn",

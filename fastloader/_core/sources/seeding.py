@@ -16,17 +16,35 @@ import torch
 
 from fastloader._core.machine import identity
 
-# Those that frameworks give, which do more than to seed, but nothing that anybody would miss: they log.
+# Those that frameworks give, which do more than to seed, but nothing that anybody would miss: they log,
+# and make sure of what is so in every worker.
 _KNOWN = (
     ("lightning.fabric.utilities.seed", "pl_worker_init_function"),
     ("lightning_fabric.utilities.seed", "pl_worker_init_function"),
+    ("timm.data.loader", "_worker_init"),
     ("transformers.trainer_utils", "seed_worker"),
 )
 _MODULES = (random, np, np.random, torch, torch.random, torch.utils, torch.utils.data)
 # What may be named of these modules, and of torch's worker info.
 _SEEDING = frozenset(
-    ("data", "get_worker_info", "id", "initial_seed", "manual_seed", "random", "seed", "utils")
-)
+    (
+        "data", "get_state", "get_worker_info", "getstate", "id", "initial_seed", "manual_seed",
+        "random", "seed", "utils",
+    )
+)  # fmt: skip
+_FOUND = [
+    (module, name, vars(module)[name])
+    for module in _MODULES
+    for name in sorted(_SEEDING)
+    if name in vars(module)
+]
+# The modules whose source has those that are written in Python, and what stands before their names.
+_SOURCES = {
+    random: ("random", "Random."),
+    torch: ("torch.random", ""),
+    torch.random: ("torch.random", ""),
+    torch.utils.data: ("torch.utils.data._utils.worker", ""),
+}
 _KINDS = (collections.abc.Callable, typing.Callable)
 _PLAIN = (abs, divmod, hash, int, isinstance, max, min, pow, round, *_KINDS)
 
@@ -36,15 +54,7 @@ def only_seeds(init: Any) -> bool:
     worker makes the samples, such a function has nothing to do."""
     if identity.is_a(init, ("fastloader.compat.timm.collate", "WorkerSeeding")):
         return bool(init.usual)
-    if any(identity.function_change(_inner(init), *home) == "" for home in _KNOWN):
-        return True
     return _seeds(init, set())
-
-
-def _inner(init: Any) -> Any:
-    while type(init) is functools.partial:
-        init = init.func
-    return init
 
 
 def _seeds(value: Any, seen: set[int]) -> bool:
@@ -56,10 +66,14 @@ def _seeds(value: Any, seen: set[int]) -> bool:
         return all(
             _seeds(each, seen) for each in (value.func, *value.args, *value.keywords.values())
         )
-    if type(value) is not FunctionType:
-        return any(value is each for each in (*_MODULES, *_PLAIN, *_seeding_functions()))
-    if any(value is each for each in _seeding_functions()):
+    if any(value is each for each in (*_MODULES, *_PLAIN)):
         return True
+    if any(identity.function_change(value, *home) == "" for home in _KNOWN):
+        return True
+    if any(value is found for _module, _name, found in _FOUND):
+        return all(_is_own(*each) for each in _FOUND if value is each[2])
+    if type(value) is not FunctionType:
+        return False
     cells = [each.cell_contents for each in value.__closure__ or ()]
     given = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *cells)
     return all(_seeds(each, seen) for each in given) and _names_seeding(
@@ -79,11 +93,14 @@ def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> boo
             if name not in [module.__name__ for module in _MODULES]:
                 return False
         elif what in ("IMPORT_FROM", "LOAD_ATTR", "LOAD_METHOD"):
-            if name not in _SEEDING:
+            if name not in _SEEDING or not all(
+                _is_own(*each) for each in _FOUND if each[1] == name
+            ):
                 return False
         elif (
             each.opcode in dis.hasname
-            or what in ("STORE_SUBSCR", "DELETE_SUBSCR")
+            or what
+            in ("STORE_SUBSCR", "DELETE_SUBSCR", "RAISE_VARARGS")  # the last for assert, too
             or (what == "STORE_DEREF" and name in code.co_freevars)
             or (isinstance(name, CodeType) and not _names_seeding(name, names, seen))
         ):
@@ -91,13 +108,13 @@ def _names_seeding(code: CodeType, names: dict[str, Any], seen: set[int]) -> boo
     return True
 
 
-def _seeding_functions() -> tuple[Any, ...]:
-    return (
-        random.seed,
-        np.random.seed,
-        torch.initial_seed,
-        torch.manual_seed,
-        torch.random.initial_seed,
-        torch.random.manual_seed,
-        torch.utils.data.get_worker_info,
-    )
+def _is_own(module: Any, name: str, found: Any) -> bool:
+    """Whether a module has under this name what belongs there: what was there when it was imported, with
+    the code of its source."""
+    function = getattr(found, "__func__", found)
+    if vars(module).get(name) is not found:
+        return False
+    if type(function) is not FunctionType:  # numpy's are made by Cython
+        return type(function).__module__.startswith(("builtins", "_cython"))
+    home, before = _SOURCES.get(module, ("", ""))
+    return identity.function_change(function, home, before + name) == ""

@@ -113,14 +113,19 @@ def collated(column: list[Any], collate_fn_map: Any) -> Any:
     return [pictures, stacked(rows)] if rows else pictures
 
 
-def _collate(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """What default_collate makes of a column of encoded pictures."""
     for each in column:
         if type(each) is not EncodedImage:
             raise TypeError(f"a batch of EncodedImages has a {type(each).__qualname__} among them")
     if len({each.return_parameters for each in column}) > 1:
         raise TypeError("a batch has EncodedImages with return_parameters, and others without")
     kept = keeping()
-    return collated(column, collate_fn_map) if kept is None else kept.keep(column)
+    if kept is not None and kept.keeps:
+        return kept.keep(column)
+    if kept is not None:
+        kept.made += len(column)
+    return collated(column, collate_fn_map)
 
 
-default_collate_fn_map[EncodedImage] = _collate
+default_collate_fn_map[EncodedImage] = collate_encoded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -18,14 +19,29 @@ class EncodedPlace:
 
 class Keeping:
     """While it is entered, what this thread collates keeps its encoded pictures: a place stands for each
-    column of them. Attributes: ``columns``, the `EncodedImage`s of each."""
+    column of them. Attributes: ``keeps``, whether it does so now, or the pictures are made; ``columns``,
+    the `EncodedImage`s of each that is kept; ``made``, how many pictures were made meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool = True) -> None:
+        self.keeps = keeps
         self.columns: list[list[Any]] = []
+        self.made = 0
 
     def keep(self, column: list[Any]) -> EncodedPlace:
         self.columns.append(column)
         return EncodedPlace(len(self.columns) - 1)
+
+    def making(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of somebody who knows no places: while it runs, pictures are made."""
+
+        def made(*args: Any, **options: Any) -> Any:
+            before, self.keeps = self.keeps, False
+            try:
+                return function(*args, **options)
+            finally:
+                self.keeps = before
+
+        return made
 
     def __enter__(self) -> Keeping:
         _of_thread.keeping = self

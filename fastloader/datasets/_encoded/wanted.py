@@ -7,6 +7,7 @@ import functools
 import pickle
 import threading
 from collections.abc import Callable, Iterator
+from types import FunctionType, NoneType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._reader.beginning import read_beginning
 from fastloader.transforms._reader.chain import read_chain, steps_of
-from fastloader.transforms._reader.kinds import is_read
+from fastloader.transforms._reader.kinds import global_hooks, is_read, own_classes
 
 
 class Wanted:
@@ -61,6 +62,7 @@ _kept: list[tuple[list[Any], Wanted]] = []
 _kept_lock = threading.Lock()  # guards _kept: worker threads read transforms, too
 _MOST_KEPT = 32
 _MOST_OBJECTS = 4096  # in a stamp
+_PLAIN = (NoneType, bool, float, int, str)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,11 +77,12 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _stamp(transform: Any) -> Iterator[Any]:
-    """What a transform is made of: the objects, itself first, with their attributes and what is in their
-    containers, and the values of tensors and arrays. Only known classes are looked into, since no
-    other is read."""
+    """What a transform is made of: the objects, itself first, with their classes, their attributes and
+    what is in their containers, and the values of tensors and arrays. Only objects of known classes
+    are looked into, since no other is read, and the user's own classes that derive from these."""
     yield _Value(torch.get_default_dtype())  # in which bytes become floats
     yield identity.generation()
+    yield _Value(global_hooks())
     waiting = [transform]
     for _ in range(_MOST_OBJECTS):
         if not waiting:
@@ -90,13 +93,24 @@ def _stamp(transform: Any) -> Iterator[Any]:
             yield _Value((type(each), each.dtype, repr(each.tolist())))
             continue
         yield each
+        if type(each) in _PLAIN:
+            continue
+        yield type(each)
         if isinstance(each, list | tuple | set | frozenset):
             waiting.extend(each)
         elif isinstance(each, dict):
             waiting.extend(each)
             waiting.extend(each.values())
+        elif isinstance(each, property):
+            waiting.append(each.fget)
+        elif type(each) is FunctionType:
+            yield each.__code__
         elif is_read(each):
             waiting.extend(getattr(each, "__dict__", {}).values())
+            for own in own_classes(each):
+                yield own
+                yield _Value((*vars(own),))
+                waiting.extend(vars(own).values())
     yield object()  # there is more, which is not compared
 
 

@@ -25,13 +25,17 @@ from fastloader.transforms._reader.kinds import (
     home_of,
     is_ours,
     kind_of,
+    kind_of_class,
+    known_class,
 )
 from fastloader.transforms._recipe.recipe import MOST_STEPS
 from fastloader.transforms.steps.transform import shown, step_of
 
 _TO_BYTES = ("PILToTensor", "ToImage", "timm MaybePILToTensor")
 _TO_FLOATS = ("ToTensor", "timm MaybeToTensor")
-_BEHIND = ("timm ToTensor", "ToDtype", "ConvertImageDtype", "ToPureTensor", "Normalize")
+_TO_DTYPE = ("ToDtype", "ConvertImageDtype")
+_BEHIND = ("timm ToTensor", *_TO_DTYPE, "ToPureTensor", "Normalize")
+_AFTER = (*_TO_DTYPE, "Normalize", "RandomErasing")  # which need a tensor
 
 
 def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = None) -> Chain:
@@ -59,15 +63,23 @@ def read_chain(transform: Any, ours_ends_in_tensor: bool, of: Chain | None = Non
 def refused_steps(transform: Any, of: Chain | None = None) -> tuple[list[str], str]:
     """The reason for each step that is not known in its place, where the steps before it are read
     without those that were refused; and in words what the others come to, empty if that is not native
-    either. ``of``: as in `read_chain`."""
+    either. A refused step still converts, if that is what its class is for, and so may a step of which
+    nothing is known. ``of``: as in `read_chain`."""
     chain = Chain() if of is None else dataclasses.replace(of)
     refused, kept = [], []
+    may_convert = False  # whether nothing is known of a step before
     for step in steps_of(transform):
+        kind = kind_of_class(step)
+        if may_convert and kind in _AFTER:
+            chain.tensor = chain.floating = True
         trial = dataclasses.replace(chain)
         try:
             _read_step(trial, step)
         except NotNative as reason:
             refused.append(str(reason))
+            chain.tensor |= kind in (*_TO_BYTES, *_TO_FLOATS, "timm ToTensor")
+            chain.floating |= kind in _TO_FLOATS or (chain.tensor and kind in _TO_DTYPE)
+            may_convert |= known_class(step) is None
         else:
             chain = trial
             kept.append(step)
@@ -104,7 +116,7 @@ def step_to_floats(transform: Any) -> Any | None:
         kind = kind_of(step)
         if kind in ("Normalize", *_TO_FLOATS):
             return step
-        if kind in ("ToDtype", "ConvertImageDtype"):
+        if kind in _TO_DTYPE:
             dtype = getattr(step, "dtype", None)
             return step if isinstance(dtype, torch.dtype) and dtype.is_floating_point else None
         if kind not in ("ToPureTensor", "RandomErasing"):
@@ -146,7 +158,7 @@ def _read_step(chain: Chain, step: Any) -> None:
         chain.tensor = chain.floating = True
     elif kind == "timm ToTensor":
         raise NotNative(f"{shown(step)}, timm's, gives floats in 0..255")
-    elif kind in ("ToDtype", "ConvertImageDtype"):
+    elif kind in _AFTER:
         raise NotNative(f"{shown(step)} comes before the conversion to a tensor")
     else:
         read_on_pixels(chain, step)
@@ -187,7 +199,7 @@ def read_on_pixels(chain: Chain, step: Any) -> None:
 def _read_behind_tensor(chain: Chain, step: Any, kind: str) -> None:
     if kind in ("ToImage", "ToPureTensor", "timm MaybeToTensor", "timm MaybePILToTensor"):
         return  # because on a tensor they change nothing that is collated
-    if kind in ("ToDtype", "ConvertImageDtype"):
+    if kind in _TO_DTYPE:
         _read_dtype(chain, step, scale=kind == "ConvertImageDtype" or step.scale)
     elif kind == "Normalize" and not chain.floating:
         raise NotNative(f"{shown(step)} comes after uint8: convert to float before it")

@@ -72,6 +72,15 @@ def is_read(value: Any) -> bool:
     )
 
 
+def own_classes(step: Any) -> list[type]:
+    """The classes of a step that are not those of the known class that it derives from."""
+    known = known_class(step)
+    theirs = () if known is None else known.__mro__
+    return (
+        [] if known is type(step) else [each for each in type(step).__mro__ if each not in theirs]
+    )
+
+
 def home_of(step: Any) -> tuple[str, str]:
     """The module and the name of that class; ("", "") for none."""
     known = known_class(step)
@@ -81,13 +90,17 @@ def home_of(step: Any) -> tuple[str, str]:
 def kind_of(step: Any) -> str:
     """The name of a step that converts or stands behind that, of RGB and of Compose; of any other empty,
     and of one that does something else than the source of its class."""
-    home = home_of(step)
-    name = CONVERSIONS.get(home) or HOLDERS.get(home) or OURS.get(home) or ""
     try:
         _check_class(step)
     except NotNative:
         return ""
-    return name
+    return kind_of_class(step)
+
+
+def kind_of_class(step: Any) -> str:
+    """The same name by the class alone, whatever is done to the class or the step."""
+    home = home_of(step)
+    return CONVERSIONS.get(home) or HOLDERS.get(home) or OURS.get(home) or ""
 
 
 def is_ours(step: Any) -> bool:
@@ -144,11 +157,17 @@ def flat_steps(transform: Any) -> list[Any]:
 _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
+def global_hooks() -> tuple[Any, ...]:
+    """The numbers of the hooks that all modules of torch have."""
+    hooks = (identity.found("torch.nn.modules.module", name) for name in _GLOBAL_HOOKS)
+    return tuple(tuple(each or ()) for each in hooks)
+
+
 def check_hooks(step: Any) -> None:
     """Raises NotNative for a module of torch that runs functions of the user's as well."""
     if not isinstance(step, torch.nn.Module):
         return
     if step._forward_hooks or step._forward_pre_hooks or step._compiled_call_impl is not None:
         raise NotNative(f"{shown(step)} has hooks")
-    if any(identity.found("torch.nn.modules.module", name) for name in _GLOBAL_HOOKS):
+    if any(global_hooks()):
         raise NotNative(f"{shown(step)}: all modules of torch have hooks")

@@ -51,6 +51,22 @@ def of_closure(base):
     return lambda worker_id: np.random.seed(base + worker_id)
 
 
+def of_numpys_state(worker_id):
+    np.random.seed(np.random.get_state()[1][0] + worker_id)
+
+
+def of_pythons_state(worker_id):
+    random.seed(random.getstate()[1][0] + worker_id)
+
+
+def asserts(worker_id):
+    assert worker_id < 0
+
+
+def raises(worker_id):
+    raise max(worker_id, 0)
+
+
 def logs(worker_id):
     np.random.seed(worker_id)
     logging.getLogger().warning("worker %s", worker_id)
@@ -98,6 +114,8 @@ SEEDING = [
     of_worker_info,
     with_a_base,
     by_another,
+    of_numpys_state,
+    of_pythons_state,
     of_closure(3),
     functools.partial(with_a_base, base=9),
     lambda worker_id: torch.manual_seed(worker_id),
@@ -106,6 +124,8 @@ SEEDING = [
     random.seed,
 ]
 OTHERS = [
+    asserts,
+    raises,
     logs,
     changes_the_dataset,
     counts,
@@ -134,6 +154,50 @@ def test_what_only_seeds(init):
 @pytest.mark.parametrize("init", OTHERS, ids=name_of)
 def test_what_does_more(init):
     assert not only_seeds(init)
+
+
+FUNCTIONS = [
+    (random, "seed", lambda worker_id: random.seed(worker_id)),
+    (np.random, "seed", lambda worker_id: np.random.seed(worker_id)),
+    (np.random, "get_state", of_numpys_state),
+    (torch, "manual_seed", lambda worker_id: torch.manual_seed(worker_id)),
+    (torch, "initial_seed", of_torchs_notes),
+    (torch.utils.data, "get_worker_info", of_worker_info),
+]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "init"),
+    FUNCTIONS,
+    ids=[f"{each[0].__name__}.{each[1]}" for each in FUNCTIONS],
+)
+def test_functions_that_were_replaced_do_more(monkeypatch, module, name, init):
+    assert only_seeds(init)
+    before = getattr(module, name)
+    assert only_seeds(before)
+
+    @functools.wraps(before)
+    def logged(*args):
+        logging.getLogger().warning("%s", args)
+        return before(*args)
+
+    monkeypatch.setattr(module, name, logged)
+    assert not only_seeds(init)
+    assert not only_seeds(logged)
+    assert only_seeds(lambda worker_id: torch.random.manual_seed(worker_id)) == (
+        name != "manual_seed"
+    )
+    monkeypatch.setattr(module, name, Seeds())
+    assert not only_seeds(init)
+    monkeypatch.undo()
+    assert only_seeds(init)
+
+
+def test_a_function_of_torch_with_other_code(monkeypatch):
+    assert only_seeds(torch.manual_seed)
+    monkeypatch.setattr(torch.manual_seed, "__code__", (lambda seed: print(seed)).__code__)
+    assert not only_seeds(torch.manual_seed)
+    assert not only_seeds(with_a_base)
 
 
 def test_timms_own():

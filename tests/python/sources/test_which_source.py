@@ -1,8 +1,10 @@
 """Which source makes a loader's batches, and what is said if none but Python's does."""
 
+import importlib
+
 import pytest
 import torch
-from pictures import plain_folder
+from pictures import import_torchvision, plain_folder
 from thread_toy import ThreadToyPlan, ThreadToys, with_toys
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from toy import Toys, some_toys
@@ -14,6 +16,7 @@ from fastloader.transforms import Compose, Resize
 from support import Pictures, Stream
 
 native = extension.load()
+V2 = "torchvision.transforms.v2"
 needs_native = pytest.mark.skipif(native is None, reason="the native module is not in use")
 
 
@@ -129,6 +132,34 @@ def test_every_reason_is_told(root, make, options, words):
 @needs_native
 def test_a_step_that_is_not_native_is_told(root):
     assert "Invert()" in in_words(FastLoader(stopped(root)))
+
+
+def as_it_is(self, *given):
+    return given[0]
+
+
+@needs_native
+@pytest.mark.filterwarnings("ignore:The transform `ToTensor")
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_step_behind_a_refused_conversion_is_no_obstacle(monkeypatch, root, version):
+    torchvision = import_torchvision()
+    tv = torchvision.transforms if version == "v1" else importlib.import_module(V2)
+
+    class Derived(tv.PILToTensor):
+        __call__ = forward = transform = as_it_is
+
+    to_float, normalize = tv.ConvertImageDtype(torch.float32), tv.Normalize([0.5], [0.5])
+    behind = [to_float, normalize, tv.RandomErasing()]
+    patched = tv.ToTensor()
+    monkeypatch.setattr(tv.ToTensor, "__call__", as_it_is)
+    for conversion in (patched, Derived(), as_it_is, torch.nn.Identity()):
+        dataset = ImageFolder(root, tv.Compose([tv.Resize((9, 9)), conversion, *behind]))
+        plan = in_words(FastLoader(dataset))
+        assert plan.startswith("Python path: native up to Resize, ") and "also" not in plan, plan
+    for step in (normalize, to_float):
+        dataset = ImageFolder(root, tv.Compose([tv.Resize((9, 9)), step, tv.PILToTensor()]))
+        plan = in_words(FastLoader(dataset))
+        assert "comes before the conversion to a tensor" in plan, plan
 
 
 def test_a_class_may_have_no_module(monkeypatch, root):

@@ -238,14 +238,14 @@ def refused(tv):
         def forward(self, image):
             return image
 
-    yield [tv.RandomErasing(), tv.PILToTensor()], "is not a native transform"
+    yield [tv.RandomErasing(), tv.PILToTensor()], "comes before the conversion to a tensor"
     yield [floats, tv.RandomErasing(), tv.RandomErasing()], "second one that erases"
     yield [floats, tv.RandomErasing(value="random"), normalize], "before Normalize"
     yield [tv.PILToTensor(), tv.RandomErasing(value="random")], "deviates to bytes"
     yield [tv.PILToTensor(), tv.RandomErasing(value=256)], "holds 0 to 255"
     yield [floats, tv.RandomErasing(value=(1, 2))], "number of input channels"
     yield [floats, tv.RandomErasing(value=float("inf"))], "finite"
-    yield [floats, tv.RandomApply([tv.RandomErasing()])], "behind the conversion"
+    yield [floats, tv.RandomApply([tv.RandomErasing()])], "after the conversion"
     yield [floats, Derived()], "Derived has a forward of its own"
     yield [floats, changed(p=7)], "interval"
     yield [floats, changed(scale=(0.4, 0.2))], "the smaller first"
@@ -259,5 +259,5 @@ def test_what_means_something_else_is_named(torchvisions, version):
     for steps, why in refused(tv):
         with pytest.raises(NotNative, match=why):
             read_chain(tv.Compose([tv.Resize((9, 9)), *steps]), False)
-    with pytest.raises(NotNative, match="is not a native transform"):
+    with pytest.raises(NotNative, match="comes before the conversion to a tensor"):
         read_chain(T.Compose([T.Resize((9, 9)), T.RandomErasing()]), True)

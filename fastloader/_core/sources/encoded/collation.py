@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.data import default_collate, default_convert
-from torch.utils.data._utils.collate import default_collate_fn_map
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.containers import rebuild
+from fastloader._core.sources.collation import default_collate_change, other_kinds
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
 from fastloader._core.sources.encoded.decoding import in_worker
 from fastloader._core.sources.encoded.files import EncodedFiles
 from fastloader._core.sources.names import named
-from fastloader.datasets._encoded.encoded_image import EncodedImage, collated
+from fastloader.datasets._encoded.encoded_image import EncodedImage, collate_encoded, collated
 from fastloader.datasets._encoded.keeping import EncodedPlace, Keeping
 from fastloader.datasets._encoded.wanted import wanted
 
@@ -40,17 +41,7 @@ class EncodedCollation:
 
     def _collated(self, samples: Any) -> Any:
         if self.collate_fn is default_collate:
-            with Keeping() as kept:
-                tree = default_collate(samples)
-            if not kept.columns:
-                return tree
-            if _places(tree) == list(range(len(kept.columns))):
-                return _encoded(tree, kept.columns, len(samples))
-            # The places are where nobody would find them, in a sequence of one's own for example.
-            made = sum(map(len, kept.columns))
-            tree = default_collate(samples)
-            why = "they stand where default_collate hides them"
-            return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
+            return _by_default(samples)
         if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):
             return self.collate_fn(samples)
         if self.collate_fn is default_convert:
@@ -67,8 +58,50 @@ class EncodedCollation:
             return each.decode()
 
         batch = self.collate_fn(rebuild(samples, make))
-        why = f"collate_fn is {named(self.collate_fn)}, which gets tensors"
-        return EncodedBatch(batch, EncodedFiles(()), [], [], None, made, why=why)
+        return _made_batch(
+            batch, made, f"collate_fn is {named(self.collate_fn)}, which gets tensors"
+        )
+
+
+def _by_default(samples: Any) -> Any:
+    """The batch as default_collate makes it. Pictures stay encoded unless something else than torch's
+    own functions collates them, or what they are in."""
+    change = default_collate_change()
+    kept = Keeping(keeps=not change)
+    with kept:
+        tree = default_collate(samples) if change else collate(samples, collate_fn_map=_map(kept))
+    why = change or "a function of default_collate_fn_map gets tensors"
+    if not kept.columns:
+        return _made_batch(tree, kept.made, why) if kept.made else tree
+    if _places(tree) == list(range(len(kept.columns))):
+        batch = _encoded(tree, kept.columns, len(samples))
+        if kept.made:
+            batch.made, batch.why = batch.made + kept.made, batch.why or why
+        return batch
+    # The places are where nobody would find them, in a sequence of one's own for example.
+    made = sum(map(len, kept.columns))
+    return _made_batch(
+        default_collate(samples), made, "they stand where default_collate hides them"
+    )
+
+
+def _map(kept: Keeping) -> dict[Any, Any]:
+    """torch's map of what collates what. The functions of others get pictures that are made."""
+    others = other_kinds()
+    ours = default_collate_fn_map.get(EncodedImage) is collate_encoded
+    if others == [EncodedImage] and ours:
+        return default_collate_fn_map
+    made = {
+        kinds: kept.making(default_collate_fn_map[kinds])
+        for kinds in others
+        if not (ours and kinds is EncodedImage)
+    }
+    return {**default_collate_fn_map, **made}
+
+
+def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:
+    """A batch whose pictures were all made with their samples."""
+    return EncodedBatch(tree, EncodedFiles(()), [], [], None, made, why=why)
 
 
 def _places(tree: Any) -> list[int]:

@@ -20,11 +20,13 @@ from encoded_samples import (
 )
 from pictures import open_as_torchvision, plain_folder, random_folder
 from torch.utils.data import DataLoader, Subset, default_collate
+from torch.utils.data._utils import collate
 
 import fastloader
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
+from fastloader.datasets._encoded import encoded_image
 from support import same
 
 pytestmark = pytest.mark.covering
@@ -237,6 +239,68 @@ def test_a_collate_fn_of_ones_own_gets_tensors(paths, options):
             wanted = WHOLE(open_as_torchvision(paths[number // 2]))
             assert torch.equal(image, T.PILToTensor()(wanted))
     assert loader.stats()["pictures"]["workers"] == len(paths)
+
+
+def as_doubles(batch, *, collate_fn_map=None):
+    return torch.stack([torch.as_tensor(each) for each in batch]).double()
+
+
+class Pair:
+    def __init__(self, *pair):
+        self.pair = pair
+
+
+def halves(batch, *, collate_fn_map=None):
+    pairs = [each.pair for each in batch]
+    images, numbers = (
+        collate.collate([*each], collate_fn_map=collate_fn_map) for each in zip(*pairs)
+    )
+    return images // 2, numbers
+
+
+class Pairs(Captions):
+    def __getitem__(self, i):
+        picture, number, _ = super().__getitem__(i)
+        return Pair(picture, number), picture
+
+
+def pictures_as_doubles(batch, *, collate_fn_map=None):
+    return encoded_image.collate_encoded(batch, collate_fn_map=collate_fn_map).double()
+
+
+def lists_in_halves(batch, *, collate_fn_map=None):
+    columns = [collate.collate([*each], collate_fn_map=collate_fn_map) for each in zip(*batch)]
+    return [columns[0] // 2, *columns[1:]]
+
+
+# With how many of the 11 pictures are made where their samples are.
+MAPS = [
+    (torch.Tensor, as_doubles, Captions, 11),
+    (EncodedImage, pictures_as_doubles, Captions, 11),
+    (tuple, lists_in_halves, Captions, 11),
+    (Pair, halves, Pairs, 11),  # and the ones beside the pairs are not
+    (Pair, halves, Captions, 0),
+]
+
+
+@pytest.mark.parametrize("options", WORKERS[:3], ids=str)
+@pytest.mark.parametrize(("kind", "function", "dataset", "made"), MAPS)
+def test_the_functions_of_torchs_map_collate_the_pictures(
+    monkeypatch, paths, kind, function, dataset, made, options
+):
+    monkeypatch.setitem(collate.default_collate_fn_map, kind, function)
+    loader = FastLoader(dataset(paths, WHOLE), 4, **options)
+    same([*loader], [*DataLoader(dataset(paths, WHOLE), 4)])
+    assert loader.stats()["pictures"]["workers"] == made
+    assert not made or "default_collate_fn_map" in loader.plan()
+    if kind is torch.Tensor:
+        assert f"default_collate_fn_map has {__name__}.as_doubles for Tensor" in loader.plan()
+        monkeypatch.delitem(collate.default_collate_fn_map, kind)
+        with pytest.raises(TypeError, match="Tensor"):
+            list(FastLoader(dataset(paths, WHOLE), 4, **options))
+        monkeypatch.undo()
+        same([*loader], [*DataLoader(dataset(paths, WHOLE), 4)])
+        assert loader.stats()["pictures"]["pool"] == len(paths)
 
 
 def test_without_a_transform_it_is_the_pictures_own_pixels(paths):

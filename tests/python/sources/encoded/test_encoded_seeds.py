@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from encoded_samples import CROP, Captions, paths_below
-from pictures import import_torchvision, plain_folder
+from pictures import import_torchvision, open_as_torchvision, plain_folder
 from torch.utils.data import ConcatDataset, DataLoader, RandomSampler, Subset
 
-from fastloader import FastLoader
+from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from support import generator, same
@@ -298,3 +298,58 @@ def test_a_transform_that_is_changed_is_read_again(root, paths, options, change)
         assert not torch.equal(before[0], after[0]) or before[0].dtype != after[0].dtype
         for one, other in zip(after, wanted, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def a_method_of_the_class(chain):
+    type(chain.transforms[0]).forward = lambda self, picture: picture.resize((7, 7))
+
+
+def a_property_of_the_class(chain):
+    type(chain.transforms[0]).size = property(lambda self: (9, 9), lambda self, value: None)
+
+
+def the_class_of_a_step(chain):
+    forward = {"forward": lambda self, picture: picture.resize((7, 7))}
+    chain.transforms[0].__class__ = type("Other", (type(chain.transforms[0]),), forward)
+
+
+def the_class_of_the_chain(chain):
+    call = {"__call__": lambda self, picture: torch.zeros(3, 5, 5)}
+    chain.__class__ = type("Chain", (type(chain),), call)
+
+
+def a_hook_of_all_modules(chain):
+    register = torch.nn.modules.module.register_module_forward_hook
+    return register(lambda module, given, picture: picture.rotate(180))
+
+
+OF_CLASSES = [
+    *(a_method_of_the_class, a_property_of_the_class, the_class_of_a_step, the_class_of_the_chain),
+    a_hook_of_all_modules,
+]
+
+
+@pytest.mark.parametrize("change", OF_CLASSES)
+@pytest.mark.parametrize("options", [{}, THREADS], ids=str)
+def test_a_class_that_is_changed_is_read_again(paths, options, change):
+    tv = import_torchvision().transforms
+
+    class Own(tv.Resize):
+        pass
+
+    chain = tv.Compose([Own((10, 8)), tv.ToTensor()])
+    loader = FastLoader(Captions(paths, chain), 2, **options)
+    before = pictures(loader)
+    hook = change(chain)
+    try:
+        after = torch.cat(pictures(loader))
+        alone = EncodedImage(paths[0], chain).decode()
+        wanted = torch.stack([chain(open_as_torchvision(path)) for path in paths])
+    finally:
+        if hook is not None:
+            hook.remove()
+    assert before[0].shape[1:] == (3, 10, 8) and not torch.equal(torch.cat(before), wanted)
+    torch.testing.assert_close(after, wanted, rtol=0, atol=1e-6)
+    torch.testing.assert_close(alone, wanted[0], rtol=0, atol=1e-6)
+    if hook is not None:
+        same(pictures(loader), before)
