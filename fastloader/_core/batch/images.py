@@ -22,8 +22,8 @@ class Image:
 
 
 def find_images(tree: BatchTree, normalization: Normalization) -> dict[int, Image]:
-    """The image leaves by leaf number. None are left to normalise where the samples come normalised:
-    those get the dtype and the memory format that are asked for, in the tree.
+    """The image leaves by leaf number. Where the samples come normalised, their floats get the dtype and
+    the memory format that are asked for, in the tree, and are not among them.
 
     Raises:
         TypeError, ValueError: if there is no image leaf. Silence would deliver raw bytes to a model that
@@ -34,9 +34,8 @@ def find_images(tree: BatchTree, normalization: Normalization) -> dict[int, Imag
     for index, (leaf, key) in enumerate(zip(tree.leaves, tree.keys, strict=True)):
         if normalization.image_key is not None and key != normalization.image_key:
             continue
-        if normalization.done:
-            if _is_normalized(leaf, normalization):
-                tree.leaves[index], done = normalization.laid_out(leaf), True
+        if normalization.done and _is_normalized(leaf, normalization):
+            tree.leaves[index], done = normalization.laid_out(leaf), True
             continue
         image = as_image(leaf, normalization)
         if image is not None:

@@ -78,9 +78,12 @@ class CpuPath(DeliveryPath):
         )
 
     def lay_out(self, batch: Any) -> Any:
-        """Delivers a batch whose samples come normalised."""
+        """Delivers a batch whose samples come normalised. A collate_fn may have made bytes of them."""
         tree = flatten(batch)
-        find_images(tree, dataclasses.replace(self._wanted, done=True))
+        for index in find_images(tree, dataclasses.replace(self._wanted, done=True)):
+            normalized = self._normalized(tree.leaves[index])
+            assert normalized is not None  # it is an image
+            tree.leaves[index] = normalized
         return unflatten(tree.template, tree.leaves, lambda value: value)
 
     def deliver(self, batch: Any, draws: EpochDraws | None = None) -> Any:

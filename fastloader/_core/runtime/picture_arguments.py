@@ -23,8 +23,8 @@ from fastloader.transforms.steps.transform import shown
 
 def check_picture_arguments(loader: Loader) -> None:
     """Raises, when the loader is made, what `find_images` would raise for its first batch. Only
-    pictures of a known dataset, with a known ``collate_fn``, are looked at: any other batch shows
-    what is in it when it comes.
+    pictures of a known dataset are looked at and, unless their transform normalises them, with a known
+    ``collate_fn``: any other batch shows what is in it when it comes.
 
     Raises:
         TypeError: if the transform gives floats, and mean, std or dtype ask for bytes.
@@ -32,23 +32,25 @@ def check_picture_arguments(loader: Loader) -> None:
             than the picture.
     """
     wanted = loader._runtime.delivery.normalization
-    if wanted is None or not _known(loader):
+    if wanted is None or not holds_images(loader.dataset):
         return
+    collated = _is_collation_known(loader)
     for dataset in parts_of(loader.dataset):
         form = _form_of(dataset)
         if form is None:
             continue
-        _check_key(dataset, form, wanted.image_key)
+        if collated:
+            _check_key(dataset, form, wanted.image_key)
         # A column may be an image leaf, too.
         if form.reader is None and _transforms_alone(dataset):
-            _check_floats(dataset, wanted)
+            _check_floats(dataset, wanted, collated)
 
 
 def come_normalized(loader: Loader) -> Normalization | None:
     """What is left to do to samples that Python makes, if they come normalised by the loader's own mean
-    and std; None if they do not."""
+    and std; None if they do not. The ``collate_fn`` may be anybody's: it gets these samples."""
     wanted = loader._runtime.delivery.normalization
-    if wanted is None or loader._runtime.delivery.augmentation is not None or not _known(loader):
+    if wanted is None or loader._runtime.delivery.augmentation is not None:
         return None
     for dataset in parts_of(loader.dataset):
         form = _form_of(dataset)
@@ -60,10 +62,8 @@ def come_normalized(loader: Loader) -> Normalization | None:
     return dataclasses.replace(wanted, done=True)
 
 
-def _known(loader: Loader) -> bool:
-    """Whether the samples, and what becomes of them in a batch, are known before there is one."""
-    if not holds_images(loader.dataset):
-        return False
+def _is_collation_known(loader: Loader) -> bool:
+    """Whether it is known what becomes of samples in a batch before there is one."""
     try:
         check_batches(loader)
         container(loader.collate_fn)
@@ -97,12 +97,12 @@ def _transforms_alone(dataset: Any) -> bool:
     return both is None or is_a(both, STANDARD)
 
 
-def _check_floats(dataset: Any, wanted: Normalization) -> None:
+def _check_floats(dataset: Any, wanted: Normalization, collated: bool) -> None:
     step = step_to_floats(getattr(dataset, "transform", None))
     own = own_normalization(step)
     if own is not None:
         check_same_values(own, wanted, f"the transform of {type(dataset).__name__}", shown(step))
-    elif step is not None:
+    elif step is not None and collated:
         raise TypeError(
             "mean, std or dtype asks for normalised images, but the transform of "
             f"{type(dataset).__name__} makes floats: {shown(step)}. Let the dataset return uint8 (end "

@@ -1,6 +1,7 @@
 """An error about a picture's bytes is Pillow's, and its message says which picture: for every source,
 by every path, for every kind of damage."""
 
+import errno
 import io
 import os
 import tarfile
@@ -8,8 +9,9 @@ import warnings
 
 import bombs
 import pytest
-from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from pictures import import_torchvision
+from PIL import Image, ImageFont
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset
 
 from fastloader import EncodedImage, FastLoader, decode_image
 from fastloader import transforms as T
@@ -283,3 +285,255 @@ def test_errors_of_the_users_steps_stay_as_they_are(tmp_path, monkeypatch, sourc
         PATHS[path](SOURCES[source], tmp_path, JPEG)
     assert caught.value.args == ("the user's own",)
     assert os.path.exists(tmp_path)
+
+
+# --- datasets of others, whose own code opens the pictures ------------------------------------------
+
+
+def torchvisions(folder, data, **options):
+    datasets = import_torchvision().datasets
+    transforms = import_torchvision().transforms
+    chain = transforms.Compose([transforms.Resize((8, 8)), own_step, transforms.PILToTensor()])
+    return datasets.ImageFolder(folder_of(folder, data), chain, **options)
+
+
+def of_bytes(path):
+    with open(path, "rb") as file, Image.open(io.BytesIO(file.read())) as picture:
+        return picture.convert("RGB")
+
+
+class Wrapped(Dataset):
+    """Of the user's: asks another dataset."""
+
+    def __init__(self, own):
+        self.own = own
+
+    def __len__(self):
+        return len(self.own)
+
+    def __getitem__(self, index):
+        return self.own[index]
+
+
+class ByBatches(Wrapped):
+    def __getitems__(self, indices):
+        return [self.own[each] for each in indices]
+
+
+class WithState(Wrapped):
+    """Its workers send their errors another way."""
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+class Renumbering(Wrapped):
+    """Its frames do not say for which sample it was asked."""
+
+    def __getitem__(self, index):
+        index = 1 - index
+        return self.own[index]
+
+
+class ByPath(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return KNOWN(Image.open(self.paths[index]).convert("RGB"))
+
+
+class ByFile(ByPath):
+    def __getitem__(self, index):
+        with open(self.paths[index], "rb") as file:
+            return KNOWN(Image.open(file).convert("RGB"))
+
+
+class ByBytes(ByPath):
+    def __getitem__(self, index):
+        return KNOWN(of_bytes(self.paths[index]))
+
+
+class InTurn(IterableDataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __iter__(self):
+        return (KNOWN(Image.open(path).convert("RGB")) for path in self.paths)
+
+
+def paths_of(folder, data):
+    folder_of(folder, data)
+    return [str(folder / "class" / name) for name in ("0good.jpg", "1bad.jpg")]
+
+
+def subclass(folder, data):
+    class Own(import_torchvision().datasets.ImageFolder):
+        def __getitem__(self, index):
+            picture, label = super().__getitem__(index)
+            return picture, label
+
+    return Own(folder_of(folder, data), KNOWN)
+
+
+def two_parts(folder, data):
+    whole = torchvisions(folder, data)
+    return ConcatDataset([Subset(whole, [0]), Subset(whole, [0, 1])])
+
+
+# The dataset, and the number of the bad sample, None where it cannot be known.
+OF_OTHERS = {
+    "torchvision's": (torchvisions, 1),
+    "torchvision's, of bytes": (lambda *its: torchvisions(*its, loader=of_bytes), 1),
+    "a subclass": (subclass, 1),
+    "a Subset": (lambda *its: Subset(torchvisions(*its), [0, 0, 1]), 2),
+    "two parts": (two_parts, 2),
+    "one of another": (lambda *its: Wrapped(torchvisions(*its)), 1),
+    "one by batches": (lambda *its: ByBatches(torchvisions(*its)), None),
+    "with a state": (lambda *its: WithState(torchvisions(*its)), 1),
+    "another order": (lambda *its: Renumbering(torchvisions(*its)), None),
+    "by path": (lambda *its: ByPath(paths_of(*its)), 1),
+    "by file": (lambda *its: ByFile(paths_of(*its)), 1),
+    "by bytes": (lambda *its: ByBytes(paths_of(*its)), 1),
+    "iterable": (lambda *its: InTurn(paths_of(*its)), None),
+}
+WORKERS = {
+    "none": {},
+    "none, not native": {"native": False},
+    "threads": {"num_workers": 1, "worker_backend": "thread"},
+    "processes": {"num_workers": 1, "multiprocessing_context": "fork"},
+    "processes, not native": {
+        "num_workers": 1,
+        "multiprocessing_context": "fork",
+        "native": False,
+    },
+}
+
+
+def last_line(error):
+    return str(error).strip().rpartition("\n")[2]
+
+
+@pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
+@pytest.mark.parametrize("damage", [each for each in DAMAGE if each != "bomb"])
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("source", OF_OTHERS)
+def test_datasets_of_others(tmp_path, monkeypatch, source, workers, damage):
+    data, limit = DAMAGE[damage]
+    if limit is not None:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    make, number = OF_OTHERS[source]
+    dataset = make(tmp_path, data)
+    # All in one batch, which does not say which of them it is.
+    raised = {}
+    here = WORKERS[workers]
+    plain = {"num_workers": here["num_workers"]} if "num_workers" in here else {}
+    for kind, options in ((DataLoader, plain), (FastLoader, here)):
+        options = {"num_workers": options.get("num_workers", 0), **options}
+        if source in ("a subclass", "two parts", "a Subset") and "processes" in workers:
+            options["multiprocessing_context"] = "fork"
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                list(kind(dataset, 4, **options))
+        except Exception as error:
+            raised[kind] = error
+    if not raised:  # some are read nevertheless
+        return
+    assert type(raised[FastLoader]) is type(raised[DataLoader])
+    said = last_line(raised[FastLoader])
+    if number is not None and " image file '" not in said and "BufferedReader" not in said:
+        assert f"(sample {number})" in said, said
+    else:
+        assert number is not None or "sample" not in said, said
+    path = str(tmp_path / "class" / "1bad.jpg")
+    if source == "by bytes":
+        assert f"{len(data)} bytes in memory (sample 1)" in said
+    elif source != "by file" or "broken data stream" not in said:
+        assert path in said and path not in last_line(raised[DataLoader]).replace(
+            f"image file '{path}'", ""
+        ).replace(f"BufferedReader name='{path}'", ""), said
+    assert "object at 0x" not in said, said
+
+
+def missing_font(_picture):
+    ImageFont.truetype("/nowhere.ttf")
+
+
+def wrong_kind(picture):
+    picture.convert("RGBA").save(io.BytesIO(), "JPEG")
+
+
+def disk_error(_picture):
+    raise OSError("the user's own")
+
+
+def no_key(_picture):
+    return {}[3]
+
+
+def no_file(_picture):
+    Image.open("/nowhere/1.jpg")
+
+
+def stream_error(_picture):
+    class Bad(io.RawIOBase):
+        def read(self, _size=-1):
+            raise OSError("the user's own stream")
+
+        seek = tell = readable = lambda *_given: True
+
+    Image.open(Bad())
+
+
+@pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(
+    "step", [missing_font, wrong_kind, disk_error, no_key, no_file, stream_error]
+)
+def test_other_errors_stay_as_they_are(tmp_path, step, workers):
+    dataset = torchvisions(tmp_path, JPEG)
+    dataset.transform.transforms[1] = step
+    raised = []
+    here = WORKERS[workers]
+    plain = {"num_workers": here["num_workers"]} if "num_workers" in here else {}
+    for kind, options in ((DataLoader, plain), (FastLoader, here)):
+        with pytest.raises(Exception) as caught:
+            list(kind(dataset, 2, **options))
+        raised.append(caught.value)
+    assert type(raised[0]) is type(raised[1])
+    assert last_line(raised[0]) == last_line(raised[1])
+    if "processes" not in workers and "threads" not in workers:
+        assert raised[0].args == raised[1].args
+        assert vars(raised[0]) == vars(raised[1])
+
+
+def test_what_else_an_error_says_stays(tmp_path):
+    class Bad(io.BytesIO):
+        def read(self, _size=-1):
+            if self.tell() == 0 and _size != 0:
+                return super().read(_size)
+            raise OSError(errno.EIO, "Input/output error") from KeyError("cause")
+
+    class Other(ByPath):
+        def __getitem__(self, index):
+            return Image.open(Bad(JPEG)).convert("RGB")
+
+    class Two(ByPath):
+        def __getitem__(self, index):
+            raise Image.DecompressionBombError("nothing", 5) from KeyError("cause")
+
+    with pytest.raises(Image.DecompressionBombError) as caught:
+        list(FastLoader(Two(["x"]), 1, native=False))
+    assert caught.value.args == ("sample 0: nothing", 5)
+    assert type(caught.value.__cause__) is KeyError
+    with pytest.raises(OSError) as caught:
+        list(FastLoader(Other(["x"]), 1, native=False))
+    assert caught.value.errno == errno.EIO
+    assert caught.value.filename is None  # it is the stream's own

@@ -4,7 +4,7 @@ error when the loader is made."""
 import pytest
 import torch
 from pictures import import_torchvision, plain_folder
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate
 
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
@@ -176,3 +176,79 @@ def test_samples_that_are_dicts_count_once_too(folder, tmp_path):
         torch.testing.assert_close(found, images(DataLoader(dataset, 4)), atol=1e-6, rtol=0)
         with pytest.raises(ValueError, match="Remove one of the two"):
             FastLoader(listed, 4, native=native, mean=(0.5, 0.5, 0.5), std=STD)
+
+
+# --- a collate_fn of one's own ----------------------------------------------------------------------
+
+
+def own_collate(samples):
+    return default_collate(samples)
+
+
+def beside_bytes(samples):
+    """The batch, and its pictures as bytes besides."""
+    pictures, targets = default_collate(samples)
+    values = pictures * torch.tensor(STD).view(3, 1, 1) + torch.tensor(MEAN).view(3, 1, 1)
+    return pictures, (values * 255).round().to(torch.uint8), targets
+
+
+def as_lists(samples):
+    return [picture.tolist() for picture, _target in samples]
+
+
+WORKERS = {
+    "none": {},
+    "not native": {"native": False},
+    "threads": {"num_workers": 1, "worker_backend": "thread"},
+    "processes": {"num_workers": 1},
+}
+
+
+@pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
+@pytest.mark.parametrize("workers", WORKERS)
+def test_a_collate_fn_of_ones_own_gets_what_counts_once(folder, workers, way):
+    wanted = images(DataLoader(ImageFolder(folder, fixed()), 4))
+    for given in ({}, {"dtype": torch.float16, "channels_last": True}):
+        options = {**SAME, **WORKERS[workers], **given, **way.options}
+        dtype = given.get("dtype", torch.float32)
+        for collate in (own_collate, beside_bytes):
+            loader = FastLoader(ImageFolder(folder, fixed()), 4, collate_fn=collate, **options)
+            batches = list(loader)
+            loader.close()
+            for leaf in range(1 if collate is own_collate else 2):
+                found = torch.cat([batch[leaf] for batch in batches])
+                assert found.dtype == dtype
+                assert found.is_contiguous(
+                    memory_format=torch.channels_last if given else torch.contiguous_format
+                )
+                torch.testing.assert_close(
+                    found.float(), wanted.to(dtype).float(), atol=2e-3, rtol=0
+                )
+
+
+@pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
+@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(("given", "said"), OTHER, ids=lambda each: str(each)[:20])
+def test_a_collate_fn_of_ones_own_hides_no_other_one(folder, given, said, workers):
+    options = {**given, **WORKERS[workers]}
+    with pytest.raises(ValueError, match=said):
+        FastLoader(ImageFolder(folder, fixed()), 2, collate_fn=own_collate, **options)
+
+
+@pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
+def test_a_batch_without_pictures_says_what_it_holds(folder):
+    loader = FastLoader(ImageFolder(folder, fixed()), 2, collate_fn=as_lists, **SAME)
+    with pytest.raises(TypeError, match="the batch has no image"):
+        next(iter(loader))
+
+
+@pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
+def test_floats_that_nobody_normalised_are_left_to_a_collate_fn_of_ones_own(folder):
+    def in_bytes(samples):
+        pictures, targets = default_collate(samples)
+        return (pictures * 255).round().to(torch.uint8), targets
+
+    floats = T.Compose([T.Resize((24, 20)), T.ToTensor()])
+    found = images(FastLoader(ImageFolder(folder, floats), 4, collate_fn=in_bytes, **SAME))
+    wanted = images(DataLoader(ImageFolder(folder, fixed()), 4))
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)

@@ -16,6 +16,7 @@ from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from fastloader._core.order.states.stateful import begin_anew, is_stateful, restore
+from fastloader._core.sources.python.naming import name_sample
 from fastloader.errors import Error
 
 _STOP = worker_module._IterableDatasetStopIteration
@@ -143,7 +144,8 @@ class _Reporter:
                 # where nothing catches a failure, and the worker would die of it.
                 self._last = self._state("at the end of its data")
             raise
-        except Exception:
+        except Exception as error:
+            name_sample(error)
             return self._failed(wanted)
         return Reported(batch, self._worker, self._state("behind a batch") if wanted else None)
 

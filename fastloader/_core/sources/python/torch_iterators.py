@@ -25,6 +25,7 @@ from fastloader._core.pictures.in_place.seeding_iterator import SeedingIterator
 from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.loader_view import LoaderView
+from fastloader._core.sources.python.naming import NamingWorker, name_sample
 from fastloader._core.sources.python.polling import PolledIterator, count_ready
 from fastloader._core.sources.python.processes.shutdown import end_processes
 from fastloader._core.sources.python.processes.termination import (
@@ -205,7 +206,11 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
     def _next_data(self) -> Any:
         if (data := self._undelivered) is None:
             begun = time.perf_counter()
-            data = super()._next_data()
+            try:
+                data = super()._next_data()
+            except Exception as error:
+                name_sample(error)
+                raise
             if type(data) is EncodedBatch:
                 self.encoded.begin(0, data)
             now = time.perf_counter()
@@ -239,6 +244,8 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
         self._first_worker = position.first_worker() % loader.num_workers
         again = self._reads_again = position.reads_again(states, resuming)
         self._before = {int(each): saved["samples"] for each, saved in states.items() if resuming}
+        if self._own_processes:
+            loader = LoaderView(loader, worker_init_fn=NamingWorker(loader.worker_init_fn))
         if self._stateful:
             begin = StatefulWorker(loader.worker_init_fn, states, resuming)
             loader = LoaderView(loader, worker_init_fn=begin)

@@ -11,6 +11,7 @@ from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import worker
 
 from fastloader._core.machine import worker_thread
+from fastloader._core.sources.python.naming import name_sample
 from fastloader._core.sources.python.threads import worker_info
 
 
@@ -75,6 +76,7 @@ def work(
                     data = worker._IterableDatasetStopIteration(worker_id)
                     ended = True
                 else:
+                    name_sample(error)
                     data = ExceptionWrapper(where=where)
         if data_queue.statistics is not None:
             data_queue.statistics.add_time("fetch", time.perf_counter() - begun)

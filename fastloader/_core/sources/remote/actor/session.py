@@ -17,6 +17,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 from torch.utils.data._utils import worker as torch_worker
 
+from fastloader._core.sources.python.naming import name_sample
 from fastloader._core.sources.remote.actor.parcel import Parcel, packed
 from fastloader._core.sources.remote.actor.pictures import RemotePictures
 
@@ -185,8 +186,10 @@ class Session:
 
     def _wrapped(self) -> ExceptionWrapper:
         """The error that is being handled, with the node where it was raised."""
+        error = sys.exc_info()[1]
+        name_sample(error)
         where = f"in Ray actor {self._worker} on node {self._node}"
-        return ExceptionWrapper(where=where + lacking(sys.exc_info()[1], self._node))
+        return ExceptionWrapper(where=where + lacking(error, self._node))
 
 
 def lacking(error: BaseException | None, node: str) -> str:
