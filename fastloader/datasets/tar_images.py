@@ -14,7 +14,8 @@ from torch.utils.data import Dataset
 from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
-from fastloader.datasets._formats.files.mapped_file import check_again
+from fastloader.datasets._formats.files.looks import Looks
+from fastloader.datasets._formats.files.mapped_file import MappedFile
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 from fastloader.datasets._formats.shown_dataset import shown_dataset, shown_files
 from fastloader.datasets._formats.tar.content import content_of
@@ -199,19 +200,22 @@ class TarImages(Dataset[Any]):
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture, as it lies in the shard."""
         index = checked_index(index, len(self))
-        if file := self.locate(index)[0].mapped_file:
-            file.check()
-        return self._encoded([index])[0]
+        (found,) = self._encoded([index])
+        Looks(self.files_of([index])).check()
+        return found
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, in RGB."""
         return PictureSource(self.image_bytes(index), self.name(index)).open_rgb()
 
+    def files_of(self, indices: list[int]) -> list[MappedFile]:
+        """The files that these pictures are read from, and that may change meanwhile."""
+        numbers = {bisect.bisect_right(self._starts, index) - 1 for index in indices}
+        return [file for number in numbers if (file := self._shards[number].mapped_file)]
+
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises
-        ValueError if a shard has changed."""
+        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
         numbers = [bisect.bisect_right(self._starts, index) - 1 for index in indices]
-        check_again(file for number in set(numbers) if (file := self._shards[number].mapped_file))
         # Taken from the arrays together, since each number taken alone costs as much as the call below.
         offsets, sizes = self.offsets[indices].tolist(), self.sizes[indices].tolist()
         for number, offset, size in zip(numbers, offsets, sizes):
@@ -252,7 +256,10 @@ class TarImages(Dataset[Any]):
         image = self.open_rgb(index)
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
-        return self.form.sample(image, self._target(index), index)
+        sample = self.form.sample(image, self._target(index), index)
+        if self.columns:  # which were read since the look at the picture's file
+            Looks(self.files_of([index])).check()
+        return sample
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """The samples of a batch. Of shards that are not `mapped`, what they consist of is read at the
@@ -271,4 +278,5 @@ class TarImages(Dataset[Any]):
                 else EncodedImage(source, self.transform)
             )
             samples.append(self.form.sample(picture, self._target(index), index, others))
+        Looks(self.files_of(indices)).check()
         return samples

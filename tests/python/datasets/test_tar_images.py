@@ -6,7 +6,6 @@ import pickle
 import random
 import tarfile
 import threading
-import time
 import types
 
 import numpy as np
@@ -21,12 +20,12 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets import TarImages
-from fastloader.datasets._formats.files import mapped_file
+from fastloader.datasets._formats.files import looks, mapped_file
 from fastloader.datasets._formats.tar import index as tar_index
 from fastloader.datasets._formats.tar import members as tar_members
 from fastloader.datasets._formats.tar.members import DamagedTar
 from fastloader.datasets._formats.tar.shard import TarShard
-from support import eventually
+from fastloader.errors import Error
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
@@ -468,33 +467,58 @@ def test_extensions_of_any_bytes(tmp_path):
         assert TarImages(tmp_path / "x.tar", columns=["caf\udce9"]).columns == ["caf\udce9"]
 
 
-def test_shards_are_looked_at_now_and_then(shards, tmp_path, monkeypatch):
-    """And not by the thread of the loop, which a network would keep waiting for each."""
+def test_the_loop_waits_for_no_look_over_a_network(shards, monkeypatch):
+    """Threads look at shards of which the system says late what they are, all at the same time: the
+    thread of the loop has waited for one."""
     pattern, _files = shards
-    now, looked = [0.0], []
-    stat = os.stat
+    dataset = TarImages(pattern, T.Resize((20, 20)))
+    stat, clock, looked = os.stat, [0.0], []
 
-    def noted(path, *arguments, **options):
+    def late(path, *arguments, **options):
         if str(path).endswith(".tar"):
+            clock[0] += 0.001
             looked.append((threading.current_thread() is threading.main_thread(), str(path)))
         return stat(path, *arguments, **options)
 
+    monkeypatch.setattr(looks, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(mapped_file.os, "stat", late)
+    loader = FastLoader(dataset, batch_size=len(dataset), shuffle=True)
+    for _ in range(5):
+        assert len(list(loader)) == 1
+    assert sum(main for main, _path in looked) == 1
+    assert [path for _main, path in looked].count(dataset.shards[0]) == 5
+    assert len(looked) == 5 * len(dataset.shards)
+
+
+def test_the_end_of_an_epoch_waits_for_no_look(shards, monkeypatch):
+    """Such as one at a server that is gone."""
+    pattern, _files = shards
+    dataset = TarImages(pattern, T.Resize((20, 20)))
+    for shard in dataset._shards:
+        shard.slow = True
+    gone = threading.Event()
+    monkeypatch.setattr(TarShard, "look", lambda shard: gone.wait())
+    batches = iter(FastLoader(dataset, batch_size=4))
+    ending = threading.Timer(0.3, batches.close)
+    ending.start()
+    try:
+        with pytest.raises(Error, match="closed while next"):
+            next(batches)
+    finally:
+        ending.join()
+        gone.set()
+
+
+def test_files_are_looked_at_where_there_is_no_thread(shards, monkeypatch):
+    pattern, _files = shards
     dataset = TarImages(pattern)
-    monkeypatch.setattr(mapped_file, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(mapped_file.os, "stat", noted)
-    now[0] = 100.0
-    for _ in range(50):
-        dataset.will_need(list(range(len(dataset))))
-    eventually(lambda: len(looked) == len(dataset.shards), "a look at each shard")
-    assert {path for _main, path in looked} == set(dataset.shards)
-    assert not any(main for main, _path in looked)
-    now[0] += 2.9
-    dataset.will_need(list(range(len(dataset))))
-    assert len(looked) == len(dataset.shards)
-    write_over(tmp_path / "train-0001.tar")
-    now[0] += 0.2
-    with pytest.raises(DamagedTar, match=r"train-0001\.tar was written over"):
-        for _ in range(2000):
-            dataset.will_need([0])
-            dataset.will_need(list(range(len(dataset))))
-            time.sleep(0.005)
+    for shard in dataset._shards:
+        shard.slow = True
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    every = looks.Looks(dataset._shards)
+    assert every.wait(0) and not any(shard.slow for shard in dataset._shards)
+    every.check()

@@ -35,6 +35,8 @@ from typing import Any
 
 import numpy as np
 
+from fastloader.datasets._formats.files.looks import WatchedFile
+
 META = b"__fastloader__"
 TARGETS = b"__targets__"
 EXTENTS = b"__extents__"
@@ -132,13 +134,15 @@ def check_size(environment: Any, path: str) -> int:
     return wanted
 
 
-class Environment:
+class Environment(WatchedFile):
     """An LMDB file opened for reading. A process opens a file once, however many datasets read it,
     because LMDB does not allow more: use `open_environment`.
 
     Values are views of the mapping, and stay valid as long as this object. A forked child reads through
     the mapping that it inherited, which is safe because there are no locks.
     """
+
+    damaged = DamagedError
 
     def __init__(self, path: str) -> None:
         lmdb = lmdb_module()
@@ -200,19 +204,19 @@ class Environment:
         found: memoryview | None = self._transaction.get(key)
         return found
 
-    def _check(self, cut_off: bool = True) -> None:
+    def _has_changed(self, cut_off: bool = True) -> bool:
         """``cut_off``: whether a file that is too short counts."""
         try:
             now = os.fstat(self._descriptor)
         except OSError:
-            return  # some code, such as that of daemons, closes descriptors of others
+            return False  # some code, such as that of daemons, closes descriptors of others
         same = (now.st_dev, now.st_ino) == (self._opened.st_dev, self._opened.st_ino)
         short = now.st_size < self._needed
-        if same and (cut_off if short else now.st_mtime_ns != self._opened.st_mtime_ns):
-            raise DamagedError(
-                f"{self.path} was written over or cut off while it was read. Make the dataset anew, and "
-                "replace files by renaming others (mv)"
-            )
+        return same and (cut_off if short else now.st_mtime_ns != self._opened.st_mtime_ns)
+
+    def _check(self, cut_off: bool = True) -> None:
+        if self._has_changed(cut_off):
+            raise self.damaged(self._what_changed())
 
     def close(self) -> None:
         self._environment.close()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastloader.datasets._formats.files.looks import Looks
 from fastloader.datasets._formats.lmdb.file import DamagedError
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.transforms._pillow import opened
@@ -104,6 +105,10 @@ class LmdbStore:
                 self._indices[:, index] = _address_of(found.seek_index), len(found.seek_index)
             self._sizes[index] = len(found.image)
             self._addresses[index] = address
+
+    def begin_look(self, indices: list[int]) -> Looks:
+        parts = {bisect.bisect_right(self.starts, index) - 1 for index in indices}
+        return Looks(self._environments[number] for number in parts)
 
     def name(self, index: int) -> str:
         part, record = self._part(index)
