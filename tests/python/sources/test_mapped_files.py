@@ -294,6 +294,67 @@ def test_pictures(tmp_path, kind, change, workers):
     assert named in said and ("native images" in said or kind == "encoded")
 
 
+LOST = """
+    import pickle
+    import lmdb
+    from fastloader.datasets._formats.lmdb import file as lmdb_file
+    KIND = sys.argv[2]
+    path = os.path.join(base, "a.lmdb")
+    if KIND.startswith("legacy"):
+        environment = lmdb.open(path, subdir=False, map_size=1 << 24)
+        with environment.begin(write=True) as transaction:
+            for number, (_, content) in enumerate(files()):
+                transaction.put(str(number).encode(), pickle.dumps((content, number)))
+            transaction.put(b"__len__", pickle.dumps(number + 1))
+        environment.close()
+        key = b"11"
+    else:
+        assert main(["pack", photos, path]) == 0
+        key = lmdb_file.key_of(11)
+    from fastloader.datasets import LMDBDataset
+    options = {"legacy": True} if KIND.startswith("legacy") else {}
+    dataset = LMDBDataset(path, SAME, **options)
+    get, lost = lmdb_file.Environment.get, []
+
+    def found_and_lost(self, wanted):
+        found = get(self, wanted)
+        if wanted == key and not lost:  # cut off right behind the answer of liblmdb
+            lost.append(found)
+            os.truncate(path, 4096)
+        return found
+
+    lmdb_file.Environment.get = found_and_lost
+    workers = 0 if KIND == "legacy sample" else workers
+    use = {
+        "batches": lambda: list(FastLoader(dataset, batch_size=4, num_workers=workers)),
+        "sample": lambda: dataset[11],
+        "name": lambda: dataset.name(11),
+        "record": lambda: dataset.record(11),
+        "legacy sample": lambda: dataset[11],
+        "legacy batches": lambda: list(FastLoader(dataset, batch_size=4, native=False)),
+    }
+    try:
+        use[KIND]()
+    except ValueError as error:
+        print(type(error).__name__, error, *getattr(error, "__notes__", []))
+    assert lost
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["batches", "sample", "name", "record", "legacy sample", "legacy batches"]
+)
+def test_a_record_that_is_lost_behind_the_answer_of_lmdb(tmp_path, kind):
+    """Its header, name and seek index, and the pickle of a legacy file, are read by Python."""
+    pytest.importorskip("lmdb")
+    plain_folder(tmp_path / "photos", count=30)
+    said = run_script(START + LOST, tmp_path, kind, 2).stdout
+    assert "a.lmdb" in said and ("written over or cut off" in said or "cannot be read" in said)
+    if kind in ("name", "record", "legacy sample"):
+        key = "b'11'" if kind == "legacy sample" else "b'r\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x0b'"
+        assert key in said
+
+
 ARRAYS = {
     "an array": "dataset = mapped",
     "a small batch": "dataset = mapped[:, :3]",
