@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 from fastloader.datasets._formats.shown_dataset import shown_dataset, shown_files
 from fastloader.datasets._formats.tar.content import content_of
 from fastloader.datasets._formats.tar.index import LABEL, NO_LABEL
+from fastloader.datasets._formats.tar.members import own_name
 from fastloader.datasets._formats.tar.paths import paths_of
 from fastloader.datasets._remote.cache.shard_cache import ShardCache
 from fastloader.datasets._remote.tar.shards import Shard, open_shards, read_files
@@ -193,9 +195,27 @@ class TarImages(Dataset[Any]):
         return addresses, sizes, mapped
 
     def name(self, index: int) -> str:
-        """The key of sample ``index`` and its shard."""
-        shard, number = self.locate(checked_index(index, len(self)))
+        """The file of the picture, as its shard names it, and the shard. Of a shard that is read by
+        ranges from a store, the extension is in lower case."""
+        index = checked_index(index, len(self))
+        shard, number = self.locate(index)
+        places = shard.index.offsets[number].tolist()
+        return self._member(index, shard.index.extensions[places.index(self.offsets[index])])
+
+    def _sample(self, index: int) -> str:
+        """The key of a sample and its shard."""
+        shard, number = self.locate(index)
         return f"{shard.index.key(number)} in {shard.path}"
+
+    def _member(self, index: int, extension: str) -> str:
+        """The sample's file of this extension and its shard."""
+        shard, number = self.locate(index)
+        key = shard.index.key(number)
+        name, place = f"{key}.{extension}", shard.index.place(number, extension)
+        if place is not None and shard.local_file and (file := shard.mapped_file):
+            with contextlib.suppress(ValueError):  # the shard has changed
+                name = own_name(file.read_bytes, place[0], key, extension)
+        return f"{name} in {shard.path}"
 
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture, as it lies in the shard."""
@@ -236,7 +256,7 @@ class TarImages(Dataset[Any]):
             try:
                 values.append(content_of(content, extension))
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{self.name(index)}: .{extension}: {error}") from None
+                raise ValueError(f"{self._member(index, extension)}: {error}") from None
         count = len(self.columns)
         return [tuple(values[begin : begin + count]) for begin in range(0, len(values), count)]
 
@@ -244,7 +264,7 @@ class TarImages(Dataset[Any]):
         shard, number = self.locate(index)
         found = shard.index.place(number, extension)
         if found is None:
-            raise ValueError(f"{self.name(index)}: the sample has no .{extension}")
+            raise ValueError(f"{self._sample(index)}: the sample has no .{extension}")
         return shard, *found
 
     def _target(self, index: int) -> Any:

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import random
+import re
 import tarfile
 import threading
 import types
@@ -129,7 +130,7 @@ def test_samples(shards):
         assert found == label
         expected = Image.open(io.BytesIO(file)).convert("RGB")
         assert np.array_equal(np.asarray(picture), np.asarray(expected))
-    assert dataset.name(9) == f"a.b/1_001 in {dataset.shards[1]}"
+    assert dataset.name(9) == f"a.b/1_001.jpg in {dataset.shards[1]}"
     assert dataset[-1][1] == files[-1][1]
 
 
@@ -155,7 +156,7 @@ def test_the_samples_are_webdatasets(shards):
     dataset = TarImages(pattern)
     theirs = list(webdataset.WebDataset(dataset.shards, shardshuffle=False))
     assert [sample["__key__"] for sample in theirs] == [
-        dataset.name(index).split(" in ")[0] for index in range(len(dataset))
+        dataset.name(index).split(".jpg in ")[0] for index in range(len(dataset))
     ]
     for index, sample in enumerate(theirs):
         assert sample["jpg"] == dataset.image_bytes(index)
@@ -522,3 +523,43 @@ def test_files_are_looked_at_where_there_is_no_thread(shards, monkeypatch):
     every = looks.Looks(dataset._shards)
     assert every.wait(0) and not any(shard.slow for shard in dataset._shards)
     every.check()
+
+
+LONG = "/".join(["a folder of many letters"] * 6)
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("native", [True, False])
+def test_an_error_calls_the_member_what_the_tar_calls_it(tmp_path, form, native):
+    """`tar -x` takes that name and no other. Long names stand elsewhere in a tar, and the index has
+    extensions in lower case."""
+    names = ["a/broken.jpg", "a/B.JPG", f"{LONG}/c.Jpeg", "\u00e9.jpg", f"{LONG}/d.d.JPG", "e.jpg"]
+    with tarfile.open(tmp_path / "x.tar", "w", format=form) as tar:
+        for name in names:
+            for each in (name, name.rpartition(".")[0] + ".Json"):
+                member = tarfile.TarInfo(each)
+                member.size, member.mtime = 5, 1.5 if form == tarfile.PAX_FORMAT else 1
+                tar.addfile(member, io.BytesIO(b"\xff\xd8\xff{["))
+    shard = tmp_path / "x.tar"
+    dataset = TarImages(shard, T.Resize((20, 20)), image=["jpg", "jpeg", "d.jpg"])
+    named = [dataset.name(index) for index in range(len(dataset))]
+    assert named == [f"{name} in {shard}" for name in names]
+    loader = FastLoader(dataset, batch_size=1, native=native)
+    batches = iter(loader)
+    for name in names:
+        with pytest.raises(Exception, match=re.escape(f"{name} in {shard}")):
+            next(batches)
+        if not native:  # which ends the epoch
+            break
+    columns = TarImages(shard, image=["jpg", "jpeg"], columns=["json"])
+    with pytest.raises(ValueError, match=re.escape(f"a/B.Json in {shard}: ")):
+        columns._rest([1])
+    with pytest.raises(ValueError, match=re.escape(f"e in {shard}: the sample has no .cls")):
+        dataset._file(5, "cls")
+
+
+def test_a_name_of_a_shard_that_is_gone(shards, tmp_path):
+    pattern, _files = shards
+    dataset = TarImages(pattern)
+    os.truncate(tmp_path / "train-0001.tar", 0)
+    assert dataset.name(9) == f"a.b/1_001.jpg in {dataset.shards[1]}"
