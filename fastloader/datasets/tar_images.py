@@ -221,8 +221,13 @@ class TarImages(Dataset[Any]):
         """The encoded picture, as it lies in the shard."""
         index = checked_index(index, len(self))
         (found,) = self._encoded([index])
-        Looks(self.files_of([index])).check()
+        self._check(index)
         return found
+
+    def _check(self, index: int) -> None:
+        """Raises ValueError if the shard of a sample, which was read, has changed."""
+        for file in self.files_of([index]):
+            file.check()
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, in RGB."""
@@ -278,7 +283,7 @@ class TarImages(Dataset[Any]):
             image = as_tensor_chain(self.transform)(image)
         sample = self.form.sample(image, self._target(index), index)
         if self.columns:  # which were read since the look at the picture's file
-            Looks(self.files_of([index])).check()
+            self._check(index)
         return sample
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
