@@ -130,7 +130,7 @@ def test_samples(shards):
         assert found == label
         expected = Image.open(io.BytesIO(file)).convert("RGB")
         assert np.array_equal(np.asarray(picture), np.asarray(expected))
-    assert dataset.name(9) == f"a.b/1_001.jpg in {dataset.shards[1]}"
+    assert dataset.name(9) == f"a.b/1_001.JPG in {dataset.shards[1]}"
     assert dataset[-1][1] == files[-1][1]
 
 
@@ -156,7 +156,7 @@ def test_the_samples_are_webdatasets(shards):
     dataset = TarImages(pattern)
     theirs = list(webdataset.WebDataset(dataset.shards, shardshuffle=False))
     assert [sample["__key__"] for sample in theirs] == [
-        dataset.name(index).split(".jpg in ")[0] for index in range(len(dataset))
+        dataset.name(index).split(".JPG in ")[0] for index in range(len(dataset))
     ]
     for index, sample in enumerate(theirs):
         assert sample["jpg"] == dataset.image_bytes(index)
