@@ -197,24 +197,13 @@ class TarImages(Dataset[Any]):
     def name(self, index: int) -> str:
         """The file of the picture, as its shard names it, and the shard. Of a shard that is read by
         ranges from a store, the extension is in lower case."""
-        index = checked_index(index, len(self))
-        shard, number = self.locate(index)
-        places = shard.index.offsets[number].tolist()
-        return self._member(index, shard.index.extensions[places.index(self.offsets[index])])
-
-    def _sample(self, index: int) -> str:
-        """The key of a sample and its shard."""
-        shard, number = self.locate(index)
-        return f"{shard.index.key(number)} in {shard.path}"
-
-    def _member(self, index: int, extension: str) -> str:
-        """The sample's file of this extension and its shard."""
-        shard, number = self.locate(index)
-        key = shard.index.key(number)
-        name, place = f"{key}.{extension}", shard.index.place(number, extension)
-        if place is not None and shard.local_file and (file := shard.mapped_file):
+        shard, number = self.locate(checked_index(index, len(self)))
+        offset, key = int(self.offsets[index]), shard.index.key(number)
+        extension = shard.index.extensions[shard.index.offsets[number].tolist().index(offset)]
+        name = f"{key}.{extension}"
+        if shard.local_file and (file := shard.mapped_file):
             with contextlib.suppress(ValueError):  # the shard has changed
-                name = own_name(file.read_bytes, place[0], key, extension)
+                name = own_name(file.read_bytes, offset, key, extension)
         return f"{name} in {shard.path}"
 
     def image_bytes(self, index: int) -> bytes:
@@ -261,7 +250,7 @@ class TarImages(Dataset[Any]):
             try:
                 values.append(content_of(content, extension))
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{self._member(index, extension)}: {error}") from None
+                raise ValueError(f"{self.name(index)}: .{extension}: {error}") from None
         count = len(self.columns)
         return [tuple(values[begin : begin + count]) for begin in range(0, len(values), count)]
 
@@ -269,7 +258,7 @@ class TarImages(Dataset[Any]):
         shard, number = self.locate(index)
         found = shard.index.place(number, extension)
         if found is None:
-            raise ValueError(f"{self._sample(index)}: the sample has no .{extension}")
+            raise ValueError(f"{self.name(index)}: the sample has no .{extension}")
         return shard, *found
 
     def _target(self, index: int) -> Any:

@@ -552,9 +552,9 @@ def test_an_error_calls_the_member_what_the_tar_calls_it(tmp_path, form, native)
         if not native:  # which ends the epoch
             break
     columns = TarImages(shard, image=["jpg", "jpeg"], columns=["json"])
-    with pytest.raises(ValueError, match=re.escape(f"a/B.Json in {shard}: ")):
+    with pytest.raises(ValueError, match=re.escape(f"a/B.JPG in {shard}: .json: ")):
         columns._rest([1])
-    with pytest.raises(ValueError, match=re.escape(f"e in {shard}: the sample has no .cls")):
+    with pytest.raises(ValueError, match=re.escape(f"e.jpg in {shard}: the sample has no .cls")):
         dataset._file(5, "cls")
 
 
