@@ -124,6 +124,10 @@ class HFImages(Dataset[Any]):
         """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
         return self._addresses.copy(), self._sizes.copy(), self.dataset.data
 
+    def files_of(self, indices: list[int]) -> list[Any]:
+        """None: the mappings are those of ``datasets``."""
+        return []
+
     def will_need(self, indices: list[int]) -> None:
         """Nothing: the mappings are those of ``datasets``."""
 

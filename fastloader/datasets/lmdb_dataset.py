@@ -137,10 +137,10 @@ class LMDBDataset(Dataset[Any]):
         if self.classes is not None:
             self.class_to_idx = {name: number for number, name in enumerate(self.classes)}
         if meta["complete"]:
-            targets = environment.get(TARGETS)
+            targets = environment.read(TARGETS)
             if targets is None or len(targets) != 8 * self._count:
                 raise DamagedError(f"{self.path} is damaged: the key {TARGETS!r} does not fit")
-            self.targets = np.frombuffer(bytes(targets), dtype="<i8")
+            self.targets = np.frombuffer(targets, dtype="<i8")
         else:
             warnings.warn(
                 f"{self.path}: packing was interrupted after {self._count} samples, which is what there "
@@ -196,7 +196,10 @@ class LMDBDataset(Dataset[Any]):
         data = self.environment.get(key)
         if data is None:
             raise DamagedError(f"{self.path}: sample {index} is missing (key {key!r})")
-        return decode_record(data, key, self._version)
+        try:
+            return decode_record(data, key, self._version)
+        except DamagedError as error:
+            raise DamagedError(f"{self.path}: {error}") from None
 
     def will_need(self, indices: list[int]) -> None:
         """Has the system read these records ahead, all at the same time. Waits for nothing."""

@@ -16,7 +16,6 @@ from fastloader._core.machine.limits import available_threads
 from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
-from fastloader.datasets._formats.files.mapped_file import check_again
 from fastloader.datasets._formats.label_column import labels_of
 from fastloader.datasets._formats.parquet.file import ParquetFile
 from fastloader.datasets._formats.parquet.row_groups import RowGroups
@@ -200,12 +199,14 @@ class ParquetImages(Dataset[Any]):
             sizes.append(each)
         return np.concatenate(addresses), np.concatenate(sizes), mapped
 
+    def files_of(self, indices: list[int]) -> list[ParquetFile]:
+        """The files that these pictures are read from, and that may change meanwhile."""
+        numbers = {bisect.bisect_right(self._starts, index) - 1 for index in indices}
+        return [self._files[number] for number in numbers]
+
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises
-        ValueError if a file has changed."""
-        located = [self.locate(index) for index in indices]
-        check_again({id(file): file for file, _ in located}.values())
-        for file, row in located:
+        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
+        for file, row in map(self.locate, indices):
             if file.places is not None:
                 offsets, sizes = file.places
                 file.will_need(int(offsets[row]), int(sizes[row]))
@@ -218,12 +219,13 @@ class ParquetImages(Dataset[Any]):
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture, as it lies in the file."""
         file, row = self.locate(checked_index(index, len(self)))
-        file.check()
         if file.places is None:
+            file.check()  # pyarrow reads what is mapped by itself
             found = self._row_groups.picture(file, row)
         else:
             offset, size = (int(each[row]) for each in file.places)
             found = file.read_bytes(offset, size) if offset else None
+        file.check()
         if found is not None:
             return found
         path = None if file.paths is None else file.paths[row].as_py()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,11 +15,13 @@ from torch.utils.data import Dataset
 from fastloader.datasets._encoded.encoded_image import EncodedImage
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.datasets._formats.files.file_list import checked_index
-from fastloader.datasets._formats.files.mapped_file import check_again
+from fastloader.datasets._formats.files.looks import Looks
+from fastloader.datasets._formats.files.mapped_file import MappedFile
 from fastloader.datasets._formats.sample_form import SampleForm, checked_columns
 from fastloader.datasets._formats.shown_dataset import shown_dataset, shown_files
 from fastloader.datasets._formats.tar.content import content_of
 from fastloader.datasets._formats.tar.index import LABEL, NO_LABEL
+from fastloader.datasets._formats.tar.members import own_name
 from fastloader.datasets._formats.tar.paths import paths_of
 from fastloader.datasets._remote.cache.shard_cache import ShardCache
 from fastloader.datasets._remote.tar.shards import Shard, open_shards, read_files
@@ -192,26 +195,41 @@ class TarImages(Dataset[Any]):
         return addresses, sizes, mapped
 
     def name(self, index: int) -> str:
-        """The key of sample ``index`` and its shard."""
+        """The file of the picture, as its shard names it, and the shard. Of a shard that is read by
+        ranges from a store, the extension is in lower case."""
         shard, number = self.locate(checked_index(index, len(self)))
-        return f"{shard.index.key(number)} in {shard.path}"
+        offset, key = int(self.offsets[index]), shard.index.key(number)
+        extension = shard.index.extensions[shard.index.offsets[number].tolist().index(offset)]
+        name = f"{key}.{extension}"
+        if shard.local_file and (file := shard.mapped_file):
+            with contextlib.suppress(ValueError):  # the shard has changed
+                name = own_name(file.read_bytes, offset, key, extension)
+        return f"{name} in {shard.path}"
 
     def image_bytes(self, index: int) -> bytes:
         """The encoded picture, as it lies in the shard."""
         index = checked_index(index, len(self))
-        if file := self.locate(index)[0].mapped_file:
+        (found,) = self._encoded([index])
+        self._check(index)
+        return found
+
+    def _check(self, index: int) -> None:
+        """Raises ValueError if the shard of a sample, which was read, has changed."""
+        for file in self.files_of([index]):
             file.check()
-        return self._encoded([index])[0]
 
     def open_rgb(self, index: int) -> Any:
         """Opens a picture through Pillow, in RGB."""
         return PictureSource(self.image_bytes(index), self.name(index)).open_rgb()
 
+    def files_of(self, indices: list[int]) -> list[MappedFile]:
+        """The files that these pictures are read from, and that may change meanwhile."""
+        numbers = {bisect.bisect_right(self._starts, index) - 1 for index in indices}
+        return [file for number in numbers if (file := self._shards[number].mapped_file)]
+
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises
-        ValueError if a shard has changed."""
+        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
         numbers = [bisect.bisect_right(self._starts, index) - 1 for index in indices]
-        check_again(file for number in set(numbers) if (file := self._shards[number].mapped_file))
         # Taken from the arrays together, since each number taken alone costs as much as the call below.
         offsets, sizes = self.offsets[indices].tolist(), self.sizes[indices].tolist()
         for number, offset, size in zip(numbers, offsets, sizes):
@@ -252,7 +270,10 @@ class TarImages(Dataset[Any]):
         image = self.open_rgb(index)
         if self.transform is not None:
             image = as_tensor_chain(self.transform)(image)
-        return self.form.sample(image, self._target(index), index)
+        sample = self.form.sample(image, self._target(index), index)
+        if self.columns:  # which were read since the look at the picture's file
+            self._check(index)
+        return sample
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
         """The samples of a batch. Of shards that are not `mapped`, what they consist of is read at the
@@ -271,4 +292,5 @@ class TarImages(Dataset[Any]):
                 else EncodedImage(source, self.transform)
             )
             samples.append(self.form.sample(picture, self._target(index), index, others))
+        Looks(self.files_of(indices)).check()
         return samples

@@ -30,8 +30,13 @@ def read_at(address: int, size: int, called: str) -> bytes:
 
 def read_view(view: Any, called: str) -> bytes:
     """The bytes of a buffer."""
-    array = np.frombuffer(view, np.uint8) if len(view) else np.zeros(0, np.uint8)
-    return read_at(array.__array_interface__["data"][0], len(array), called)
+    return read_at(address_of(view), len(view), called) if len(view) else b""
+
+
+def address_of(view: Any) -> int:
+    """Where the bytes of a buffer lie, which is not empty."""
+    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return address
 
 
 def file_at(address: int, size: int) -> str:

@@ -9,7 +9,10 @@ from typing import Any
 from fastloader._core.batch.tree import flatten
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.native_images import NativeImages
+from fastloader._core.pictures.store import Looking
+from fastloader.errors import StoppedError
 
+_TURN = 0.1  # seconds between two looks for the end of the epoch
 _SPARES = 10  # samples that are tried if the columns of no sample in a batch can be read
 
 
@@ -53,6 +56,9 @@ class PendingBatch:
         self.files = list(wanted.files)
         self.seeds = seeds
         self.drawn = drawn
+        self._store = decoder.store
+        self._look: Looking | None = None
+        self._stopped = False
         begun = time.perf_counter()
         decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
@@ -63,6 +69,34 @@ class PendingBatch:
             seeds=seeds,
             memory=decoder.memory if reservation is None else reservation,
         )
+
+    def begin_look(self) -> None:
+        """Has the store look at what the pictures were read from, once the pool is done with them."""
+        if self._look is None and self.batch.ready():
+            self._look = self._store.begin_look(self.files)
+
+    def check(self, again: bool = False) -> None:
+        """Waits for the look at the files, and raises ValueError if one has changed. The labels of the
+        batch may then be those of other pictures. ``again``: more was read since a look began.
+
+        Raises:
+            StoppedError: if the batch was stopped meanwhile.
+        """
+        if again:
+            self._look = None
+        self.begin_look()
+        look = self._look
+        if look is None:
+            return
+        while not look.wait(_TURN):
+            if self._stopped:
+                raise StoppedError("the epoch was ended while files were looked at")
+        look.check()
+
+    def stop(self) -> None:
+        """Has the pool give the batch up, from any thread."""
+        self._stopped = True
+        self.batch.stop()
 
     def has_room(self, others: list[Any]) -> bool:
         """Whether a sample with these columns, collated alone, may take a place in the batch. A slot is

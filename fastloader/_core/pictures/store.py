@@ -6,6 +6,18 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
+class Looking(Protocol):
+    """A look at files, which has begun."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for so many seconds until it is over, and returns whether it is."""
+        ...
+
+    def check(self) -> None:
+        """Waits, and raises a ValueError that names the file if one has changed."""
+        ...
+
+
 class ImageStore(Protocol):
     """Pictures, encoded or as pixels, numbered from 0. A recogniser makes a store, and many loaders may
     share it."""
@@ -49,6 +61,11 @@ class OpenStore(ImageStore, Protocol):
     def prepare(self, indices: list[int]) -> None:
         """Prepares these files, before a batch of them is submitted to the pool. Called on the thread
         that begins batches. It must not raise for a bad file: the decoder refuses that one."""
+        ...
+
+    def begin_look(self, indices: list[int]) -> Looking | None:
+        """Begins to look whether what these files were read from, until now, is still what it was.
+        None: each is read by itself, at once. A look may wait for a network, and the caller does not."""
         ...
 
     def name(self, index: int) -> str:

@@ -196,7 +196,7 @@ def check(path: str, quiet: bool = False) -> int:
                     print(f"{path}: sample {index}: {error}", file=sys.stderr)
                 line.step()
         if meta["complete"] and not damaged:
-            targets = environment.get(TARGETS)
+            targets = environment.read(TARGETS)
             if targets is None or np.frombuffer(targets, "<i8").tolist() != labels:
                 damaged += 1
                 print(

@@ -4,9 +4,9 @@ import io
 import os
 import pickle
 import random
+import re
 import tarfile
 import threading
-import time
 import types
 
 import numpy as np
@@ -21,12 +21,12 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets import TarImages
-from fastloader.datasets._formats.files import mapped_file
+from fastloader.datasets._formats.files import looks, mapped_file
 from fastloader.datasets._formats.tar import index as tar_index
 from fastloader.datasets._formats.tar import members as tar_members
 from fastloader.datasets._formats.tar.members import DamagedTar
 from fastloader.datasets._formats.tar.shard import TarShard
-from support import eventually
+from fastloader.errors import Error
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 
@@ -130,7 +130,7 @@ def test_samples(shards):
         assert found == label
         expected = Image.open(io.BytesIO(file)).convert("RGB")
         assert np.array_equal(np.asarray(picture), np.asarray(expected))
-    assert dataset.name(9) == f"a.b/1_001 in {dataset.shards[1]}"
+    assert dataset.name(9) == f"a.b/1_001.JPG in {dataset.shards[1]}"
     assert dataset[-1][1] == files[-1][1]
 
 
@@ -156,7 +156,7 @@ def test_the_samples_are_webdatasets(shards):
     dataset = TarImages(pattern)
     theirs = list(webdataset.WebDataset(dataset.shards, shardshuffle=False))
     assert [sample["__key__"] for sample in theirs] == [
-        dataset.name(index).split(" in ")[0] for index in range(len(dataset))
+        dataset.name(index).split(".JPG in ")[0] for index in range(len(dataset))
     ]
     for index, sample in enumerate(theirs):
         assert sample["jpg"] == dataset.image_bytes(index)
@@ -468,33 +468,98 @@ def test_extensions_of_any_bytes(tmp_path):
         assert TarImages(tmp_path / "x.tar", columns=["caf\udce9"]).columns == ["caf\udce9"]
 
 
-def test_shards_are_looked_at_now_and_then(shards, tmp_path, monkeypatch):
-    """And not by the thread of the loop, which a network would keep waiting for each."""
+def test_the_loop_waits_for_no_look_over_a_network(shards, monkeypatch):
+    """Threads look at shards of which the system says late what they are, all at the same time: the
+    thread of the loop has waited for one."""
     pattern, _files = shards
-    now, looked = [0.0], []
-    stat = os.stat
+    dataset = TarImages(pattern, T.Resize((20, 20)))
+    stat, clock, looked = os.stat, [0.0], []
 
-    def noted(path, *arguments, **options):
+    def late(path, *arguments, **options):
         if str(path).endswith(".tar"):
+            clock[0] += 0.001
             looked.append((threading.current_thread() is threading.main_thread(), str(path)))
         return stat(path, *arguments, **options)
 
+    monkeypatch.setattr(looks, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(mapped_file.os, "stat", late)
+    loader = FastLoader(dataset, batch_size=len(dataset), shuffle=True)
+    for _ in range(5):
+        assert len(list(loader)) == 1
+    assert sum(main for main, _path in looked) == 1
+    assert [path for _main, path in looked].count(dataset.shards[0]) == 5
+    assert len(looked) == 5 * len(dataset.shards)
+
+
+def test_the_end_of_an_epoch_waits_for_no_look(shards, monkeypatch):
+    """Such as one at a server that is gone."""
+    pattern, _files = shards
+    dataset = TarImages(pattern, T.Resize((20, 20)))
+    for shard in dataset._shards:
+        shard.slow = True
+    gone = threading.Event()
+    monkeypatch.setattr(TarShard, "look", lambda shard: gone.wait())
+    batches = iter(FastLoader(dataset, batch_size=4))
+    ending = threading.Timer(0.3, batches.close)
+    ending.start()
+    try:
+        with pytest.raises(Error, match="closed while next"):
+            next(batches)
+    finally:
+        ending.join()
+        gone.set()
+
+
+def test_files_are_looked_at_where_there_is_no_thread(shards, monkeypatch):
+    pattern, _files = shards
     dataset = TarImages(pattern)
-    monkeypatch.setattr(mapped_file, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(mapped_file.os, "stat", noted)
-    now[0] = 100.0
-    for _ in range(50):
-        dataset.will_need(list(range(len(dataset))))
-    eventually(lambda: len(looked) == len(dataset.shards), "a look at each shard")
-    assert {path for _main, path in looked} == set(dataset.shards)
-    assert not any(main for main, _path in looked)
-    now[0] += 2.9
-    dataset.will_need(list(range(len(dataset))))
-    assert len(looked) == len(dataset.shards)
-    write_over(tmp_path / "train-0001.tar")
-    now[0] += 0.2
-    with pytest.raises(DamagedTar, match=r"train-0001\.tar was written over"):
-        for _ in range(2000):
-            dataset.will_need([0])
-            dataset.will_need(list(range(len(dataset))))
-            time.sleep(0.005)
+    for shard in dataset._shards:
+        shard.slow = True
+
+    def refused(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    every = looks.Looks(dataset._shards)
+    assert every.wait(0) and not any(shard.slow for shard in dataset._shards)
+    every.check()
+
+
+LONG = "/".join(["a folder of many letters"] * 6)
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+@pytest.mark.parametrize("native", [True, False])
+def test_an_error_calls_the_member_what_the_tar_calls_it(tmp_path, form, native):
+    """`tar -x` takes that name and no other. Long names stand elsewhere in a tar, and the index has
+    extensions in lower case."""
+    names = ["a/broken.jpg", "a/B.JPG", f"{LONG}/c.Jpeg", "\u00e9.jpg", f"{LONG}/d.d.JPG", "e.jpg"]
+    with tarfile.open(tmp_path / "x.tar", "w", format=form) as tar:
+        for name in names:
+            for each in (name, name.rpartition(".")[0] + ".Json"):
+                member = tarfile.TarInfo(each)
+                member.size, member.mtime = 5, 1.5 if form == tarfile.PAX_FORMAT else 1
+                tar.addfile(member, io.BytesIO(b"\xff\xd8\xff{["))
+    shard = tmp_path / "x.tar"
+    dataset = TarImages(shard, T.Resize((20, 20)), image=["jpg", "jpeg", "d.jpg"])
+    named = [dataset.name(index) for index in range(len(dataset))]
+    assert named == [f"{name} in {shard}" for name in names]
+    loader = FastLoader(dataset, batch_size=1, native=native)
+    batches = iter(loader)
+    for name in names:
+        with pytest.raises(Exception, match=re.escape(f"{name} in {shard}")):
+            next(batches)
+        if not native:  # which ends the epoch
+            break
+    columns = TarImages(shard, image=["jpg", "jpeg"], columns=["json"])
+    with pytest.raises(ValueError, match=re.escape(f"a/B.JPG in {shard}: .json: ")):
+        columns._rest([1])
+    with pytest.raises(ValueError, match=re.escape(f"e.jpg in {shard}: the sample has no .cls")):
+        dataset._file(5, "cls")
+
+
+def test_a_name_of_a_shard_that_is_gone(shards, tmp_path):
+    pattern, _files = shards
+    dataset = TarImages(pattern)
+    os.truncate(tmp_path / "train-0001.tar", 0)
+    assert dataset.name(9) == f"a.b/1_001.jpg in {dataset.shards[1]}"

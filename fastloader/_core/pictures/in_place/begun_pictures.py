@@ -70,7 +70,10 @@ class BegunPictures(InPlace):
         target = int(self.images.targets[file])
         of_target = self._target_transforms[part]
         label = target if of_target is None else of_target(target)
-        return self.images.form.sample(picture, label, file)
+        sample = self.images.form.sample(picture, label, file)
+        if (look := self.store.begin_look([file])) is not None:
+            look.check()
+        return sample
 
     def _picture(self, file: int, seed: int) -> Any | None:
         """The picture with which the rest goes on; None for one that cannot be decoded."""

@@ -245,6 +245,7 @@ class ImageIterator(LoopIterator):
             self._finishing = True
         if self._slots is None:
             self._top_up()  # with slots, only after this batch's slot has been committed
+        self._begin_looks()
         try:
             delivered = self._finished(first)
         except StoppedError:
@@ -256,6 +257,14 @@ class ImageIterator(LoopIterator):
         self._settle(first)
         return delivered
 
+    def _begin_looks(self) -> None:
+        """Has the files of the batches that were read be looked at. The loop waits for a look only when
+        it comes for the batch, which most have behind them by then."""
+        if self._decoder.store.packed:
+            for each in list(self._flight):  # which another thread may clear
+                if type(each) is PendingBatch:
+                    each.begin_look()
+
     def _finished(self, first: PendingBatch | PendingError) -> Any:
         """What is delivered of a batch that the pool is done with. A second call gives the same."""
         if isinstance(first, PendingError):
@@ -266,6 +275,7 @@ class ImageIterator(LoopIterator):
         failures = first.batch.failures()
         bad = failures or first.bad
         kept = self._repair.done(first, failures) if bad else None
+        first.check(again=bool(bad))
         if kept is not None and not kept:
             raise LeftOut
         return self._finish.batch(first, kept)
@@ -314,5 +324,5 @@ def _cancel(
     repair.stop()
     for each in list(flight):
         if isinstance(each, PendingBatch):
-            each.batch.stop()
+            each.stop()
     flight.clear()

@@ -6,19 +6,14 @@ import errno
 import mmap
 import os
 import sys
-import threading
-import time
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from fastloader._core.machine.mapped_memory import read_view
+from fastloader.datasets._formats.files.looks import WatchedFile
 from fastloader.transforms._pillow import regular_file
 
-# Seconds. Network file systems keep what they know of a file for as long.
-BETWEEN_LOOKS = 3.0
 
-
-class MappedFile:
+class MappedFile(WatchedFile):
     """A file on a local disk or a network file system, mapped read-only.
 
     A process that gets this object by pickle maps the file anew. A file that was written over or cut
@@ -32,32 +27,18 @@ class MappedFile:
         ValueError: of the type ``damaged``, if it is empty.
     """
 
-    damaged: ClassVar[type[ValueError]] = ValueError
     ending: ClassVar[str] = ""  # of such files, for messages
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._changed = False  # when the file was looked at last
-        self._next_look = 0.0  # by time.monotonic()
         self.mapping, self.status = self._mapped()
 
-    def check(self) -> None:
-        """Raises ``damaged`` if the file has changed."""
-        self._look()
-        if self._changed:
-            raise self.damaged(
-                f"{self.path} was written over or cut off since its dataset was made. Make the dataset "
-                "anew, and replace files by renaming others (mv)"
-            )
-
-    def _look(self) -> None:
-        self._next_look = time.monotonic() + BETWEEN_LOOKS
+    def _has_changed(self) -> bool:
         try:
             status = os.stat(self.path)
         except OSError:
-            return  # it was removed, and what is mapped stays
-        same = _file(status) == _file(self.status)
-        self._changed = same and _content(status) != _content(self.status)
+            return False  # it was removed, and what is mapped stays
+        return _file(status) == _file(self.status) and _content(status) != _content(self.status)
 
     def will_need(self, offset: int, size: int) -> None:
         """Has the system read these bytes ahead. Waits for nothing."""
@@ -79,7 +60,6 @@ class MappedFile:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._next_look = 0.0  # another machine counts from elsewhere
         content = _content(self.status)
         self.mapping, self.status = self._mapped()
         if content != _content(self.status):
@@ -106,33 +86,6 @@ class MappedFile:
                 "this process may not map so many files: raise the limit (ulimit -n)",
                 self.path,
             ) from None
-
-
-def check_again(files: Iterable[MappedFile]) -> None:
-    """Raises ``damaged`` if one of the files had changed when it was looked at last. A thread looks at
-    those that were not looked at for a while, as that may wait for a network. Until then what cannot be
-    read is an error of its sample."""
-    now = time.monotonic()
-    due = []
-    for file in files:
-        if file._changed:
-            file.check()
-        if now >= file._next_look:
-            file._next_look = now + BETWEEN_LOOKS
-            due.append(file)
-    if due:
-        looking = threading.Thread(
-            target=_look_at, args=(due,), name="fastloader-look", daemon=True
-        )
-        try:
-            looking.start()
-        except RuntimeError:  # the system gives no thread
-            _look_at(due)
-
-
-def _look_at(files: list[MappedFile]) -> None:
-    for file in files:
-        file._look()
 
 
 def _file(status: os.stat_result) -> tuple[int, int]:

@@ -35,6 +35,9 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.machine.mapped_memory import address_of, read_at, read_view
+from fastloader.datasets._formats.files.looks import WatchedFile
+
 META = b"__fastloader__"
 TARGETS = b"__targets__"
 EXTENTS = b"__extents__"
@@ -88,24 +91,32 @@ def decode_record(data: Any, key: bytes, version: int, check: bool = False) -> R
     """Decodes a record of a file of that version, and with ``check`` checks its checksum.
 
     Raises:
-        DamagedError: which names the key, if the record is damaged.
+        DamagedError: which names the key, if the record is damaged, or the file has lost it.
     """
-    view = memoryview(data)
+    try:
+        return _decoded_record(memoryview(data), key, version, check)
+    except OSError as error:
+        raise DamagedError(str(error)) from None
+
+
+def _decoded_record(view: memoryview, key: bytes, version: int, check: bool) -> Record:
+    """Raises OSError as well, where the system cannot read what is mapped."""
     header_bytes = HEADER_BYTES[version]
     if len(view) < header_bytes:
         raise DamagedError(f"record {key!r} is damaged: {len(view)} bytes are no header")
-    crc, name_bytes, label, *sizes = _HEADERS[version].unpack_from(view)
+    begin, called = address_of(view), f"record {key!r}"
+    crc, name_bytes, label, *sizes = _HEADERS[version].unpack(read_at(begin, header_bytes, called))
     image_bytes, index_bytes = sizes if version != PLAIN else (*sizes, 0)
     if len(view) != header_bytes + image_bytes + name_bytes + index_bytes:
         raise DamagedError(
             f"record {key!r} is damaged: its header speaks of {image_bytes} + "
             f"{name_bytes + index_bytes} bytes, there are {len(view) - header_bytes}"
         )
-    if check and zlib.crc32(view[4:]) != crc:
+    if check and zlib.crc32(read_at(begin + 4, len(view) - 4, called)) != crc:
         raise DamagedError(f"record {key!r} is damaged: its checksum does not match")
     middle = header_bytes + image_bytes
     end = middle + name_bytes
-    name = bytes(view[middle:end]).decode("utf-8", "surrogateescape")
+    name = read_at(begin + middle, name_bytes, called).decode("utf-8", "surrogateescape")
     return Record(label, view[header_bytes:middle], name, view[end:])
 
 
@@ -132,13 +143,15 @@ def check_size(environment: Any, path: str) -> int:
     return wanted
 
 
-class Environment:
+class Environment(WatchedFile):
     """An LMDB file opened for reading. A process opens a file once, however many datasets read it,
     because LMDB does not allow more: use `open_environment`.
 
     Values are views of the mapping, and stay valid as long as this object. A forked child reads through
     the mapping that it inherited, which is safe because there are no locks.
     """
+
+    damaged = DamagedError
 
     def __init__(self, path: str) -> None:
         lmdb = lmdb_module()
@@ -181,7 +194,7 @@ class Environment:
 
     def _read_extents(self) -> Any:
         """The extents, of shape (count, 2), or (0, 2) without any that can be used."""
-        stored = self.get(EXTENTS) or b""
+        stored = self.read(EXTENTS) or b""
         if len(stored) % 16 or not hasattr(os, "posix_fadvise"):
             return np.zeros((0, 2), np.int64)
         extents = np.array(np.frombuffer(stored, "<u8").reshape(-1, 2))
@@ -200,19 +213,30 @@ class Environment:
         found: memoryview | None = self._transaction.get(key)
         return found
 
-    def _check(self, cut_off: bool = True) -> None:
+    def read(self, key: bytes) -> bytes | None:
+        """A copy of the value of a key; None if it is missing. Raises DamagedError, which names file and
+        key, also if the file loses the value meanwhile."""
+        found = self.get(key)
+        if found is None:
+            return None
+        try:
+            return read_view(found, f"{self.path}: the value of key {key!r}")
+        except OSError as error:
+            raise self.damaged(str(error)) from None
+
+    def _has_changed(self, cut_off: bool = True) -> bool:
         """``cut_off``: whether a file that is too short counts."""
         try:
             now = os.fstat(self._descriptor)
         except OSError:
-            return  # some code, such as that of daemons, closes descriptors of others
+            return False  # some code, such as that of daemons, closes descriptors of others
         same = (now.st_dev, now.st_ino) == (self._opened.st_dev, self._opened.st_ino)
         short = now.st_size < self._needed
-        if same and (cut_off if short else now.st_mtime_ns != self._opened.st_mtime_ns):
-            raise DamagedError(
-                f"{self.path} was written over or cut off while it was read. Make the dataset anew, and "
-                "replace files by renaming others (mv)"
-            )
+        return same and (cut_off if short else now.st_mtime_ns != self._opened.st_mtime_ns)
+
+    def _check(self, cut_off: bool = True) -> None:
+        if self._has_changed(cut_off):
+            raise self.damaged(self._what_changed())
 
     def close(self) -> None:
         self._environment.close()
@@ -246,8 +270,8 @@ def open_environment(path: str) -> Environment:
 
 def read_meta(environment: Environment) -> dict[str, Any] | None:
     """The JSON of a file; None if the file is not ours. Raises DamagedError for another version."""
-    data = environment.get(META)
-    return None if data is None else parse_meta(bytes(data), environment.path)
+    data = environment.read(META)
+    return None if data is None else parse_meta(data, environment.path)
 
 
 def parse_meta(data: bytes, path: str) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class _Unpickler(_Python):
     for _opcode in (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.NEXT_BUFFER):
         del dispatch[_opcode[0]]
 
-    def __init__(self, data: bytes | memoryview) -> None:
+    def __init__(self, data: bytes) -> None:
         super().__init__(io.BytesIO(data))
         self._constructors = _Constructors(len(data))
 
@@ -189,7 +189,7 @@ class _Plain:
 
 
 def _unpickled(environment: Environment, key: bytes) -> Any:
-    data = environment.get(key)
+    data = environment.read(key)
     if data is None:
         raise ValueError(f"{environment.path}: the key {key!r} is missing")
     try:

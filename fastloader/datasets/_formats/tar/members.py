@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from fastloader.errors import Error
 # WebDataset's rules, to the letter. The key is the path up to the first dot behind the last slash, and
 # what follows the dot is the extension. Some names it keeps for itself.
 _SAMPLE = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
+_RECORDS = 1024  # bytes in which a long name is looked for, besides its own
 _META = re.compile(r"__[^/]*__($|/)")
 
 
@@ -32,6 +33,23 @@ class Sample(NamedTuple):
 
     key: str
     files: dict[str, tuple[int, int]]
+
+
+def own_name(read: Callable[[int, int], bytes], offset: int, key: str, ending: str) -> str:
+    """The name of the member at ``offset``, of the sample ``key``, as the tar has it: ``ending`` is in
+    lower case. ``read`` gives (offset, size) of the tar, and what it raises is left to the caller."""
+    name = f"{key}.{ending}"
+    header = read(offset - tarfile.BLOCKSIZE, tarfile.BLOCKSIZE)
+    its, prefix = (os.fsdecode(each.split(b"\0")[0]) for each in (header[:100], header[345:500]))
+    for found in (its, f"{prefix}/{its}"):
+        if found.startswith(f"{key}.") and found.lower() == name.lower():
+            return found
+    # A long name stands in blocks of its own in front of the header, maybe among other records.
+    size = len(os.fsencode(name)) + _RECORDS
+    begin = max(0, offset - tarfile.BLOCKSIZE - size)
+    before = os.fsdecode(read(begin, offset - tarfile.BLOCKSIZE - begin))
+    long = re.findall(f"{re.escape(key)}[.](?i:{re.escape(ending)})(?=[\0\n])", before)
+    return long[-1] if long else name
 
 
 class DamagedTar(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fastloader.datasets._formats.files.mapped_file import MappedFile, check_again
+from fastloader.datasets._formats.files.mapped_file import MappedFile
 from fastloader.datasets._formats.tar.index import TarIndex, index_of
 from fastloader.datasets._formats.tar.members import DamagedTar
 
@@ -42,7 +42,6 @@ class TarShard(MappedFile):
     def begin_read(
         self, places: Sequence[tuple[int, int]], pool: ThreadPoolExecutor
     ) -> Callable[[], list[bytes]]:
-        """What gives the bytes of these (offset, size), for which no other thread is needed. Raises
-        DamagedTar if the shard has changed."""
-        check_again([self])
+        """What gives the bytes of these (offset, size), for which no other thread is needed. Whoever
+        asks looks at the shard afterwards."""
         return lambda: [self.read_bytes(offset, size) for offset, size in places]

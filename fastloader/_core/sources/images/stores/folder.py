@@ -70,6 +70,9 @@ class FolderStore:
     def prepare(self, indices: list[int]) -> None:
         pass
 
+    def begin_look(self, indices: list[int]) -> None:
+        return None
+
     def name(self, index: int) -> str:
         begin = int(self.ends[index - 1]) if index else 0
         return os.fsdecode(self.paths[begin : int(self.ends[index])].tobytes())

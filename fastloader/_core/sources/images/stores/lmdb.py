@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.machine.mapped_memory import address_of
+from fastloader.datasets._formats.files.looks import Looks
 from fastloader.datasets._formats.lmdb.file import DamagedError
 from fastloader.datasets.lmdb_dataset import LMDBDataset
 from fastloader.transforms._pillow import opened
@@ -20,12 +22,6 @@ class _Table(np.ndarray):
     keeps the mappings."""
 
     environments: Any = ()
-
-
-def _address_of(view: memoryview) -> int:
-    """Where the bytes of a view lie."""
-    address: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
-    return address
 
 
 class LmdbStore:
@@ -97,13 +93,17 @@ class LmdbStore:
                 continue
             try:
                 found = part.record(record)
-                address = _address_of(found.image)
+                address = address_of(found.image)
             except (DamagedError, ValueError):
                 continue  # missing, damaged or empty: the decoder refuses it, and `open_rgb` says why
             if found.seek_index:
-                self._indices[:, index] = _address_of(found.seek_index), len(found.seek_index)
+                self._indices[:, index] = address_of(found.seek_index), len(found.seek_index)
             self._sizes[index] = len(found.image)
             self._addresses[index] = address
+
+    def begin_look(self, indices: list[int]) -> Looks:
+        parts = {bisect.bisect_right(self.starts, index) - 1 for index in indices}
+        return Looks(self._environments[number] for number in parts)
 
     def name(self, index: int) -> str:
         part, record = self._part(index)
@@ -118,5 +118,5 @@ class LmdbStore:
 
     def info(self, index: int) -> dict[str, Any]:
         part, record = self._part(index)
-        with opened(io.BytesIO(part.record(record).image), self.name(index)) as header:
+        with opened(io.BytesIO(part.image_bytes(record)), self.name(index)) as header:
             return dict(header.info)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import copy
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from fastloader.datasets._formats.files.looks import Looks, WatchedFile
 from fastloader.transforms._pillow import opened
 
 
@@ -28,8 +29,12 @@ class MappedPictures(Protocol):
         ...
 
     def will_need(self, indices: list[int]) -> None:
-        """Has the system read these pictures ahead, all at the same time. Waits for nothing. Raises a
-        ValueError if what lies in memory is no longer what it was."""
+        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
+        ...
+
+    def files_of(self, indices: list[int]) -> Sequence[WatchedFile]:
+        """The files that these pictures are read from, as far as anybody can tell whether they have
+        changed."""
         ...
 
     def name(self, index: int) -> str: ...
@@ -82,13 +87,22 @@ class MappedStore:
         number = bisect.bisect_right(self.starts, index) - 1
         return self.parts[number], index - self.starts[number]
 
-    def prepare(self, indices: list[int]) -> None:
+    def _by_part(self, indices: list[int]) -> Iterator[tuple[MappedPictures, list[int]]]:
         by_part: dict[int, list[int]] = {}
         for index in indices:
             number = bisect.bisect_right(self.starts, index) - 1
             by_part.setdefault(number, []).append(index - self.starts[number])
         for number, samples in by_part.items():
-            self.parts[number].will_need(samples)
+            yield self.parts[number], samples
+
+    def prepare(self, indices: list[int]) -> None:
+        for part, samples in self._by_part(indices):
+            part.will_need(samples)
+
+    def begin_look(self, indices: list[int]) -> Looks:
+        return Looks(
+            file for part, samples in self._by_part(indices) for file in part.files_of(samples)
+        )
 
     def name(self, index: int) -> str:
         part, sample = self._part(index)

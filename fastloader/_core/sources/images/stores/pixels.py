@@ -74,6 +74,9 @@ class PixelStore:
     def prepare(self, indices: list[int]) -> None:
         pass
 
+    def begin_look(self, indices: list[int]) -> None:
+        return None
+
     def name(self, index: int) -> str:
         return f"picture {index} of the dataset's array"
 

@@ -210,6 +210,7 @@ class _Maker:
                 kept = repair.done(pending, failures)
             finally:
                 repair.stop()
+        pending.check()
         if kept is not None and not kept:
             return
         batch.tree = self._finish.batch(pending, kept)
