@@ -126,6 +126,20 @@ def function_change(function: Any, module: str, name: str) -> str | None:
     return _reach(function).change() if _is_of(function, home, name) else None
 
 
+def methods_change(module: str, kind: str, *names: str) -> str:
+    """What methods of the class of this name do otherwise than the source of the module says, whether
+    they are its own or those of a class that it derives from; empty if that is nothing."""
+    known = found(module, kind)
+    if (getattr(known, "__module__", ""), getattr(known, "__qualname__", "")) != (module, kind):
+        return f"{module}.{kind} was replaced by {said(known)}"
+    changes = (
+        _replaced(owner, name, value)
+        for name in names
+        for owner, value in [_looked_up(known, name)]
+    )
+    return next(filter(None, changes), "")
+
+
 def modules_change(*names: str) -> str:
     """What the functions and classes of these modules do otherwise than their sources say, as far as
     they were imported; empty if that is nothing."""

@@ -14,7 +14,8 @@ import patched
 import pytest
 import torchvision_datasets as made
 from pictures import import_timm, import_torchvision, plain_folder
-from torch.utils.data import ConcatDataset, DataLoader, Subset
+from PIL import Image
+from torch.utils.data import ConcatDataset, DataLoader, Subset, dataloader
 
 from fastloader import FastLoader
 from fastloader import datasets as ours
@@ -191,8 +192,6 @@ def test_selections(monkeypatch, tmp_path, kind):
 
 
 def test_pillow_counts_for_all(monkeypatch, tmp_path):
-    from PIL import Image
-
     known = folder(plain_folder(tmp_path / "plain", 3))
     before = Image.open
     monkeypatch.setattr(Image, "open", lambda *given: before(*given).rotate(90))
@@ -303,6 +302,32 @@ def test_what_fetches_samples(monkeypatch, tmp_path):
     before = _MapDatasetFetcher.fetch
     monkeypatch.setattr(_MapDatasetFetcher, "fetch", lambda self, at: before(self, at[:1]))
     assert f"_MapDatasetFetcher.fetch was replaced by {__name__}." in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+
+
+def test_a_class_in_the_place_of_torchs_fetcher(monkeypatch, tmp_path):
+    from torch.utils.data._utils import fetch
+
+    known = folder(plain_folder(tmp_path / "plain", 3))
+
+    class First(fetch._MapDatasetFetcher):
+        def fetch(self, at):
+            return super().fetch(at[:1])
+
+    monkeypatch.setattr(fetch, "_MapDatasetFetcher", First)
+    assert "_MapDatasetFetcher was replaced by" in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+
+
+@pytest.mark.parametrize("name", ["__next__", "_next_data", "_next_index"])
+@pytest.mark.parametrize("kind", ["_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"])
+def test_methods_of_torchs_iterators(monkeypatch, tmp_path, kind, name):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    assert plan(known).startswith("native images: ")
+    kind = getattr(dataloader, kind)
+    before = getattr(kind, name)
+    monkeypatch.setattr(kind, name, lambda self: before(self))
+    assert f"{kind.__name__}.{name} was replaced by {__name__}." in plan(known)
     same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
 
 
