@@ -331,6 +331,52 @@ def test_methods_of_torchs_iterators(monkeypatch, tmp_path, kind, name):
     same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
 
 
+def black(_file, _name):
+    return Image.new("RGB", (9, 9))
+
+
+def test_a_plugin_before_pillows_own(monkeypatch, tmp_path):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    assert plan(known).startswith("native images: ")
+    monkeypatch.setattr(Image, "ID", [*Image.ID])
+    monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
+    Image.register_open("ZZ", black, lambda begin: begin[:2] == b"\xff\xd8")
+    assert plan(known).startswith("native images: "), "the plugins before it take all of these files"
+    Image.ID.insert(0, Image.ID.pop())
+    assert f"Pillow opens JPEG by {__name__}.black" in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+    # As pillow-heif's, if it was imported before Pillow opened anything.
+    Image.OPEN["ZZ"] = black, lambda begin: begin[4:12] == b"ftypheic"
+    assert plan(known).startswith("native images: ")
+    Image.OPEN["ZZ"] = black, None
+    assert f"Pillow opens JPEG by {__name__}.black" in plan(known)
+
+
+def test_what_pillow_has_for_a_format(monkeypatch, tmp_path):
+    from PIL import BmpImagePlugin, PngImagePlugin
+
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    assert plan(known).startswith("native images: ")
+    for factory, accept in (
+        (black, Image.OPEN["JPEG"][1]),
+        (PngImagePlugin.PngImageFile, Image.OPEN["JPEG"][1]),
+        (Image.OPEN["JPEG"][0], Image.OPEN["PNG"][1]),
+    ):
+        with monkeypatch.context() as patches:
+            patches.setitem(Image.OPEN, "JPEG", (factory, accept))
+            assert "Pillow opens JPEG by" in plan(known)
+    with monkeypatch.context() as patches:
+        patches.setitem(Image.OPEN, "BMP", Image.OPEN["JPEG"])
+        assert "Pillow opens JPEG by PIL.JpegImagePlugin.jpeg_factory" in plan(known)
+    with monkeypatch.context() as patches:
+        patches.setattr(Image, "ID", [each for each in Image.ID if each != "JPEG"])
+        assert "Pillow opens no JPEG" in plan(known)
+    with monkeypatch.context() as patches:
+        patches.setitem(Image.DECODERS, "jpeg", BmpImagePlugin.BmpRleDecoder)
+        assert "Pillow decodes 'jpeg' by" in plan(known)
+    assert plan(known).startswith("native images: ")
+
+
 def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):
     datasets = pytest.importorskip("datasets")
     data = MAKERS["datasets.arrow_dataset"](plain_folder(tmp_path / "plain", 3))
