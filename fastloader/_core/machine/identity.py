@@ -263,13 +263,13 @@ class _Reach:
                 todo += [(each, name, self_class) for each in owner.__bases__]
             for kernels, kind in _kernels_of(function):
                 _all.attribute(kernels, kind)
-                kernel = kernels[kind]
-                if is_librarys(kernel):
-                    _all.function(kernel)
-                    todo += _called(kernel, None)
-                else:
-                    what = f"the kernel of {said(function)} was replaced by {said(kernel)}"
-                    change = change or what
+                for kernel in _with_wrapped(kernels[kind]) if kind in kernels else ():
+                    if is_librarys(kernel):
+                        _all.function(kernel)
+                        todo += _called(kernel, None)
+                    else:
+                        what = f"the kernel of {said(function)} was replaced by {said(kernel)}"
+                        change = change or what
         if not change:
             _followed.update(place for place in seen if place[2] is not root)
         self.names, self._change, self.stale = frozenset(names), change, False
@@ -392,13 +392,25 @@ def _runs(value: Any) -> bool:
 
 
 def _kernels_of(function: FunctionType) -> list[tuple[Any, Any]]:
-    """Where torchvision.transforms.v2 has what a function does to pictures and to tensors."""
+    """Where torchvision.transforms.v2 has what a function does to pictures and to tensors, or would have
+    it: a kernel of a class stands before that of a class which it derives from."""
     registry = found("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
     kernels = None if registry is None else registry.get(function)
     if kernels is None:
         return []
-    kinds = (found("PIL.Image", "Image"), found("torch", "Tensor"))
-    return [(kernels, kind) for kind in kinds if kind in kernels]
+    homes = ("PIL.Image", "Image"), ("torch", "Tensor"), ("torchvision.tv_tensors._image", "Image")
+    kinds = {each for home in homes for each in getattr(found(*home), "__mro__", ())}
+    return [(kernels, kind) for kind in kinds if kind is not object]
+
+
+def _with_wrapped(kernel: Any) -> list[Any]:
+    """A kernel, and those that torchvision has wrapped into it, to give back the class of a picture."""
+    kernels = [kernel]
+    for each in kernels:  # which grows
+        cells = getattr(each, "__closure__", None) or ()
+        held = [cell.cell_contents for cell in cells]
+        kernels += [inner for inner in held if callable(inner) and not isinstance(inner, type)]
+    return kernels
 
 
 def _names_in(code: CodeType) -> frozenset[str]:

@@ -11,12 +11,14 @@ import torch
 from every_step import HPARAMS, STEPS, TIMM
 from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension, identity
 from fastloader.datasets import ImageFolder
 from fastloader.transforms._reader import kinds
+from support import same
 
 pytestmark = pytest.mark.skipif(extension.load() is None, reason="needs the native module")
 import_timm()
@@ -214,3 +216,32 @@ def test_operations_that_were_put_into_a_policy(monkeypatch, plan_of, name):
                 patches.setitem(space, key, value)
             assert "_AUGMENTATION_SPACE is not torchvision's" in plan_of(made(home), home)
     assert plan_of(made(home), home).startswith("native images: ")
+
+
+@pytest.mark.parametrize("name", ["normalize", "to_dtype"])
+@pytest.mark.parametrize("wraps", [False, True])
+def test_kernels_of_tensors_that_are_pictures(monkeypatch, root, name, wraps):
+    """Of which v2's ToImage makes such."""
+    v2, tv_tensors = tv.transforms.v2, tv.tv_tensors
+    utils = v2.functional._utils
+    chain = v2.Compose(
+        [
+            v2.Resize((12, 10)),
+            v2.ToImage(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize((0.5,) * 3, (0.5,) * 3),
+        ]
+    )
+    data = ImageFolder(root, chain)
+    assert FastLoader(data, 3).plan().startswith("native images: ")
+
+    def zeros(picture, *_arguments, **_options):
+        return torch.zeros_like(picture, dtype=torch.float32)
+
+    kernels = utils._KERNEL_REGISTRY[getattr(v2.functional, name)]
+    put = utils._kernel_tv_tensor_wrapper(zeros) if wraps else zeros
+    monkeypatch.setitem(kernels, tv_tensors.Image, put)
+    plan = FastLoader(data, 3).plan()
+    assert "the kernel of torchvision.transforms.v2.functional._m" in plan, plan
+    assert "zeros" in plan, plan
+    same(list(FastLoader(data, 3)), list(DataLoader(data, 3)))
