@@ -27,6 +27,7 @@ from types import (
 )
 from typing import Any, Generic, TypeVar
 
+from fastloader._core.machine import source_text
 from fastloader._core.machine.process import ProcessLock
 
 Row = TypeVar("Row")
@@ -34,6 +35,8 @@ Row = TypeVar("Row")
 # The packages whose functions are followed to what they call. Of other code, methods alone are.
 _FOLLOWED = ("PIL", "timm", "torchvision")
 _OUR_STEPS = "fastloader.transforms."
+# Those whose values in classes and modules are compared with the source.
+_DATA = ("timm", "torchvision")
 # Those that they take functions and classes from, beside Python's own.
 _LIBRARIES = ("fastloader", "numpy", "torch", "typing_extensions", *_FOLLOWED)
 # Where Pillow's pictures have their methods: code that is given a picture names these, and no module.
@@ -126,6 +129,20 @@ def function_change(function: Any, module: str, name: str) -> str | None:
     return _reach(function).change() if _is_of(function, home, name) else None
 
 
+def methods_change(module: str, kind: str, *names: str) -> str:
+    """What methods of the class of this name do otherwise than the source of the module says, whether
+    they are its own or those of a class that it derives from; empty if that is nothing."""
+    known = found(module, kind)
+    if (getattr(known, "__module__", ""), getattr(known, "__qualname__", "")) != (module, kind):
+        return f"{module}.{kind} was replaced by {said(known)}"
+    changes = (
+        _replaced(owner, name, value)
+        for name in names
+        for owner, value in [_looked_up(known, name)]
+    )
+    return next(filter(None, changes), "")
+
+
 def modules_change(*names: str) -> str:
     """What the functions and classes of these modules do otherwise than their sources say, as far as
     they were imported; empty if that is nothing."""
@@ -152,6 +169,8 @@ class _Watch:
         self._known: set[tuple[int, Any]] = set()
         self._asked: list[tuple[Any, Any]] = []
         self._answers: list[Any] = []
+        self._containers: list[Any] = []
+        self._contents: list[Any] = []  # of these
         self._functions: list[FunctionType] = []
         self._insides: tuple[list[Any], ...] = [], [], []  # of these
 
@@ -162,6 +181,14 @@ class _Watch:
             its = space if isinstance(space, dict) else vars(space)
             self._asked.append((its.get, name))
             self._answers.append(its.get(name))
+
+    def content(self, value: Any) -> None:
+        """Of a container that can be changed in place."""
+        content = _content(value)
+        if content is not None and (id(value), "") not in self._known:
+            self._known.add((id(value), ""))
+            self._containers.append(value)
+            self._contents.append(content)
 
     def function(self, function: FunctionType) -> None:
         if (id(function), None) not in self._known:
@@ -175,6 +202,7 @@ class _Watch:
         try:
             return (
                 [get(name) for get, name in self._asked] == self._answers
+                and self._containers == self._contents
                 and _insides(self._functions) == self._insides
                 and [len(vars(kind)) for kind in _spaces] == [*_spaces.values()]
             )
@@ -234,6 +262,8 @@ class _Reach:
             if owner is None:
                 continue
             _all.attribute(owner, name)
+            if not isinstance(value, ModuleType) and _says_data(owner):
+                _all.content(value)
             change = change or _replaced(owner, name, value)
             function = _function_of(value)
             if type(function) is not FunctionType:
@@ -249,13 +279,13 @@ class _Reach:
                 todo += [(each, name, self_class) for each in owner.__bases__]
             for kernels, kind in _kernels_of(function):
                 _all.attribute(kernels, kind)
-                kernel = kernels[kind]
-                if is_librarys(kernel):
-                    _all.function(kernel)
-                    todo += _called(kernel, None)
-                else:
-                    what = f"the kernel of {said(function)} was replaced by {said(kernel)}"
-                    change = change or what
+                for kernel in _with_wrapped(kernels[kind]) if kind in kernels else ():
+                    if is_librarys(kernel):
+                        _all.function(kernel)
+                        todo += _called(kernel, None)
+                    else:
+                        what = f"the kernel of {said(function)} was replaced by {said(kernel)}"
+                        change = change or what
         if not change:
             _followed.update(place for place in seen if place[2] is not root)
         self.names, self._change, self.stale = frozenset(names), change, False
@@ -269,8 +299,8 @@ _all = _Watch()  # of all of them
 _spaces: dict[type, int] = {}  # the classes that were searched, and how many attributes they had
 _followed: set[_Place] = set()
 _of_thread = threading.local()
-# What the source does not say in its code: the defaults of functions, and the values of attributes of
-# classes, as they were when they were first looked at.
+# The defaults of functions, and the values of attributes of classes and modules with copies of what is
+# in them, as they were when they were first looked at and the source did not contradict them.
 _first: dict[Any, Any] = {}
 _looking = ProcessLock()  # guards the above, but for _of_thread
 
@@ -331,9 +361,20 @@ def _in_module(module: ModuleType) -> list[_Place]:
 
 def _with_other_defaults(function: FunctionType) -> str:
     defaults = function.__defaults__, function.__kwdefaults__
-    if _first.setdefault(function, defaults) == defaults:
+    if function not in _first and not (
+        _says_defaults(str(function.__globals__.get("__name__")))
+        and source_text.has_other_defaults(function)
+    ):
+        _first[function] = defaults
+    if _first.get(function) == defaults:
         return ""
     return f"{said(function)} was given other defaults"
+
+
+def _says_defaults(module: str) -> bool:
+    """Whether defaults are compared with the source of the module: not those of Pillow's plugins, which
+    are many, nor ours."""
+    return module in _PILLOW or _package(module) in _DATA
 
 
 @functools.cache
@@ -368,7 +409,8 @@ def _called(function: FunctionType, self_class: type | None) -> list[_Place]:
                 home = value.__name__ if isinstance(value, ModuleType) else value.__module__
                 if _is_followed(home) and not any(value is each for each in spaces):
                     spaces.append(value)
-            if isinstance(value, ModuleType) or callable(value):
+            counts = isinstance(value, ModuleType) or callable(value)
+            if counts or (_says_data(space) and not source_text.changes(space, name)):
                 places.append((space, name, None))
     return places
 
@@ -378,13 +420,25 @@ def _runs(value: Any) -> bool:
 
 
 def _kernels_of(function: FunctionType) -> list[tuple[Any, Any]]:
-    """Where torchvision.transforms.v2 has what a function does to pictures and to tensors."""
+    """Where torchvision.transforms.v2 has what a function does to pictures and to tensors, or would have
+    it: a kernel of a class stands before that of a class which it derives from."""
     registry = found("torchvision.transforms.v2.functional._utils", "_KERNEL_REGISTRY")
     kernels = None if registry is None else registry.get(function)
     if kernels is None:
         return []
-    kinds = (found("PIL.Image", "Image"), found("torch", "Tensor"))
-    return [(kernels, kind) for kind in kinds if kind in kernels]
+    homes = ("PIL.Image", "Image"), ("torch", "Tensor"), ("torchvision.tv_tensors._image", "Image")
+    kinds = {each for home in homes for each in getattr(found(*home), "__mro__", ())}
+    return [(kernels, kind) for kind in kinds if kind is not object]
+
+
+def _with_wrapped(kernel: Any) -> list[Any]:
+    """A kernel, and those that torchvision has wrapped into it, to give back the class of a picture."""
+    kernels = [kernel]
+    for each in kernels:  # which grows
+        cells = getattr(each, "__closure__", None) or ()
+        held = [cell.cell_contents for cell in cells]
+        kernels += [inner for inner in held if callable(inner) and not isinstance(inner, type)]
+    return kernels
 
 
 def _names_in(code: CodeType) -> frozenset[str]:
@@ -448,22 +502,65 @@ def _replaced(holder: Any, name: str, value: Any) -> str:
         bound = not isinstance(getattr(function, "__self__", function), ModuleType | type(function))
         same = bound or function.__name__ == name
     elif isinstance(function, type | ModuleType):
-        same = isinstance(holder, type) or _is_known_object(function)
+        same = isinstance(holder, type) or (
+            _is_known_object(function) and _imported(holder, name, function)
+        )
     elif callable(function):
         same = type(function).__module__ == "typing"
     elif isinstance(holder, type) and hasattr(function, "__get__"):
         made_by = _package(type(function).__module__)  # not functools: partialmethod() and the like
         same = made_by in sys.stdlib_module_names and made_by != "functools"
-    elif isinstance(holder, type):
-        if _first.setdefault((holder, name), function) is function:
+    elif isinstance(holder, type) or _says_data(holder):
+        if _is_as_written(holder, name, function):
             return ""
-        return f"{holder.__qualname__}.{name} was set to another value"
+        return f"{_called_place(holder)}.{name} was set to another value"
     else:
         same = True
     if same:
         return ""
-    place = holder.__qualname__ if isinstance(holder, type) else holder.__name__
-    return f"{place}.{name} was replaced by {said(function)}"
+    return f"{_called_place(holder)}.{name} was replaced by {said(function)}"
+
+
+def _called_place(holder: Any) -> str:
+    return str(holder.__qualname__ if isinstance(holder, type) else holder.__name__)
+
+
+def _says_data(holder: Any) -> bool:
+    """Whether the values that stand in the source of a class or module count, beside its code."""
+    home = holder.__module__ if isinstance(holder, type) else holder.__name__
+    return _package(home) in _DATA and not (
+        isinstance(holder, type) and issubclass(holder, tuple | enum.Enum)
+    )
+
+
+def _is_as_written(holder: type | ModuleType, name: str, value: Any) -> bool:
+    """Whether a value is the one of the source or, if that does not say, the one of the first look."""
+    key = holder, name
+    if key not in _first:
+        if (
+            _says_data(holder)
+            and name[:2] != "__"
+            and name != "_abc_impl"
+            and _says_otherwise(holder, name, value)
+        ):
+            return False
+        _first[key] = value, _content(value)
+    before, content = _first[key]
+    return before is value and (content is None or content == value)
+
+
+def _says_otherwise(holder: type | ModuleType, name: str, value: Any) -> bool:
+    if isinstance(holder, ModuleType):
+        return source_text.says_so(holder, name, value) is False
+    module = sys.modules.get(holder.__module__)
+    if module is None or vars(module).get(holder.__qualname__) is not holder:
+        return False
+    return source_text.says_so(module, name, value, holder.__qualname__) is False
+
+
+def _content(value: Any) -> Any:
+    """A copy of a container that can be changed in place; None of anything else."""
+    return value.copy() if type(value) in (dict, list, set) else None
 
 
 def _has_method(kind: type, name: str, function: FunctionType) -> bool:
@@ -487,8 +584,14 @@ def _has_method(kind: type, name: str, function: FunctionType) -> bool:
 def _has_function(module: ModuleType, name: str, function: FunctionType) -> bool:
     if _is_of(function, module, _ALIASES.get((module.__name__, name), name)):
         return True
-    # Imported, maybe under another name.
-    return function.__globals__ is not vars(module) and is_librarys(function)
+    # Imported, under another name only if the source says so.
+    return is_librarys(function) and _imported(module, name, function)
+
+
+def _imported(module: ModuleType, name: str, value: Any) -> bool:
+    return not _is_followed(module.__name__) or source_text.imports(
+        module, name, value, _is_followed
+    )
 
 
 def _is_known_object(value: type | ModuleType) -> bool:

@@ -18,7 +18,7 @@ from torch.utils.data import (
     dataloader,
 )
 
-from fastloader._core.machine import default_device
+from fastloader._core.machine import default_device, identity
 from fastloader._core.order.distributed import shards
 from fastloader._core.order.distributed.shards import ShardSampler
 from fastloader._core.order.loader import Loader
@@ -57,8 +57,9 @@ _DEEPEST = 16  # of samplers that ask each other, should they do so in a circle
 
 
 def may_repeat(sampler: Any) -> bool:
-    """Whether a sampler may give an index twice in an epoch; True if that is unknown. The distributed
-    ones, and Accelerate's, repeat a few at the end, which do not count."""
+    """Whether a sampler may give an index twice in an epoch; True if that is unknown, as of a class
+    whose methods were replaced. The distributed ones, and Accelerate's, repeat a few at the end, which
+    do not count."""
     accelerate: Any = sys.modules.get("accelerate.data_loader")
     theirs = tuple(
         getattr(accelerate, name, None)
@@ -66,6 +67,9 @@ def may_repeat(sampler: Any) -> bool:
     )
     for each in beneath(sampler):
         kind = type(each)
+        known = kind in _REPEATS or kind is BatchSampler or kind in theirs
+        if known and identity.change(kind, kind):
+            return True  # it gives whatever it was made to give
         if kind is BatchSampler or kind in theirs[:2] or vars(kind).get("regroups") is True:
             continue  # it gives what the one beneath gives
         if kind is theirs[2]:

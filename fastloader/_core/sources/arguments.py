@@ -5,10 +5,8 @@ Each function raises NotNative, with the reason in words.
 
 from __future__ import annotations
 
-from torch.utils.data._utils.fetch import _MapDatasetFetcher
-
 from fastloader._core.machine import extension
-from fastloader._core.machine.identity import function_change, said
+from fastloader._core.machine.identity import methods_change
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.names import named
 from fastloader._core.sources.seeding import only_seeds
@@ -46,11 +44,29 @@ def check_no_image_options(loader: Loader, reason: str) -> None:
         raise NotNative(reason)
 
 
+# What asks a dataset for the samples of a batch: classes of torch's, and those of their methods that say
+# which samples these are.
+_LOADER = "torch.utils.data.dataloader"
+_FETCHING = (
+    ("torch.utils.data._utils.fetch", "_MapDatasetFetcher", "__init__", "fetch"),
+    (_LOADER, "_DatasetKind", "create_fetcher"),
+    (_LOADER, "_SingleProcessDataLoaderIter", "__iter__", "__next__", "_next_data", "_next_index"),
+    (
+        _LOADER,
+        "_MultiProcessingDataLoaderIter",
+        "__iter__",
+        "__next__",
+        "_next_data",
+        "_next_index",
+    ),
+)
+
+
 def check_fetch() -> None:
     """Raises NotNative if somebody has replaced what asks a dataset for the samples of a batch."""
-    fetch = _MapDatasetFetcher.fetch
-    if function_change(fetch, _MapDatasetFetcher.__module__, "_MapDatasetFetcher.fetch") is None:
-        raise NotNative(f"torch's _MapDatasetFetcher.fetch was replaced by {said(fetch)}")
+    for fetching in _FETCHING:
+        if changed := methods_change(*fetching):
+            raise NotNative(changed)
 
 
 def check_batches(loader: Loader) -> None:

@@ -5,11 +5,20 @@ import pickle
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from pictures import plain_folder
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from fastloader import FastLoader
+from fastloader import transforms as T
 from fastloader._core.batch.augmentation.augmentation import Augmentation
 from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, labels, same
 
 DATA = Pictures(10)
@@ -64,6 +73,34 @@ def test_another_sampler_in_the_batch_sampler():
     next(iterator)
     again.load_state_dict(loader.state_dict())
     same(labels(again), [label.tolist() for _, label in iterator])
+
+
+def repeated(self):
+    return iter([3] * 6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (SequentialSampler, {"batch_size": 6}),
+        (RandomSampler, {"batch_size": 6, "shuffle": True}),
+        (DistributedSampler, {"batch_size": 6}),
+        (BatchSampler, {"batch_size": 6}),
+    ],
+)
+def test_a_sampler_whose_order_was_replaced(monkeypatch, tmp_path, kind, options):
+    """One sample that comes six times is drawn six times, as it is by DataLoader."""
+    transform = T.Compose([T.RandomResizedCrop(12), T.PILToTensor()])
+    data = ImageFolder(plain_folder(tmp_path / "plain", 6, size=(40, 30)), transform)
+    if kind is DistributedSampler:
+        options["sampler"] = DistributedSampler(data, 1, 0)
+    monkeypatch.setattr(kind, "__iter__", sixes if kind is BatchSampler else repeated)
+    images = next(iter(FastLoader(data, **options)))[0]
+    assert len({image.numpy().tobytes() for image in images}) == 6
+
+
+def sixes(self):
+    return iter([[3] * 6])
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])

@@ -14,7 +14,8 @@ import patched
 import pytest
 import torchvision_datasets as made
 from pictures import import_timm, import_torchvision, plain_folder
-from torch.utils.data import ConcatDataset, DataLoader, Subset
+from PIL import Image
+from torch.utils.data import ConcatDataset, DataLoader, Subset, dataloader
 
 from fastloader import FastLoader
 from fastloader import datasets as ours
@@ -191,8 +192,6 @@ def test_selections(monkeypatch, tmp_path, kind):
 
 
 def test_pillow_counts_for_all(monkeypatch, tmp_path):
-    from PIL import Image
-
     known = folder(plain_folder(tmp_path / "plain", 3))
     before = Image.open
     monkeypatch.setattr(Image, "open", lambda *given: before(*given).rotate(90))
@@ -304,6 +303,80 @@ def test_what_fetches_samples(monkeypatch, tmp_path):
     monkeypatch.setattr(_MapDatasetFetcher, "fetch", lambda self, at: before(self, at[:1]))
     assert f"_MapDatasetFetcher.fetch was replaced by {__name__}." in plan(known)
     same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+
+
+def test_a_class_in_the_place_of_torchs_fetcher(monkeypatch, tmp_path):
+    from torch.utils.data._utils import fetch
+
+    known = folder(plain_folder(tmp_path / "plain", 3))
+
+    class First(fetch._MapDatasetFetcher):
+        def fetch(self, at):
+            return super().fetch(at[:1])
+
+    monkeypatch.setattr(fetch, "_MapDatasetFetcher", First)
+    assert "_MapDatasetFetcher was replaced by" in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+
+
+@pytest.mark.parametrize("name", ["__next__", "_next_data", "_next_index"])
+@pytest.mark.parametrize("kind", ["_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"])
+def test_methods_of_torchs_iterators(monkeypatch, tmp_path, kind, name):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    assert plan(known).startswith("native images: ")
+    kind = getattr(dataloader, kind)
+    before = getattr(kind, name)
+    monkeypatch.setattr(kind, name, lambda self: before(self))
+    assert f"{kind.__name__}.{name} was replaced by {__name__}." in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+
+
+def black(_file, _name):
+    return Image.new("RGB", (9, 9))
+
+
+def test_a_plugin_before_pillows_own(monkeypatch, tmp_path):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    assert plan(known).startswith("native images: ")
+    monkeypatch.setattr(Image, "ID", [*Image.ID])
+    monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
+    Image.register_open("ZZ", black, lambda begin: begin[:2] == b"\xff\xd8")
+    assert plan(known).startswith("native images: "), (
+        "the plugins before it take all of these files"
+    )
+    Image.ID.insert(0, Image.ID.pop())
+    assert f"Pillow opens JPEG by {__name__}.black" in plan(known)
+    same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
+    # As pillow-heif's, if it was imported before Pillow opened anything.
+    Image.OPEN["ZZ"] = black, lambda begin: begin[4:12] == b"ftypheic"
+    assert plan(known).startswith("native images: ")
+    Image.OPEN["ZZ"] = black, None
+    assert f"Pillow opens JPEG by {__name__}.black" in plan(known)
+
+
+def test_what_pillow_has_for_a_format(monkeypatch, tmp_path):
+    from PIL import BmpImagePlugin, PngImagePlugin
+
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    assert plan(known).startswith("native images: ")
+    for factory, accept in (
+        (black, Image.OPEN["JPEG"][1]),
+        (PngImagePlugin.PngImageFile, Image.OPEN["JPEG"][1]),
+        (Image.OPEN["JPEG"][0], Image.OPEN["PNG"][1]),
+    ):
+        with monkeypatch.context() as patches:
+            patches.setitem(Image.OPEN, "JPEG", (factory, accept))
+            assert "Pillow opens JPEG by" in plan(known)
+    with monkeypatch.context() as patches:
+        patches.setitem(Image.OPEN, "BMP", Image.OPEN["JPEG"])
+        assert "Pillow opens JPEG by PIL.JpegImagePlugin.jpeg_factory" in plan(known)
+    with monkeypatch.context() as patches:
+        patches.setattr(Image, "ID", [each for each in Image.ID if each != "JPEG"])
+        assert "Pillow opens no JPEG" in plan(known)
+    with monkeypatch.context() as patches:
+        patches.setitem(Image.DECODERS, "jpeg", BmpImagePlugin.BmpRleDecoder)
+        assert "Pillow decodes 'jpeg' by" in plan(known)
+    assert plan(known).startswith("native images: ")
 
 
 def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):

@@ -30,6 +30,7 @@ from fastloader._core.sources.images.recognize.ours import (
     recognize_lmdb,
     recognize_mapped,
 )
+from fastloader._core.sources.images.recognize.plugins import other_plugin
 from fastloader._core.sources.images.recognize.reading import (
     KnownBeginning,
     OnlyLookedAt,
@@ -131,17 +132,7 @@ def own_part(dataset: Any) -> str:
         return changed
     if name := identity.own_method(dataset, known):
         return f"the dataset has a {name} of its own"
-    return identity.modules_change(*_PILLOW) or _other_plugin()
-
-
-def _other_plugin() -> str:
-    """Says what Pillow opens a format by that is decoded natively, if it is no plugin of Pillow's."""
-    plugins = identity.found("PIL.Image", "OPEN") or {}
-    for format_ in ("JPEG", "PNG", "WEBP"):
-        for each in plugins.get(format_, ()):
-            if each is not None and not identity.is_librarys(each):
-                return f"Pillow opens {format_} by {identity.said(each)}"
-    return ""
+    return identity.modules_change(*_PILLOW) or other_plugin()
 
 
 def recognize_images(loader: Loader) -> NativeImages:
