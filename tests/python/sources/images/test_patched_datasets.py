@@ -1,6 +1,8 @@
 """Every dataset that is recognised, with each function that a sample takes replaced by another, and with
 subclasses: the plan says what Python does. The datasets are those of the recogniser's own table."""
 
+import array
+import collections
 import copy
 import functools
 import importlib
@@ -12,9 +14,10 @@ import types
 import numpy as np
 import patched
 import pytest
+import torch
 import torchvision_datasets as made
 from pictures import import_timm, import_torchvision, plain_folder
-from torch.utils.data import ConcatDataset, DataLoader, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 from fastloader import FastLoader
 from fastloader import datasets as ours
@@ -313,3 +316,67 @@ def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):
     before = datasets.Image.decode_example
     monkeypatch.setattr(datasets.Image, "decode_example", lambda *a, **k: before(*a, **k))
     assert "Image.decode_example was replaced by" in plan(data)
+
+
+class OneMore(list):
+    def __getitem__(self, index):
+        return super().__getitem__(index) + 1
+
+
+class Deque(collections.deque):
+    """Which Python finds by place, and of which no source says so."""
+
+
+@pytest.mark.parametrize("indices", [OneMore([0, 1]), Deque([2, 0]), np.ma.masked_array([1, 2])])
+def test_indices_of_a_subset_in_a_sequence_of_ones_own(tmp_path, indices):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    for dataset in (known, TensorDataset(torch.arange(9))):
+        selection = Subset(dataset, indices)
+        kind = type(indices)
+        said = f"the indices of a Subset are a {kind.__module__}.{kind.__qualname__}"
+        assert said in plan(selection), plan(selection)
+        same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+
+
+def test_indices_of_a_series_are_found_by_their_labels(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    picked = pandas.Series([2, 0, 1], index=[1, 2, 0])
+    for dataset in (known, TensorDataset(torch.arange(9))):
+        assert "the indices of a Subset are a pandas." in plan(Subset(dataset, picked))
+        same(
+            list(FastLoader(Subset(dataset, picked), 2)),
+            list(DataLoader(Subset(dataset, picked), 2)),
+        )
+        for index in (picked.index, pandas.RangeIndex(1, 3)):  # which is found by place
+            selection = Subset(dataset, index)
+            assert "Python path" not in plan(selection), plan(selection)
+            same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+
+
+@pytest.mark.parametrize(
+    "indices", [(2, 0), range(1, 3), array.array("q", [1, 0]), np.array([2, 1])]
+)
+def test_indices_of_a_subset_that_are_found_by_place(tmp_path, indices):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    for dataset in (known, TensorDataset(torch.arange(9))):
+        selection = Subset(dataset, indices)
+        assert "Python path" not in plan(selection), plan(selection)
+        same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+
+
+@pytest.mark.parametrize(
+    ("home", "name"),
+    [
+        (("torchvision.datasets.cifar", "CIFAR10"), "targets"),
+        (("torchvision.datasets.mnist", "MNIST"), "targets"),
+        (("torchvision.datasets.svhn", "SVHN"), "labels"),
+        (("torchvision.datasets.caltech", "Caltech101"), "y"),
+        (("fastloader.datasets.image_folder", "ImageFolder"), "targets"),
+    ],
+    ids=str,
+)
+def test_targets_in_a_list_of_ones_own(home, name, dataset):
+    setattr(dataset, name, OneMore(int(each) // 2 for each in getattr(dataset, name)))
+    assert f"are a {__name__}.OneMore" in plan(dataset), plan(dataset)
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.sources.sequences import by_place
 from fastloader.datasets._formats.files.seek_file import found_beside
 from fastloader.errors import NotNative
 
@@ -21,15 +22,9 @@ def listed(values: Any) -> list[Any]:
     """The samples as a list.
 
     Raises:
-        NotNative: for a list with an order or elements of its own.
+        NotNative: for a sequence with an order or elements of its own.
     """
-    for kind in (list, tuple):
-        if isinstance(values, kind) and any(
-            getattr(type(values), name) is not getattr(kind, name)
-            for name in ("__getitem__", "__iter__", "__len__")
-        ):
-            raise NotNative(f"the dataset's samples are a {type(values).__qualname__}")
-    return list(values)
+    return list(by_place(values, "the dataset's samples"))
 
 
 def flat(

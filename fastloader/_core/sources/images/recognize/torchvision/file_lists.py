@@ -96,7 +96,7 @@ def _caltech(
             for number, of_class in _together(numbers, classes)
         ]
 
-    known_by = (dataset.root, list(numbers), list(classes), list(categories))
+    known_by = (dataset.root, listed(numbers), listed(classes), listed(categories))
     store, targets = flat(dataset, known_by, samples)
     return NativeImages(store, targets, None, chain)
 
