@@ -8,6 +8,7 @@ import functools
 import importlib
 import io
 import json
+import re
 import tarfile
 import types
 
@@ -23,7 +24,7 @@ from fastloader import FastLoader
 from fastloader import datasets as ours
 from fastloader import transforms as T
 from fastloader._core.machine import extension, identity
-from fastloader._core.sources.images.recognize import RECOGNIZERS
+from fastloader._core.sources.images.recognize import RECOGNIZERS, recognize_images
 from fastloader.cli.__main__ import main
 from support import same
 
@@ -316,6 +317,67 @@ def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):
     before = datasets.Image.decode_example
     monkeypatch.setattr(datasets.Image, "decode_example", lambda *a, **k: before(*a, **k))
     assert "Image.decode_example was replaced by" in plan(data)
+
+
+def folder_with(tmp_path, sequence):
+    dataset = tv.datasets.folder.ImageFolder(str(plain_folder(tmp_path / "plain", 3)), CHAIN)
+    dataset.samples = sequence(dataset.samples)
+    return dataset
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        collections.deque,
+        collections.UserList,
+        lambda samples: dict(enumerate(samples)),
+        lambda samples: types.SimpleNamespace(samples=samples),  # which has no samples to give
+        lambda samples: [(*sample, 1) for sample in samples],
+        lambda samples: [samples[0], (*samples[1], 1), samples[2]],
+        lambda samples: [(path, target) for path, target in samples] + [7],
+        lambda samples: [(None, target) for _path, target in samples],
+    ],
+)
+def test_samples_that_are_no_list_of_pairs(tmp_path, sequence):
+    dataset = folder_with(tmp_path, sequence)
+    loader = FastLoader(dataset, 2, sampler=[0, 1, 2, 1, 0])
+    assert loader.plan().startswith("Python path: the dataset's samples are "), loader.plan()
+    try:
+        wanted = list(DataLoader(dataset, 2, sampler=[0, 1, 2, 1, 0]))
+    except Exception as error:
+        with pytest.raises(type(error), match=re.escape(str(error).splitlines()[-1])):
+            list(loader)
+    else:
+        same(list(loader), wanted)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "change"),
+    [
+        (lambda samples: np.array(samples, dtype=object), lambda samples: samples.__setitem__((0, 1), 8)),
+        (lambda samples: [[*each] for each in samples], lambda samples: samples[0].__setitem__(1, 8)),
+        (
+            lambda samples: [np.array(each, dtype=object) for each in samples],
+            lambda samples: samples[0].__setitem__(1, 8),
+        ),
+        (tuple, lambda samples: None),
+    ],
+)
+def test_samples_that_are_read_again_once_they_change(tmp_path, sequence, change):
+    """An array is what people take against the copies of lists in worker processes."""
+    dataset = folder_with(tmp_path, sequence)
+    loader = FastLoader(dataset, 2)
+    for _epoch in range(2):
+        assert loader.plan().startswith("native images: ")
+        same(list(loader), list(DataLoader(dataset, 2)))
+    change(dataset.samples)
+    same(list(loader), list(DataLoader(dataset, 2)))
+
+
+def test_an_array_of_samples_is_read_once(tmp_path):
+    dataset = folder_with(tmp_path, lambda samples: np.array(samples, dtype=object))
+    first, second = (recognize_images(FastLoader(dataset, 2)) for _ in range(2))
+    assert first.same_files(second)
 
 
 class OneMore(list):
