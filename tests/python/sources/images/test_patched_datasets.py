@@ -354,8 +354,14 @@ def test_samples_that_are_no_list_of_pairs(tmp_path, sequence):
 @pytest.mark.parametrize(
     ("sequence", "change"),
     [
-        (lambda samples: np.array(samples, dtype=object), lambda samples: samples.__setitem__((0, 1), 8)),
-        (lambda samples: [[*each] for each in samples], lambda samples: samples[0].__setitem__(1, 8)),
+        (
+            lambda samples: np.array(samples, dtype=object),
+            lambda samples: samples.__setitem__((0, 1), 8),
+        ),
+        (
+            lambda samples: [[*each] for each in samples],
+            lambda samples: samples[0].__setitem__(1, 8),
+        ),
         (
             lambda samples: [np.array(each, dtype=object) for each in samples],
             lambda samples: samples[0].__setitem__(1, 8),
