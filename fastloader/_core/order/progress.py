@@ -108,6 +108,11 @@ class Progress:
         elif self.sampler_state is not None:
             self.sampler_states.append(self.sampler_state)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether `check` has anything to do."""
+        return bool(self.stale) or self.turn is not None or self._unmet is not None
+
     def check(self) -> None:
         if self.stale:
             raise Error(self.stale)

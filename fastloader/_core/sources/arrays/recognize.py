@@ -23,6 +23,7 @@ from fastloader._core.machine import identity
 from fastloader._core.machine.mapped_memory import file_at
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
+from fastloader._core.sources.sequences import picked_by
 from fastloader.datasets.packed_arrays import PackedArrays
 from fastloader.errors import NotNative
 
@@ -168,7 +169,7 @@ def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]
     if kind in _KINDS and (changed := identity.change(kind, kind)):
         raise NotNative(changed)
     if kind is Subset:
-        structure, name = _read(dataset.dataset, _picked(dataset.indices, rows), leaves)
+        structure, name = _read(dataset.dataset, _picked(dataset, rows), leaves)
         return structure, f"Subset of {name}"
     if kind is StackDataset:
         inner = dataset.datasets
@@ -187,15 +188,9 @@ def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]
     return _read_array(dataset, rows, leaves), kind.__name__.lower()
 
 
-def _picked(indices: Any, rows: Any | None) -> Any:
+def _picked(dataset: Any, rows: Any | None) -> Any:
     """The indices of a Subset as int64, as seen through ``rows`` of the Subsets around it."""
-    try:
-        found = np.asarray(indices)
-    except (TypeError, ValueError):  # ragged
-        found = np.asarray(None)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise NotNative("the indices of a Subset are not whole numbers")
-    found = np.ascontiguousarray(found, dtype=np.int64)
+    found = picked_by(dataset)
     if rows is None:
         return found
     try:

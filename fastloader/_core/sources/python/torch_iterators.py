@@ -109,7 +109,7 @@ class CountingIterator(DecodingIterator, SeedingIterator):
     @eager
     def __next__(self) -> Any:
         progress = self.progress
-        if progress is not None and (progress.stale or progress.turn is not None):
+        if progress is not None and progress.unsettled:
             progress.check()
         if self._closed:
             raise StopIteration

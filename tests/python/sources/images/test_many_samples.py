@@ -17,7 +17,7 @@ class Known:
 
 
 def arrays(samples):
-    store, targets = flat(Known(), samples, lambda: samples)
+    store, targets = flat(Known(), samples)
     return store, targets
 
 

@@ -1,27 +1,31 @@
 """Every dataset that is recognised, with each function that a sample takes replaced by another, and with
 subclasses: the plan says what Python does. The datasets are those of the recogniser's own table."""
 
+import array
+import collections
 import copy
 import functools
 import importlib
 import io
 import json
+import re
 import tarfile
 import types
 
 import numpy as np
 import patched
 import pytest
+import torch
 import torchvision_datasets as made
 from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
-from torch.utils.data import ConcatDataset, DataLoader, Subset, dataloader
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, dataloader
 
 from fastloader import FastLoader
 from fastloader import datasets as ours
 from fastloader import transforms as T
 from fastloader._core.machine import extension, identity
-from fastloader._core.sources.images.recognize import RECOGNIZERS
+from fastloader._core.sources.images.recognize import RECOGNIZERS, recognize_images
 from fastloader.cli.__main__ import main
 from support import same
 
@@ -386,3 +390,134 @@ def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):
     before = datasets.Image.decode_example
     monkeypatch.setattr(datasets.Image, "decode_example", lambda *a, **k: before(*a, **k))
     assert "Image.decode_example was replaced by" in plan(data)
+
+
+def folder_with(tmp_path, sequence):
+    dataset = tv.datasets.folder.ImageFolder(str(plain_folder(tmp_path / "plain", 3)), CHAIN)
+    dataset.samples = sequence(dataset.samples)
+    return dataset
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        collections.deque,
+        collections.UserList,
+        lambda samples: dict(enumerate(samples)),
+        lambda samples: types.SimpleNamespace(samples=samples),  # which has no samples to give
+        lambda samples: [(*sample, 1) for sample in samples],
+        lambda samples: [samples[0], (*samples[1], 1), samples[2]],
+        lambda samples: [(path, target) for path, target in samples] + [7],
+        lambda samples: [(None, target) for _path, target in samples],
+    ],
+)
+def test_samples_that_are_no_list_of_pairs(tmp_path, sequence):
+    dataset = folder_with(tmp_path, sequence)
+    loader = FastLoader(dataset, 2, sampler=[0, 1, 2, 1, 0])
+    assert loader.plan().startswith("Python path: the dataset's samples are "), loader.plan()
+    try:
+        wanted = list(DataLoader(dataset, 2, sampler=[0, 1, 2, 1, 0]))
+    except Exception as error:
+        with pytest.raises(type(error), match=re.escape(str(error).splitlines()[-1])):
+            list(loader)
+    else:
+        same(list(loader), wanted)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "change"),
+    [
+        (
+            lambda samples: np.array(samples, dtype=object),
+            lambda samples: samples.__setitem__((0, 1), 8),
+        ),
+        (
+            lambda samples: [[*each] for each in samples],
+            lambda samples: samples[0].__setitem__(1, 8),
+        ),
+        (
+            lambda samples: [np.array(each, dtype=object) for each in samples],
+            lambda samples: samples[0].__setitem__(1, 8),
+        ),
+        (tuple, lambda samples: None),
+    ],
+)
+def test_samples_that_are_read_again_once_they_change(tmp_path, sequence, change):
+    """An array is what people take against the copies of lists in worker processes."""
+    dataset = folder_with(tmp_path, sequence)
+    loader = FastLoader(dataset, 2)
+    for _epoch in range(2):
+        assert loader.plan().startswith("native images: ")
+        same(list(loader), list(DataLoader(dataset, 2)))
+    change(dataset.samples)
+    same(list(loader), list(DataLoader(dataset, 2)))
+
+
+def test_an_array_of_samples_is_read_once(tmp_path):
+    dataset = folder_with(tmp_path, lambda samples: np.array(samples, dtype=object))
+    first, second = (recognize_images(FastLoader(dataset, 2)) for _ in range(2))
+    assert first.same_files(second)
+
+
+class OneMore(list):
+    def __getitem__(self, index):
+        return super().__getitem__(index) + 1
+
+
+class Deque(collections.deque):
+    """Which Python finds by place, and of which no source says so."""
+
+
+@pytest.mark.parametrize("indices", [OneMore([0, 1]), Deque([2, 0]), np.ma.masked_array([1, 2])])
+def test_indices_of_a_subset_in_a_sequence_of_ones_own(tmp_path, indices):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    for dataset in (known, TensorDataset(torch.arange(9))):
+        selection = Subset(dataset, indices)
+        kind = type(indices)
+        said = f"the indices of a Subset are a {kind.__module__}.{kind.__qualname__}"
+        assert said in plan(selection), plan(selection)
+        same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+
+
+def test_indices_of_a_series_are_found_by_their_labels(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    picked = pandas.Series([2, 0, 1], index=[1, 2, 0])
+    for dataset in (known, TensorDataset(torch.arange(9))):
+        assert "the indices of a Subset are a pandas." in plan(Subset(dataset, picked))
+        same(
+            list(FastLoader(Subset(dataset, picked), 2)),
+            list(DataLoader(Subset(dataset, picked), 2)),
+        )
+        for index in (picked.index, pandas.RangeIndex(1, 3)):  # which is found by place
+            selection = Subset(dataset, index)
+            assert "Python path" not in plan(selection), plan(selection)
+            same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+
+
+@pytest.mark.parametrize(
+    "indices", [(2, 0), range(1, 3), array.array("q", [1, 0]), np.array([2, 1])]
+)
+def test_indices_of_a_subset_that_are_found_by_place(tmp_path, indices):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    for dataset in (known, TensorDataset(torch.arange(9))):
+        selection = Subset(dataset, indices)
+        assert "Python path" not in plan(selection), plan(selection)
+        same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+
+
+@pytest.mark.parametrize(
+    ("home", "name"),
+    [
+        (("torchvision.datasets.cifar", "CIFAR10"), "targets"),
+        (("torchvision.datasets.mnist", "MNIST"), "targets"),
+        (("torchvision.datasets.svhn", "SVHN"), "labels"),
+        (("torchvision.datasets.caltech", "Caltech101"), "y"),
+        (("fastloader.datasets.image_folder", "ImageFolder"), "targets"),
+    ],
+    ids=str,
+)
+def test_targets_in_a_list_of_ones_own(home, name, dataset):
+    setattr(dataset, name, OneMore(int(each) // 2 for each in getattr(dataset, name)))
+    assert f"are a {__name__}.OneMore" in plan(dataset), plan(dataset)
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))

@@ -9,6 +9,7 @@ from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader._core.sources.images.stores.mapped import MappedStore
+from fastloader._core.sources.sequences import by_place
 from fastloader.datasets._formats.files.file_list import FileList
 from fastloader.datasets.hf_images import HFImages
 from fastloader.datasets.lmdb_dataset import LMDBDataset
@@ -22,7 +23,9 @@ def recognize_files(dataset: FileList, reading: Reading) -> NativeImages:
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     file = dataset.seek_file
     store = FolderStore(dataset.paths, dataset.ends, () if file is None else (file,))
-    targets = np.asarray(dataset.targets)  # which the user may have set
+    targets = np.asarray(
+        by_place(dataset.targets, "the dataset's targets")
+    )  # which the user may have set
     if targets.dtype.kind not in "iu" or targets.shape != (len(store),):
         raise NotNative("the dataset's targets are not a whole number for each file")
     return NativeImages(store, targets, None, chain, form=dataset.form)

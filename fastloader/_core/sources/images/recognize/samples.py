@@ -10,40 +10,45 @@ import numpy as np
 
 from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.sources.sequences import by_place
 from fastloader.datasets._formats.files.seek_file import found_beside
 from fastloader.errors import NotNative
 
-Samples = list[tuple[Any, int]]  # (path, class) of each
+Samples = Any  # (path, class) of each, in a list or an array
 _AT_ONCE = 1 << 16
 
 
-def listed(values: Any) -> list[Any]:
-    """The samples as a list.
+def copied(values: Any) -> Samples:
+    """The samples as they are now: a list, or an array if they are in one.
 
     Raises:
-        NotNative: for a list with an order or elements of its own.
+        NotNative: for a sequence with an order or elements of its own.
     """
-    for kind in (list, tuple):
-        if isinstance(values, kind) and any(
-            getattr(type(values), name) is not getattr(kind, name)
-            for name in ("__getitem__", "__iter__", "__len__")
-        ):
-            raise NotNative(f"the dataset's samples are a {type(values).__qualname__}")
-    return list(values)
+    values = by_place(values, "the dataset's samples")
+    return values.copy() if isinstance(values, np.ndarray) else list(values)
 
 
-def flat(
-    dataset: Any, known_by: Any, listed: Callable[[], Samples], root: str | None = None
+def flat(dataset: Any, samples: Samples, root: str | None = None) -> tuple[FolderStore, Any]:
+    """`made` of these samples, which nobody else changes. For a list, that is a shallow copy, 8 bytes a
+    sample: comparing two lists of the same tuples only compares their addresses."""
+    return made(dataset, samples, lambda: samples, root)
+
+
+def made(
+    dataset: Any, known_by: Any, samples: Callable[[], Samples], root: str | None = None
 ) -> tuple[FolderStore, Any]:
-    """Returns (store, targets) of the samples that ``listed`` gives. Encoding a million paths takes
-    0.2 s, so it is done once, as long as ``known_by`` stays equal. For a list of samples, that is a
-    shallow copy, 8 bytes a sample: comparing two lists of the same tuples only compares their
-    addresses. ``root``: the folder of the samples, whose seek indices are looked for then, too."""
+    """Returns (store, targets) of the samples that ``samples`` gives. Encoding a million paths takes
+    0.2 s, so it is done once, as long as ``known_by`` stays equal. ``root``: the folder of the samples,
+    whose seek indices are looked for then, too.
+
+    Raises:
+        NotNative: if they are no pairs of a path and a whole number.
+    """
     kept = last_time.get(dataset)
-    if kept is not None and kept[0] == known_by:
+    if kept is not None and _equal(kept[0], known_by):
         arrays: tuple[FolderStore, Any] = kept[1]
         return arrays
-    paths, lengths, targets = _arrays(listed())
+    paths, lengths, targets, stay = _arrays(samples())
     file = None if root is None else found_beside(root)
     store = FolderStore(
         paths,
@@ -51,17 +56,36 @@ def flat(
         () if file is None else (file,),
     )
     arrays = store, targets
-    last_time[dataset] = (known_by, arrays)
+    if stay:
+        last_time[dataset] = (known_by, arrays)
+    else:
+        last_time.pop(dataset, None)
     return arrays
 
 
-def _arrays(samples: Samples) -> tuple[Any, Any, Any]:
-    """The bytes of all paths, how many each path has, and the classes."""
+def _equal(some: Any, others: Any) -> bool:
+    try:
+        if isinstance(some, np.ndarray):
+            return np.array_equal(some, others)
+        return bool(some == others)
+    except Exception:  # what holds arrays, or has an equality of its own
+        return False
+
+
+def _arrays(samples: Samples) -> tuple[Any, Any, Any, bool]:
+    """The bytes of all paths, how many each path has, and the classes. Also whether no sample can be
+    changed in its place, which a copy of the list would show, too."""
     paths, lengths, targets = bytearray(), [], []
+    kinds: set[type] = set()
     # The objects that Python needs for a million paths at once would take 200 MB.
     for begin in range(0, len(samples), _AT_ONCE):
-        some, classes = zip(*samples[begin : begin + _AT_ONCE])
-        encoded, sizes = _encoded(some)
+        part = samples[begin : begin + _AT_ONCE]
+        kinds.update(map(type, part))
+        try:
+            some, classes = zip(*part, strict=True)
+            encoded, sizes = _encoded(some)
+        except (TypeError, ValueError):  # the dataset's own code says which
+            raise NotNative("the dataset's samples are no pairs of a path and a class") from None
         paths += encoded
         lengths.append(np.asarray(sizes, dtype=np.uint64))
         targets.append(_whole_numbers(classes))
@@ -70,6 +94,7 @@ def _arrays(samples: Samples) -> tuple[Any, Any, Any]:
         np.frombuffer(paths, dtype=np.uint8),
         np.concatenate([none.astype(np.uint64), *lengths]),
         np.concatenate([none, *targets]),
+        kinds <= {tuple} or getattr(samples, "ndim", 1) == 2,
     )
 
 

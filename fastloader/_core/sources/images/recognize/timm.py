@@ -7,7 +7,7 @@ from typing import Any
 from fastloader._core.machine import identity
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
-from fastloader._core.sources.images.recognize.samples import flat, listed
+from fastloader._core.sources.images.recognize.samples import copied, flat
 from fastloader.errors import NotNative
 
 READERS = (
@@ -36,5 +36,5 @@ def recognize_timm(dataset: Any, reading: Reading) -> NativeImages:
     if not isinstance(attempts, int) or attempts < 1:
         raise NotNative("this version of timm treats bad samples by a rule that is not known")
     chain = reading.chain(dataset.transform)
-    store, targets = flat(dataset, listed(dataset.reader.samples), lambda: dataset.reader.samples)
+    store, targets = flat(dataset, copied(dataset.reader.samples))
     return NativeImages(store, targets, None, chain, attempts=attempts)

@@ -13,12 +13,13 @@ from fastloader._core.order.samplers import holds_twice
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import ImageStore
 from fastloader._core.sources.images.last_time import last_time
+from fastloader._core.sources.sequences import picked_by
 from fastloader.datasets._formats.sample_form import SampleForm
 from fastloader.errors import NotNative
 
 
 def subset(dataset: Any, inner: NativeImages) -> NativeImages:
-    picked = _whole_numbers(dataset.indices)
+    picked = picked_by(dataset)
     picked = np.where(picked < 0, picked + len(inner), picked)
     if picked.size and (picked.min() < 0 or picked.max() >= len(inner)):
         raise NotNative("a Subset holds indices that its dataset has not")
@@ -31,19 +32,6 @@ def subset(dataset: Any, inner: NativeImages) -> NativeImages:
     last_time[dataset] = indices, repeats
     name = f"Subset of {inner.name}"
     return dataclasses.replace(inner, indices=indices, name=name, repeats=repeats)
-
-
-def _whole_numbers(indices: Any) -> Any:
-    """The indices of a Subset as int64. torch refuses whatever a list would not take for an index."""
-    try:
-        picked = np.asarray(indices)
-    except (TypeError, ValueError):  # ragged
-        picked = np.asarray(None)
-    if picked.size == 0 and picked.ndim == 1:
-        return np.zeros(0, np.int64)
-    if picked.ndim != 1 or picked.dtype.kind not in "iu":
-        raise NotNative("a Subset holds indices that are not whole numbers")
-    return picked.astype(np.int64, copy=False)
 
 
 def concatenated(dataset: Any, parts: list[NativeImages]) -> NativeImages:

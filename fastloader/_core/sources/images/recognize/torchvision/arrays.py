@@ -11,13 +11,16 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.recognize.reading import KnownBeginning, Reading
 from fastloader._core.sources.images.stores.pixels import Pixels, PixelStore
+from fastloader._core.sources.sequences import by_place
 from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
+
+_TARGETS = "the dataset's targets"
 
 
 def recognize_cifar(dataset: Any, reading: Reading) -> NativeImages:
     pixels = _of_numpy(dataset.data, channels_first=False)
-    targets = dataset.targets
+    targets = by_place(dataset.targets, _TARGETS)
     if isinstance(targets, list | tuple):
         if not {type(each) for each in targets} <= {int, np.int64}:
             raise NotNative("the dataset's targets are not whole numbers")
@@ -35,7 +38,7 @@ def recognize_mnist(dataset: Any, reading: Reading) -> NativeImages:
 def recognize_qmnist(dataset: Any, reading: Reading) -> NativeImages:
     if not dataset.compat:
         raise NotNative("the dataset has compat=False: its targets are no classes")
-    targets = dataset.targets
+    targets = by_place(dataset.targets, _TARGETS)
     if not isinstance(targets, torch.Tensor) or targets.ndim != 2 or not targets.shape[1]:
         raise NotNative("the dataset's targets are no table")
     return _images(dataset, reading, _of_torch(dataset.data), targets[:, 0])
@@ -80,6 +83,7 @@ def _of_torch(data: Any) -> Pixels:
 
 def _whole_numbers(targets: Any, count: int) -> Any:
     """The targets as they are now, as int64."""
+    targets = by_place(targets, _TARGETS)
     try:
         numbers = targets.numpy() if isinstance(targets, torch.Tensor) else np.asarray(targets)
     except (TypeError, ValueError, RuntimeError):  # ragged, or on another device

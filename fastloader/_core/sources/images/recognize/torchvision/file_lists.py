@@ -9,8 +9,9 @@ from typing import Any
 from fastloader._core.machine import identity
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
-from fastloader._core.sources.images.recognize.samples import Samples, flat, listed
+from fastloader._core.sources.images.recognize.samples import Samples, copied, flat, made
 from fastloader._core.sources.images.recognize.torchvision.loader import check_loader
+from fastloader._core.sources.sequences import by_place
 from fastloader.errors import NotNative
 from fastloader.transforms._reader.chain import begins_with_rgb
 
@@ -23,7 +24,7 @@ def recognize_two_lists(dataset: Any, reading: Reading) -> NativeImages:
     check_loader(dataset)
     chain = reading.chain(dataset.transform)
     samples = _together(dataset._image_files, dataset._labels)
-    store, targets = flat(dataset, samples, lambda: samples)
+    store, targets = flat(dataset, samples)
     return NativeImages(store, targets, None, chain)
 
 
@@ -31,7 +32,7 @@ def recognize_imagenette(dataset: Any, reading: Reading) -> NativeImages:
     reading.target_transform(dataset.target_transform)
     check_loader(dataset)
     chain = reading.chain(dataset.transform)
-    store, targets = flat(dataset, listed(dataset._samples), lambda: dataset._samples)
+    store, targets = flat(dataset, copied(dataset._samples))
     return NativeImages(store, targets, None, chain)
 
 
@@ -40,7 +41,7 @@ def recognize_places(dataset: Any, reading: Reading) -> NativeImages:
     reading.target_transform(of_target)
     check_loader(dataset)
     chain = reading.chain(transform)
-    store, targets = flat(dataset, listed(dataset.imgs), lambda: dataset.imgs)
+    store, targets = flat(dataset, copied(dataset.imgs))
     return NativeImages(store, targets, None, chain)
 
 
@@ -55,7 +56,7 @@ def recognize_pets(dataset: Any, reading: Reading) -> NativeImages:
     reading.target_transform(of_target)
     chain = reading.chain(transform)
     samples = _together(dataset._images, getattr(dataset, labels))
-    store, targets = flat(dataset, samples, lambda: samples)
+    store, targets = flat(dataset, samples)
     return NativeImages(store, targets, None, chain)
 
 
@@ -96,8 +97,8 @@ def _caltech(
             for number, of_class in _together(numbers, classes)
         ]
 
-    known_by = (dataset.root, list(numbers), list(classes), list(categories))
-    store, targets = flat(dataset, known_by, samples)
+    known_by = (dataset.root, *map(_list, (numbers, classes, categories)))
+    store, targets = made(dataset, known_by, samples)
     return NativeImages(store, targets, None, chain)
 
 
@@ -116,4 +117,8 @@ def _pair_of(dataset: Any) -> tuple[Any, Any]:
 def _together(files: Any, classes: Any) -> list[tuple[Any, Any]]:
     if len(files) != len(classes):
         raise NotNative(f"the dataset has {len(files)} files and {len(classes)} classes")
-    return list(zip(listed(files), listed(classes), strict=True))
+    return list(zip(_list(files), _list(classes), strict=True))
+
+
+def _list(values: Any) -> list[Any]:
+    return list(by_place(values, "the dataset's samples"))

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
-from fastloader._core.sources.images.recognize.samples import flat, listed
+from fastloader._core.sources.images.recognize.samples import copied, flat
 from fastloader._core.sources.images.recognize.torchvision.loader import check_loader
 
 
@@ -16,8 +16,7 @@ def recognize_folders(dataset: Any, reading: Reading) -> NativeImages:
     check_loader(dataset)
     # DatasetFolder keeps the transform twice. A user who replaces one means the one of __getitem__.
     chain = reading.chain(dataset.transform)
-    samples = dataset.samples
-    store, targets = flat(dataset, listed(samples), lambda: samples, _class_folders_of(dataset))
+    store, targets = flat(dataset, copied(dataset.samples), _class_folders_of(dataset))
     return NativeImages(store, targets, None, chain)
 
 
