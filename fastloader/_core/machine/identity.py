@@ -27,7 +27,6 @@ from types import (
 )
 from typing import Any, Generic, TypeVar
 
-from fastloader._core.machine import source_text
 from fastloader._core.machine.process import ProcessLock
 
 Row = TypeVar("Row")
@@ -35,8 +34,6 @@ Row = TypeVar("Row")
 # The packages whose functions are followed to what they call. Of other code, methods alone are.
 _FOLLOWED = ("PIL", "timm", "torchvision")
 _OUR_STEPS = "fastloader.transforms."
-# Those whose values in classes and modules are compared with the source.
-_DATA = ("timm", "torchvision")
 # Those that they take functions and classes from, beside Python's own.
 _LIBRARIES = ("fastloader", "numpy", "torch", "typing_extensions", *_FOLLOWED)
 # Where Pillow's pictures have their methods: code that is given a picture names these, and no module.
@@ -169,8 +166,6 @@ class _Watch:
         self._known: set[tuple[int, Any]] = set()
         self._asked: list[tuple[Any, Any]] = []
         self._answers: list[Any] = []
-        self._containers: list[Any] = []
-        self._contents: list[Any] = []  # of these
         self._functions: list[FunctionType] = []
         self._insides: tuple[list[Any], ...] = [], [], []  # of these
 
@@ -181,14 +176,6 @@ class _Watch:
             its = space if isinstance(space, dict) else vars(space)
             self._asked.append((its.get, name))
             self._answers.append(its.get(name))
-
-    def content(self, value: Any) -> None:
-        """Of a container that can be changed in place."""
-        content = _content(value)
-        if content is not None and (id(value), "") not in self._known:
-            self._known.add((id(value), ""))
-            self._containers.append(value)
-            self._contents.append(content)
 
     def function(self, function: FunctionType) -> None:
         if (id(function), None) not in self._known:
@@ -202,7 +189,6 @@ class _Watch:
         try:
             return (
                 [get(name) for get, name in self._asked] == self._answers
-                and self._containers == self._contents
                 and _insides(self._functions) == self._insides
                 and [len(vars(kind)) for kind in _spaces] == [*_spaces.values()]
             )
@@ -262,8 +248,6 @@ class _Reach:
             if owner is None:
                 continue
             _all.attribute(owner, name)
-            if not isinstance(value, ModuleType) and _says_data(owner):
-                _all.content(value)
             change = change or _replaced(owner, name, value)
             function = _function_of(value)
             if type(function) is not FunctionType:
@@ -299,8 +283,8 @@ _all = _Watch()  # of all of them
 _spaces: dict[type, int] = {}  # the classes that were searched, and how many attributes they had
 _followed: set[_Place] = set()
 _of_thread = threading.local()
-# The defaults of functions, and the values of attributes of classes and modules with copies of what is
-# in them, as they were when they were first looked at and the source did not contradict them.
+# What the source does not say in its code: the defaults of functions, and the values of attributes of
+# classes, as they were when they were first looked at.
 _first: dict[Any, Any] = {}
 _looking = ProcessLock()  # guards the above, but for _of_thread
 
@@ -361,20 +345,9 @@ def _in_module(module: ModuleType) -> list[_Place]:
 
 def _with_other_defaults(function: FunctionType) -> str:
     defaults = function.__defaults__, function.__kwdefaults__
-    if function not in _first and not (
-        _says_defaults(str(function.__globals__.get("__name__")))
-        and source_text.has_other_defaults(function)
-    ):
-        _first[function] = defaults
-    if _first.get(function) == defaults:
+    if _first.setdefault(function, defaults) == defaults:
         return ""
     return f"{said(function)} was given other defaults"
-
-
-def _says_defaults(module: str) -> bool:
-    """Whether defaults are compared with the source of the module: not those of Pillow's plugins, which
-    are many, nor ours."""
-    return module in _PILLOW or _package(module) in _DATA
 
 
 @functools.cache
@@ -409,8 +382,7 @@ def _called(function: FunctionType, self_class: type | None) -> list[_Place]:
                 home = value.__name__ if isinstance(value, ModuleType) else value.__module__
                 if _is_followed(home) and not any(value is each for each in spaces):
                     spaces.append(value)
-            counts = isinstance(value, ModuleType) or callable(value)
-            if counts or (_says_data(space) and not source_text.changes(space, name)):
+            if isinstance(value, ModuleType) or callable(value):
                 places.append((space, name, None))
     return places
 
@@ -502,65 +474,22 @@ def _replaced(holder: Any, name: str, value: Any) -> str:
         bound = not isinstance(getattr(function, "__self__", function), ModuleType | type(function))
         same = bound or function.__name__ == name
     elif isinstance(function, type | ModuleType):
-        same = isinstance(holder, type) or (
-            _is_known_object(function) and _imported(holder, name, function)
-        )
+        same = isinstance(holder, type) or _is_known_object(function)
     elif callable(function):
         same = type(function).__module__ == "typing"
     elif isinstance(holder, type) and hasattr(function, "__get__"):
         made_by = _package(type(function).__module__)  # not functools: partialmethod() and the like
         same = made_by in sys.stdlib_module_names and made_by != "functools"
-    elif isinstance(holder, type) or _says_data(holder):
-        if _is_as_written(holder, name, function):
+    elif isinstance(holder, type):
+        if _first.setdefault((holder, name), function) is function:
             return ""
-        return f"{_called_place(holder)}.{name} was set to another value"
+        return f"{holder.__qualname__}.{name} was set to another value"
     else:
         same = True
     if same:
         return ""
-    return f"{_called_place(holder)}.{name} was replaced by {said(function)}"
-
-
-def _called_place(holder: Any) -> str:
-    return str(holder.__qualname__ if isinstance(holder, type) else holder.__name__)
-
-
-def _says_data(holder: Any) -> bool:
-    """Whether the values that stand in the source of a class or module count, beside its code."""
-    home = holder.__module__ if isinstance(holder, type) else holder.__name__
-    return _package(home) in _DATA and not (
-        isinstance(holder, type) and issubclass(holder, tuple | enum.Enum)
-    )
-
-
-def _is_as_written(holder: type | ModuleType, name: str, value: Any) -> bool:
-    """Whether a value is the one of the source or, if that does not say, the one of the first look."""
-    key = holder, name
-    if key not in _first:
-        if (
-            _says_data(holder)
-            and name[:2] != "__"
-            and name != "_abc_impl"
-            and _says_otherwise(holder, name, value)
-        ):
-            return False
-        _first[key] = value, _content(value)
-    before, content = _first[key]
-    return before is value and (content is None or content == value)
-
-
-def _says_otherwise(holder: type | ModuleType, name: str, value: Any) -> bool:
-    if isinstance(holder, ModuleType):
-        return source_text.says_so(holder, name, value) is False
-    module = sys.modules.get(holder.__module__)
-    if module is None or vars(module).get(holder.__qualname__) is not holder:
-        return False
-    return source_text.says_so(module, name, value, holder.__qualname__) is False
-
-
-def _content(value: Any) -> Any:
-    """A copy of a container that can be changed in place; None of anything else."""
-    return value.copy() if type(value) in (dict, list, set) else None
+    place = holder.__qualname__ if isinstance(holder, type) else holder.__name__
+    return f"{place}.{name} was replaced by {said(function)}"
 
 
 def _has_method(kind: type, name: str, function: FunctionType) -> bool:
@@ -584,14 +513,8 @@ def _has_method(kind: type, name: str, function: FunctionType) -> bool:
 def _has_function(module: ModuleType, name: str, function: FunctionType) -> bool:
     if _is_of(function, module, _ALIASES.get((module.__name__, name), name)):
         return True
-    # Imported, under another name only if the source says so.
-    return is_librarys(function) and _imported(module, name, function)
-
-
-def _imported(module: ModuleType, name: str, value: Any) -> bool:
-    return not _is_followed(module.__name__) or source_text.imports(
-        module, name, value, _is_followed
-    )
+    # Imported, maybe under another name.
+    return function.__globals__ is not vars(module) and is_librarys(function)
 
 
 def _is_known_object(value: type | ModuleType) -> bool:

@@ -345,9 +345,7 @@ def test_a_plugin_before_pillows_own(monkeypatch, tmp_path):
     monkeypatch.setattr(Image, "ID", [*Image.ID])
     monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
     Image.register_open("ZZ", black, lambda begin: begin[:2] == b"\xff\xd8")
-    assert plan(known).startswith("native images: "), (
-        "the plugins before it take all of these files"
-    )
+    assert plan(known).startswith("native images: "), "the plugins before it take all of these files"
     Image.ID.insert(0, Image.ID.pop())
     assert f"Pillow opens JPEG by {__name__}.black" in plan(known)
     same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))
