@@ -107,13 +107,18 @@ def change(kind: type, known: type, reads: Iterable[str] = ()) -> str:
     return changed
 
 
-def own_method(value: Any, known: type) -> str:
-    """The name of an attribute of this object that stands before a method of its class; empty if there
-    is none."""
+def own_part(value: Any, known: type, reads: Iterable[str] = ()) -> str:
+    """What a dataset does otherwise than the source of ``known`` says, by its class or by itself; empty
+    if that is nothing. ``reads``: as for `change`."""
+    if changed := change(type(value), known, reads):
+        return changed
     names = _reach(known).names
     for name in getattr(value, "__dict__", ()):
-        if name in names and hasattr(_looked_up(type(value), name)[1], "__get__"):
-            return str(name)
+        if name not in names:
+            continue
+        # torch asks the object for the second, whether its class has one or not.
+        if hasattr(_looked_up(type(value), name)[1], "__get__") or name == "__getitems__":
+            return f"the dataset has a {name} of its own"
     return ""
 
 

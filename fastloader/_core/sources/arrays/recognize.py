@@ -166,8 +166,8 @@ def _stacked(dataset: Any) -> list[Any]:
 def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]:
     """Appends the dataset's leaves, as seen through ``rows``, and returns (structure, name)."""
     kind = type(dataset)
-    if kind in _KINDS and (changed := identity.change(kind, kind)):
-        raise NotNative(changed)
+    if own := identity.own_part(dataset, kind) if kind in _KINDS else "":
+        raise NotNative(own)
     if kind is Subset:
         structure, name = _read(dataset.dataset, _picked(dataset, rows), leaves)
         return structure, f"Subset of {name}"

@@ -1,12 +1,14 @@
 """Transforms that the native path knows in part: it begins, Python does the rest, and the samples are
 the dataset's own."""
 
+import enum
 import random
 import warnings
 
 import numpy as np
 import pytest
 import torch
+import torchvision_datasets as made
 from pictures import import_torchvision, plain_folder, random_folder
 from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
 
@@ -120,6 +122,55 @@ def test_torchvisions_folder(root):
 class Shifted:
     def __call__(self, image):
         return image + 1
+
+
+class Kind(enum.IntEnum):
+    FIRST = 0
+    SECOND = 1
+
+
+def named_targets(root, **options):
+    dataset = import_torchvision().datasets.ImageFolder(root, T.Compose(STEPS), **options)
+    dataset.samples = [(path, Kind(target % 2)) for path, target in dataset.samples]
+    return dataset
+
+
+def names(samples):
+    return [target.name for _picture, target in samples]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_the_users_code_gets_the_targets_that_are_there(root, whole, monkeypatch):
+    """Members of an enumeration are whole numbers, and more than that."""
+    from torch.utils.data._utils.collate import default_collate_fn_map
+
+    steps = [STEPS[0], STEPS[2]] if whole else STEPS
+    for options in ({"target_transform": lambda target: target.name}, {}):
+        dataset = named_targets(root, **options)
+        dataset.transform = T.Compose(steps)
+        collate_fn = None if options else names
+        loader = FastLoader(dataset, 4, collate_fn=collate_fn)
+        same(list(loader), list(DataLoader(dataset, 4, collate_fn=collate_fn)))
+    loader = FastLoader(dataset, 4)
+    assert (
+        "the dataset's targets are not whole numbers of Python's int: Kind" in loader.plan()
+        or not whole
+    )
+    same(list(loader), list(DataLoader(dataset, 4)))
+    monkeypatch.setitem(
+        default_collate_fn_map, Kind, lambda batch, **_: [each.name for each in batch]
+    )
+    same(list(FastLoader(dataset, 4)), list(DataLoader(dataset, 4)))
+
+
+def test_the_users_code_gets_numbers_of_numpy(tmp_path, monkeypatch):
+    tv = import_torchvision()
+    made.stand_in(monkeypatch, tv)
+    dataset = made.make(tv, tmp_path, "CIFAR10", transform=T.Compose([T.PILToTensor()]))
+    dataset.targets = [np.int64(target) for target in dataset.targets]
+    assert FastLoader(dataset, 4).plan().startswith("native images: ")
+    dataset.target_transform = lambda target: target.item()
+    same(list(FastLoader(dataset, 4)), list(DataLoader(dataset, 4)))
 
 
 def test_any_file_is_a_sample(tmp_path):

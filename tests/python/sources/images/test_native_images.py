@@ -82,6 +82,27 @@ def test_views_are_native_and_right(root, name):
     same(copied(loader), list(DataLoader(dataset, 3)))
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_part_that_grew_after_the_parts_were_concatenated(tv, root, begun):
+    chain = T.Compose([T.Resize((12, 10)), *[blurred] * begun, T.PILToTensor()])
+    one, other = (tv.datasets.ImageFolder(root, chain) for _ in "ab")
+    both = ConcatDataset([one, other])
+    count = len(one)
+    one.samples = one.samples + one.samples[:5][::-1]
+    loader = FastLoader(both, 5)
+    said = "blurred" if begun else "other sizes than when it was made"
+    assert loader.plan().startswith("Python path: ") and said in loader.plan(), loader.plan()
+    same(list(loader), list(DataLoader(both, 5)))
+    both.cumulative_sizes = [2, 2 * count]
+    loader = FastLoader(both, 5)
+    with pytest.raises(IndexError):
+        list(loader)
+    both.cumulative_sizes = ConcatDataset.cumsum(both.datasets)
+    loader = FastLoader(both, 5)
+    assert "Python path" not in loader.plan()
+    same(list(loader), list(DataLoader(both, 5)))
+
+
 @pytest.mark.parametrize(
     "indices", [[1.0, 2.0], ["1", "2"], [2**70], [[1, 2], [3, 4]], [[1], [2, 3]]]
 )

@@ -19,7 +19,14 @@ import torch
 import torchvision_datasets as made
 from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
-from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset, dataloader
+from torch.utils.data import (
+    ConcatDataset,
+    DataLoader,
+    StackDataset,
+    Subset,
+    TensorDataset,
+    dataloader,
+)
 
 from fastloader import FastLoader
 from fastloader import datasets as ours
@@ -182,6 +189,40 @@ def test_methods_of_the_object(home, dataset):
             except AttributeError:  # a property
                 continue
             assert f"the dataset has a {name} of its own" in plan(own), plan(own)
+
+
+def of_sevens(indices):
+    return [(torch.zeros(3), 7) for _index in indices]
+
+
+@ROWS
+def test_samples_of_a_batch_by_the_object(home, dataset):
+    dataset.__getitems__ = of_sevens
+    assert "the dataset has a __getitems__ of its own" in plan(dataset), plan(dataset)
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda known: Subset(known, [1, 2]),
+        lambda known: ConcatDataset([known]),
+        lambda known: TensorDataset(torch.arange(9)),
+        lambda known: StackDataset(a=torch.arange(9)),
+        lambda known: Subset(TensorDataset(torch.arange(9)), [1, 2]),
+    ],
+    ids=["subset", "concat", "tensors", "stack", "subset of tensors"],
+)
+def test_samples_of_a_batch_by_a_selection(tmp_path, make):
+    known = folder(plain_folder(tmp_path / "plain", 3))
+    selection = make(known)
+    assert "Python path" not in plan(selection)
+    selection.__getitems__ = of_sevens
+    assert "the dataset has a __getitems__ of its own" in plan(selection), plan(selection)
+    same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+    outer = Subset(selection, [1, 0])
+    assert "the dataset has a __getitems__ of its own" in plan(outer), plan(outer)
+    same(list(FastLoader(outer, 2)), list(DataLoader(outer, 2)))
 
 
 @pytest.mark.parametrize("kind", [Subset, ConcatDataset])
@@ -519,3 +560,20 @@ def test_targets_in_a_list_of_ones_own(home, name, dataset):
     setattr(dataset, name, OneMore(int(each) // 2 for each in getattr(dataset, name)))
     assert f"are a {__name__}.OneMore" in plan(dataset), plan(dataset)
     same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))
+
+
+def test_what_gives_rows_of_hugging_face_to_a_transform(monkeypatch, tmp_path):
+    pytest.importorskip("datasets")
+    data = MAKERS["datasets.arrow_dataset"](plain_folder(tmp_path / "plain", 3))
+    assert plan(data).startswith("native images: ")
+    formatter = identity.found("datasets.formatting.formatting", "CustomFormatter")
+    for name in ("format_batch", "format_row"):
+        before = getattr(formatter, name)
+        with monkeypatch.context() as patches:
+            patches.setattr(
+                formatter,
+                name,
+                lambda self, table, before=before: {**before(self, table), "label": [7]},
+            )
+            assert f"CustomFormatter.{name} was replaced by {__name__}." in plan(data), plan(data)
+    assert plan(data).startswith("native images: ")

@@ -128,10 +128,8 @@ def own_part(dataset: Any) -> str:
     assert known is not None  # the caller has asked holds_images
     row = RECOGNIZERS.get(known)
     assert row is not None
-    if changed := identity.change(type(dataset), known, (*_WHAT_MATTERS, *row.reads)):
-        return changed
-    if name := identity.own_method(dataset, known):
-        return f"the dataset has a {name} of its own"
+    if own := identity.own_part(dataset, known, (*_WHAT_MATTERS, *row.reads)):
+        return own
     return identity.modules_change(*_PILLOW) or other_plugin()
 
 
@@ -165,8 +163,8 @@ def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:
 def _recognize(dataset: Any, reading: Reading) -> NativeImages:
     kind = type(dataset)
     if kind in (Subset, ConcatDataset):
-        if changed := identity.change(kind, kind):
-            raise NotNative(changed)
+        if own := identity.own_part(dataset, kind):
+            raise NotNative(own)
         if kind is Subset:
             return subset(dataset, _recognize(dataset.dataset, reading))
         return concatenated(dataset, [_recognize(each, reading) for each in dataset.datasets])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from fastloader._core.machine.identity import found, function_change, is_a, said
+from fastloader._core.machine.identity import change, found, function_change, is_a, said
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.ours import recognize_mapped
 from fastloader._core.sources.images.recognize.reading import Reading
@@ -13,6 +13,9 @@ from fastloader.datasets._formats.sample_form import SampleForm
 from fastloader.datasets.hf_images import CLASS_LABEL, IMAGE, HFImages
 from fastloader.errors import NotNative
 from fastloader.transforms._reader.kinds import is_ours
+
+# What gives the rows of a data set to its transform.
+FORMATTER = ("datasets.formatting.formatting", "CustomFormatter")
 
 # The pictures of a data set, as long as its transform is the same.
 _found: weakref.WeakKeyDictionary[Any, HFImages] = weakref.WeakKeyDictionary()
@@ -37,6 +40,9 @@ def recognize_hugging_face(dataset: Any, reading: Reading) -> NativeImages:
         raise NotNative(changed)
     if changed is None:
         raise NotNative(f"datasets.Image.decode_example was replaced by {said(decode)}")
+    formatter = found(*FORMATTER)
+    if formatter is not None and (changed := change(formatter, formatter)):
+        raise NotNative(changed)
     images = _found.get(dataset)
     if images is None or images.transform is not transform:
         images = _found[dataset] = _images(dataset, transform)

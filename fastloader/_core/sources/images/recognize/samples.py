@@ -107,8 +107,10 @@ def _encoded(paths: tuple[Any, ...]) -> tuple[bytes, list[int]]:
 
 
 def _whole_numbers(targets: tuple[Any, ...]) -> Any:
-    if not all(issubclass(kind, int) and kind is not bool for kind in set(map(type, targets))):
-        raise NotNative("the dataset's targets are not whole numbers")
+    # Members of an enumeration are more than numbers to the user's code and to collating.
+    if other := set(map(type, targets)) - {int}:
+        names = ", ".join(sorted(kind.__qualname__ for kind in other))
+        raise NotNative(f"the dataset's targets are not whole numbers of Python's int: {names}")
     try:
         return np.asarray(targets, dtype=np.int64)
     except OverflowError:

@@ -13,7 +13,7 @@ from fastloader._core.order.samplers import holds_twice
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import ImageStore
 from fastloader._core.sources.images.last_time import last_time
-from fastloader._core.sources.sequences import picked_by
+from fastloader._core.sources.sequences import by_place, picked_by
 from fastloader.datasets._formats.sample_form import SampleForm
 from fastloader.errors import NotNative
 
@@ -36,6 +36,9 @@ def subset(dataset: Any, inner: NativeImages) -> NativeImages:
 
 def concatenated(dataset: Any, parts: list[NativeImages]) -> NativeImages:
     first = parts[0]
+    sizes = by_place(dataset.cumulative_sizes, "the sizes of a ConcatDataset")
+    if not np.array_equal(sizes, np.cumsum([len(part) for part in parts])):
+        raise NotNative("the datasets of a ConcatDataset have other sizes than when it was made")
     if any(part.chain != first.chain for part in parts):
         raise NotNative("the datasets of a ConcatDataset have different transforms")
     if any(part.attempts != first.attempts for part in parts):

@@ -22,7 +22,8 @@ def recognize_cifar(dataset: Any, reading: Reading) -> NativeImages:
     pixels = _of_numpy(dataset.data, channels_first=False)
     targets = by_place(dataset.targets, _TARGETS)
     if isinstance(targets, list | tuple):
-        if not {type(each) for each in targets} <= {int, np.int64}:
+        kinds = {int} if isinstance(reading, KnownBeginning) else {int, np.int64}
+        if not {type(each) for each in targets} <= kinds:
             raise NotNative("the dataset's targets are not whole numbers")
     elif getattr(targets, "dtype", None) not in (np.int64, torch.int64):
         raise NotNative("the dataset's targets are no list")
