@@ -13,6 +13,7 @@ from torch import distributed
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 
 from fastloader._core.machine.ranks import most_ranks_here
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader.datasets._remote.tar.fetch_ahead import FetchAhead
 from fastloader.datasets._remote.tar.remote_tar import RemoteTarShard
 from fastloader.datasets._remote.tar.shards import Shard
@@ -269,10 +270,11 @@ def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
     """Of each sample the number of its shard, an int64 array, and the shards."""
     if isinstance(dataset, TarImages):
         return dataset.shard_numbers()
-    if type(dataset) is Subset:
+    kind = kind_of(dataset)
+    if kind is Subset:
         numbers, shards = shards_of(dataset.dataset)
         return numbers[np.asarray(dataset.indices, np.int64)], shards
-    if type(dataset) is ConcatDataset:
+    if kind is ConcatDataset:
         numbers, shards = [np.empty(0, np.int64)], []
         for each in dataset.datasets:
             its, more = shards_of(each)

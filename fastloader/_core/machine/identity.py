@@ -518,8 +518,13 @@ def _has_method(kind: type, name: str, function: FunctionType) -> bool:
 def _has_function(module: ModuleType, name: str, function: FunctionType) -> bool:
     if _is_of(function, module, _ALIASES.get((module.__name__, name), name)):
         return True
-    # Imported, maybe under another name.
-    return function.__globals__ is not vars(module) and is_librarys(function)
+    if function.__globals__ is vars(module) or not is_librarys(function):
+        return False
+    # Imported. These libraries import their own functions under the names that they have, or such as
+    # _crop_image_pil of crop, and o16 of o16le. A function of any other name stands in another's place.
+    home = str(function.__globals__.get("__name__"))
+    here, there = _ALIASES.get((home, name), name).strip("_"), _qualname(function).strip("_")
+    return not _is_followed(home) or here.startswith(there) or there.startswith(here)
 
 
 def _is_known_object(value: type | ModuleType) -> bool:

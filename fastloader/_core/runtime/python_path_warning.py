@@ -7,8 +7,8 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset, default_convert
 
-from fastloader._core.machine.identity import is_a
 from fastloader._core.machine.messages.callers import users_level
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches, check_extension, check_native
 from fastloader._core.sources.arrays.recognize import holds_arrays
@@ -82,15 +82,16 @@ def native_form(dataset: Any) -> str:
 def holds_pictures(dataset: Any) -> bool:
     """Whether another transform, or another setting of the loader, could make the dataset native. That
     is so for a known kind, a subclass of one, and a selection of these."""
-    if type(dataset) is Subset:
+    kind = kind_of(dataset)
+    if kind is Subset:
         return holds_pictures(dataset.dataset)
-    if type(dataset) is ConcatDataset:
+    if kind is ConcatDataset:
         return all(holds_pictures(each) for each in dataset.datasets)
     if not holds_images(dataset) or getattr(dataset, "legacy", False) is True:
         return False
     # timm's ImageDataset may read from something else than a folder.
     reader = getattr(dataset, "reader", None)
-    return reader is None or is_a(reader, *READERS)
+    return reader is None or READERS.known(type(reader)) is not None
 
 
 def warn_if_pictures(dataset: Any, reason: str) -> None:

@@ -32,8 +32,17 @@ _SEEDING = frozenset(
         "random", "seed", "utils",
     )
 )  # fmt: skip
+
+
+def _undecorated(value: Any) -> Any:
+    """What torch has decorated for its compiler. It does so with `torch.manual_seed` when the compiler
+    is imported, which may be at any time."""
+    decorated = type(value) is FunctionType and value.__globals__ is vars(torch._compile)
+    return getattr(value, "__wrapped__", value) if decorated else value
+
+
 _FOUND = [
-    (module, name, vars(module)[name])
+    (module, name, _undecorated(vars(module)[name]))
     for module in _MODULES
     for name in sorted(_SEEDING)
     if name in vars(module)
@@ -59,6 +68,7 @@ def only_seeds(init: Any) -> bool:
 
 def _seeds(value: Any, seen: set[int]) -> bool:
     """Whether a function, or a value that it works with, can do nothing but seed."""
+    value = _undecorated(value)
     if id(value) in seen or value is None or type(value) in (bool, float, int, str):
         return True
     seen.add(id(value))
@@ -112,7 +122,7 @@ def _is_own(module: Any, name: str, found: Any) -> bool:
     """Whether a module has under this name what belongs there: what was there when it was imported, with
     the code of its source."""
     function = getattr(found, "__func__", found)
-    if vars(module).get(name) is not found:
+    if _undecorated(vars(module).get(name)) is not found:
         return False
     if type(function) is not FunctionType:  # numpy's are made by Cython
         return type(function).__module__.startswith(("builtins", "_cython"))

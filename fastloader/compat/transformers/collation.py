@@ -7,6 +7,7 @@ from typing import Any
 from torch.utils.data import Subset
 
 from fastloader._core.machine import identity
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.sources.images.recognize import RECOGNIZERS
 from fastloader.datasets._formats.sample_form import LABELS, PIXELS
 
@@ -27,7 +28,7 @@ def native_collation(collate_fn: Any, dataset: Any) -> Any:
         if not {PIXELS, LABELS} <= set(inner.signature_columns):
             return collate_fn
         inner = inner.data_collator
-    while type(dataset) is Subset:
+    while kind_of(dataset) is Subset:
         dataset = dataset.dataset
     known = RECOGNIZERS.known(type(dataset))
     ours = known is not None and not identity.change(type(dataset), known)

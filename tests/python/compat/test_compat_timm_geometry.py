@@ -228,7 +228,7 @@ def test_values_that_cannot_work(transforms):
     for their, what in ((hooked, "hooks"), (changed, "get_params of its own")):
         with pytest.raises(NotNative, match=what):
             counterpart(their)
-    own = type("TrimBorder", (transforms.TrimBorder,), {})(3)
+    own = type("TrimBorder", (transforms.TrimBorder,), {"forward": lambda self, image: image})(3)
     for unknown in (own, transforms.ToNumpy()):
         with pytest.raises(NotNative):
             counterpart(unknown)

@@ -18,6 +18,7 @@ from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
+from fastloader.datasets._formats.lmdb.file import Environment
 from fastloader.transforms import CenterCrop, Compose, Resize
 from support import MEAN, STD, Pictures, Stream, require_hooks, run_script
 
@@ -121,13 +122,13 @@ def test_slow_packed_file(enter_way, monkeypatch, processors, small, tmp_path, n
     assert main(["pack", str(small), str(tmp_path / "packed.lmdb")]) == 0
     dataset = LMDBDataset(tmp_path / "packed.lmdb", Compose([Resize(16), CenterCrop(16)]))
     if slow == "finding":
-        record = LMDBDataset.record
+        get = Environment.get
 
-        def slowly(self, index):
+        def slowly(self, key):
             time.sleep(0.02)
-            return record(self, index)
+            return get(self, key)
 
-        monkeypatch.setattr(LMDBDataset, "record", slowly)
+        monkeypatch.setattr(Environment, "get", slowly)
     else:
         throttle(monkeypatch, LmdbStore, 0.02)
     report = run(make(dataset, num_workers=1))

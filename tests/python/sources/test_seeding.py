@@ -2,6 +2,7 @@
 is called, as torch has it: in each worker process, and never without workers."""
 
 import functools
+import importlib
 import logging
 import os
 import random
@@ -258,3 +259,9 @@ def test_it_is_called_where_a_worker_collates(folder):
     wanted = [np.random.randint(1 << 30) for _ in range(4)]
     np.random.set_state(before)
     assert [each for batch in loader for each in batch] == wanted
+
+
+def test_what_torch_decorates_when_its_compiler_is_imported_still_seeds():
+    importlib.import_module("torch._dynamo")
+    assert only_seeds(lambda worker: torch.manual_seed(worker))
+    assert only_seeds(functools.partial(torch.manual_seed))

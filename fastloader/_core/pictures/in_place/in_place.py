@@ -12,6 +12,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.pictures.crop_seeds import CropSeeds, SeededKeys
 from fastloader._core.pictures.native_images import NativeImages
@@ -101,9 +102,9 @@ class InPlace(Dataset[Any]):
 def parts_of(dataset: Any) -> Iterator[Any]:
     """The datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
     ConcatDataset."""
-    while type(dataset) is Subset:
+    while kind_of(dataset) is Subset:
         dataset = dataset.dataset
-    if type(dataset) is not ConcatDataset:
+    if kind_of(dataset) is not ConcatDataset:
         yield dataset
         return
     for each in dataset.datasets:

@@ -21,6 +21,7 @@ from torch.utils.data import (
 from fastloader._core.batch.tree import is_leaf
 from fastloader._core.machine import identity
 from fastloader._core.machine.mapped_memory import file_at
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
 from fastloader._core.sources.sequences import picked_by
@@ -126,9 +127,9 @@ _KINDS = (PackedArrays, StackDataset, Subset, TensorDataset)
 
 
 def holds_arrays(dataset: Any) -> bool:
-    """Whether the dataset is of a kind whose samples are rows of arrays. Only exact types count, because
-    a subclass may do anything."""
-    kind = type(dataset)
+    """Whether the dataset is of a kind whose samples are rows of arrays. A subclass counts that has
+    nothing of its own that matters."""
+    kind = _kind_of(dataset)
     if kind is Subset:
         return holds_arrays(dataset.dataset)
     if kind is StackDataset:
@@ -158,6 +159,10 @@ def recognize_arrays(loader: Loader) -> NativeArrays:
     return NativeArrays(loader.dataset, leaves, structure, name)
 
 
+def _kind_of(dataset: Any) -> type:
+    return kind_of(dataset) or type(dataset)
+
+
 def _stacked(dataset: Any) -> list[Any]:
     inner = dataset.datasets
     return list(inner.values()) if isinstance(inner, dict) else list(inner)
@@ -165,7 +170,7 @@ def _stacked(dataset: Any) -> list[Any]:
 
 def _read(dataset: Any, rows: Any | None, leaves: list[Leaf]) -> tuple[Any, str]:
     """Appends the dataset's leaves, as seen through ``rows``, and returns (structure, name)."""
-    kind = type(dataset)
+    kind = _kind_of(dataset)
     if own := identity.own_part(dataset, kind) if kind in _KINDS else "":
         raise NotNative(own)
     if kind is Subset:

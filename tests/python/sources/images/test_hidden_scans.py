@@ -64,8 +64,7 @@ def test_hidden_scans_are_counted(tmp_path, nothing_is_decoded, kind):
     assert path in str(raised.value)
     with pytest.raises(Image.DecompressionBombError) as raised:
         list(FastLoader(dataset, 1, num_workers=1))
-    if sys.version_info >= (3, 11):
-        assert path in "".join([str(raised.value), *raised.value.__notes__])
+    assert path in str(raised.value)
 
 
 def test_postscript_is_not_run(tmp_path, nothing_is_decoded):
@@ -136,7 +135,10 @@ def test_the_bound_of_scans_rises_with_the_limit_of_pixels():
     assert jpeg_work.excess(progressive(12000, 12000, 15), 2 * pillows) is None
     assert jpeg_work.excess(progressive(60000, 60000, 12), 60000 * 60000) is None
     assert "than 12 scans" in jpeg_work.excess(progressive(60000, 60000, 13), 60000 * 60000)
-    assert "than 14 scans" in jpeg_work.excess(progressive(12000, 12000, 15), 0)  # a lowered limit
+    assert "than 14 scans" in jpeg_work.excess(
+        progressive(12000, 12000, 15), 144_000_000
+    )  # lowered
+    assert "144000000 pixels" in jpeg_work.excess(progressive(12000, 12000, 15), 143_999_999)
 
 
 class Unseekable(io.RawIOBase):

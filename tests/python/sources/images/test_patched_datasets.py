@@ -191,6 +191,67 @@ def test_methods_of_the_object(home, dataset):
             assert f"the dataset has a {name} of its own" in plan(own), plan(own)
 
 
+class OwnSubset(Subset):
+    """As Lightning's and other libraries have it: with a name of its own, and nothing else."""
+
+
+class OwnConcat(ConcatDataset):
+    title = "mine"
+
+
+class OwnTensors(TensorDataset):
+    def described(self):
+        return len(self.tensors)
+
+
+class OwnStack(StackDataset):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda known: OwnSubset(known, [1, 2]),
+        lambda known: OwnConcat([known, OwnSubset(known, [2])]),
+        lambda known: OwnTensors(torch.arange(9)),
+        lambda known: OwnStack(a=torch.arange(9), b=OwnTensors(torch.arange(9))),
+        lambda known: OwnSubset(OwnTensors(torch.arange(9)), [1, 2]),
+    ],
+    ids=["subset", "concat", "tensors", "stack", "subset of tensors"],
+)
+def test_selections_that_only_derive_from_torchs(tmp_path, make):
+    selection = make(folder(plain_folder(tmp_path / "plain", 3)))
+    assert "Python path" not in plan(selection), plan(selection)
+    same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+    kind = type(selection)
+    changes = {
+        "__getitems__": of_sevens_by_class,
+        "__getitem__": lambda self, index: (torch.ones(2), 3),
+    }
+    for name, method in changes.items():
+        selection.__class__ = type("Changed", (kind,), {name: method})
+        assert "Python path: the dataset is a " in plan(selection), plan(selection)
+        same(list(FastLoader(selection, 2)), list(DataLoader(selection, 2)))
+
+
+@pytest.mark.parametrize("module", ["timm.data.dataset", "fastloader.compat.timm.dataset"])
+def test_a_reader_of_timm_that_only_derives_from_it(tmp_path, module):
+    importlib.import_module(module)
+    dataset = timm(module)(plain_folder(tmp_path / "plain", 3))
+    kind = type(dataset.reader)
+    dataset.reader.__class__ = type("Own", (kind,), {"title": "mine"})
+    assert plan(dataset).startswith("native images: "), plan(dataset)
+    dataset.reader.__class__ = type(
+        "Own", (kind,), {"__getitem__": lambda self, at: kind.__getitem__(self, 0)}
+    )
+    assert "Own has a __getitem__ of its own" in plan(dataset), plan(dataset)
+    same(list(FastLoader(dataset, 2)), list(DataLoader(dataset, 2)))
+
+
+def of_sevens_by_class(self, indices):
+    return of_sevens(indices)
+
+
 def of_sevens(indices):
     return [(torch.zeros(3), 7) for _index in indices]
 
@@ -386,7 +447,9 @@ def test_a_plugin_before_pillows_own(monkeypatch, tmp_path):
     monkeypatch.setattr(Image, "ID", [*Image.ID])
     monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
     Image.register_open("ZZ", black, lambda begin: begin[:2] == b"\xff\xd8")
-    assert plan(known).startswith("native images: "), "the plugins before it take all of these files"
+    assert plan(known).startswith("native images: "), (
+        "the plugins before it take all of these files"
+    )
     Image.ID.insert(0, Image.ID.pop())
     assert f"Pillow opens JPEG by {__name__}.black" in plan(known)
     same(list(FastLoader(known, 2)), list(DataLoader(known, 2)))

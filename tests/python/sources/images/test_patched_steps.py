@@ -130,6 +130,29 @@ def worked(step, home):
         step(picture)
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "other"),
+    [
+        ("torchvision.transforms.functional", "center_crop", ("v2.functional", "resize")),
+        ("torchvision.transforms.functional", "hflip", ("_functional_pil", "vflip")),
+        ("torchvision.datasets.folder", "pil_loader", ("functional", "to_grayscale")),
+        ("PIL.Image", "open", ("functional", "pad")),
+    ],
+)
+def test_a_function_of_torchvision_in_the_place_of_another_one(
+    monkeypatch, root, module, name, other
+):
+    their = tv.transforms
+    steps = their.Resize((24, 20)), their.CenterCrop(16), their.RandomHorizontalFlip(1.0)
+    chain = their.Compose([*steps, their.ToTensor()])
+    loader = FastLoader(tv.datasets.ImageFolder(root, chain), 3)
+    assert loader.plan().startswith("native images")
+    home = importlib.import_module(f"torchvision.transforms.{other[0]}")
+    monkeypatch.setattr(importlib.import_module(module), name, getattr(home, other[1]))
+    plan = loader.plan()
+    assert "Python" in plan and f"{name} was replaced by {home.__name__}" in plan, plan
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("home", HOMES, ids=".".join)
 def test_every_function_that_a_step_runs(monkeypatch, plan_of, home):

@@ -13,6 +13,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastloader._core.machine import identity
 from fastloader._core.machine.identity import Rows
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources import collation
@@ -79,8 +80,8 @@ RECOGNIZERS = Rows[Known](
 def first_part(dataset: Any) -> Any:
     """The first of the datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
     ConcatDataset."""
-    while type(dataset) in (Subset, ConcatDataset):
-        if type(dataset) is Subset:
+    while (kind := kind_of(dataset)) in (Subset, ConcatDataset):
+        if kind is Subset:
             dataset = dataset.dataset
         elif not dataset.datasets:
             break
@@ -162,10 +163,11 @@ def recognize_beginning(dataset: Any) -> tuple[NativeImages, KnownBeginning]:
 
 def _recognize(dataset: Any, reading: Reading) -> NativeImages:
     kind = type(dataset)
-    if kind in (Subset, ConcatDataset):
-        if own := identity.own_part(dataset, kind):
+    selection = kind_of(dataset)
+    if selection in (Subset, ConcatDataset):
+        if own := identity.own_part(dataset, selection):
             raise NotNative(own)
-        if kind is Subset:
+        if selection is Subset:
             return subset(dataset, _recognize(dataset.dataset, reading))
         return concatenated(dataset, [_recognize(each, reading) for each in dataset.datasets])
     known = _known_class(dataset)

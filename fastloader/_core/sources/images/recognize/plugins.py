@@ -62,7 +62,9 @@ def other_plugin() -> str:
 
 
 def _same(registered: Any, own: tuple[Any, ...]) -> bool:
-    return len(registered) == len(own) and all(map(lambda one, other: one is other, registered, own))
+    return len(registered) == len(own) and all(
+        map(lambda one, other: one is other, registered, own)
+    )
 
 
 def _takes(factory: Any, accept: Any, format_: str) -> bool:
@@ -81,6 +83,4 @@ def _is_pillows(value: Any) -> bool:
     """Whether a function or class is one of Pillow's for another format than those above."""
     home = getattr(value, "__module__", "")
     others = [module for module, *_ in _OPENED_BY.values()]
-    return (
-        str(home).startswith("PIL.") and home not in others and identity.is_librarys(value)
-    )
+    return str(home).startswith("PIL.") and home not in others and identity.is_librarys(value)

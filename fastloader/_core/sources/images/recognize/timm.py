@@ -5,23 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from fastloader._core.machine import identity
+from fastloader._core.machine.identity import Rows
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader._core.sources.images.recognize.samples import copied, flat
 from fastloader.errors import NotNative
 
-READERS = (
-    ("timm.data.readers.reader_image_folder", "ReaderImageFolder"),
-    ("fastloader.compat.timm.readers", "ReaderImageFolder"),
+READERS = Rows[str](
+    {
+        ("timm.data.readers.reader_image_folder", "ReaderImageFolder"): "folder",
+        ("fastloader.compat.timm.readers", "ReaderImageFolder"): "folder",
+    }
 )
 
 
 def recognize_timm(dataset: Any, reading: Reading) -> NativeImages:
     """Recognises timm's own ImageDataset and that of compat.timm."""
     reader = type(dataset.reader)
-    if not identity.is_a(dataset.reader, *READERS):
+    known = READERS.known(reader)
+    if known is None:
         raise NotNative(f"the dataset's reader is a {reader.__module__}.{reader.__qualname__}")
-    if changed := identity.change(reader, reader):
+    if changed := identity.change(reader, known, ("samples",)):
         raise NotNative(changed)
     plain = {
         "load_bytes": False,
