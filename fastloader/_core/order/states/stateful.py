@@ -8,12 +8,41 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from fastloader._core.machine.identity import found
+
 
 def is_stateful(thing: Any) -> bool:
-    """Whether ``thing`` has ``state_dict()`` and ``load_state_dict(state)``. Methods of these names that
-    need other arguments are something else."""
+    """Whether ``thing`` has ``state_dict()`` and ``load_state_dict(state)``, by which it goes on exactly.
+    Methods of these names that need other arguments are something else."""
     save, load = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
-    return callable(save) and callable(load) and _takes(save) and _takes(load, {})
+    able = callable(save) and callable(load) and _takes(save) and _takes(load, {})
+    return able and not _forgets(thing)
+
+
+# Parts of Hugging Face's iterable datasets whose state lacks something: what lies in a shuffle buffer, or
+# which of their sources a worker process has.
+_FORGETFUL = (
+    "BufferShuffledExamplesIterable",
+    "CyclingMultiSourcesExamplesIterable",
+    "InterleavedShardsExamplesIterable",
+    "RandomlyCyclingMultiSourcesExamplesIterable",
+)
+
+
+def _forgets(thing: Any) -> bool:
+    """Whether it is an iterable dataset of Hugging Face whose state is not all of its place."""
+    home = "datasets.iterable_dataset"
+    kind = found(home, "IterableDataset")
+    if kind is None or not isinstance(thing, kind):
+        return False
+    forgetful = tuple(filter(None, (found(home, name) for name in _FORGETFUL)))
+    parts = [getattr(thing, "_ex_iterable", None)]
+    for part in parts:  # which grows
+        if isinstance(part, forgetful):
+            return True
+        inner = [getattr(part, "ex_iterable", None), *(getattr(part, "ex_iterables", None) or ())]
+        parts += [each for each in inner if each is not None]
+    return False
 
 
 def _takes(method: Callable[..., Any], *arguments: Any) -> bool:
