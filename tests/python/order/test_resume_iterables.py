@@ -318,8 +318,8 @@ def test_iterable_datasets_on_every_path(way, workers):
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_hugging_faces_begins_later_epochs_at_the_beginning(shuffled, workers, persistent):
-    """Its iter() begins at the state that was loaded, each time. One with a shuffle buffer is read again:
-    its state does not have what lies in there."""
+    """Its iter() begins at the state that was loaded, each time. One with a shuffle buffer is read
+    again: its state does not have what lies in there."""
     datasets = pytest.importorskip("datasets")
 
     def make():

@@ -12,15 +12,15 @@ from fastloader._core.machine.identity import found
 
 
 def is_stateful(thing: Any) -> bool:
-    """Whether ``thing`` has ``state_dict()`` and ``load_state_dict(state)``, by which it goes on exactly.
-    Methods of these names that need other arguments are something else."""
+    """Whether ``thing`` has ``state_dict()`` and ``load_state_dict(state)``, by which it goes on
+    exactly. Methods of these names that need other arguments are something else."""
     save, load = getattr(thing, "state_dict", None), getattr(thing, "load_state_dict", None)
     able = callable(save) and callable(load) and _takes(save) and _takes(load, {})
     return able and not _forgets(thing)
 
 
-# Parts of Hugging Face's iterable datasets whose state lacks something: what lies in a shuffle buffer, or
-# which of their sources a worker process has.
+# Parts of Hugging Face's iterable datasets whose state lacks something: what lies in a shuffle buffer,
+# or which of their sources a worker process has.
 _FORGETFUL = (
     "BufferShuffledExamplesIterable",
     "CyclingMultiSourcesExamplesIterable",

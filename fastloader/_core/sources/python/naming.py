@@ -25,6 +25,7 @@ from torch.utils.data import ConcatDataset, IterableDataset, Subset
 from torch.utils.data._utils import fetch as fetch_module
 from torch.utils.data._utils import worker
 
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.pictures.crop_seeds import SeededKeys
 from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader.transforms._pillow.naming import is_named, name_picture
@@ -185,9 +186,9 @@ def _located(dataset: Any, index: Any) -> tuple[Any, Any]:
     while True:
         if isinstance(dataset, InPlace):
             dataset = dataset.own
-        elif type(dataset) is Subset:
+        elif kind_of(dataset) is Subset:
             dataset, index = dataset.dataset, dataset.indices[index]
-        elif type(dataset) is ConcatDataset:
+        elif kind_of(dataset) is ConcatDataset:
             sizes = dataset.cumulative_sizes
             index = index + len(dataset) if index < 0 else index
             part = bisect.bisect_right(sizes, index)

@@ -166,7 +166,12 @@ def test_a_sampler_over_a_dataset_without_a_length(paths):
 # --- what a sample is called, and what it is drawn by ------------------------------------------------
 
 
+class OwnSubset(Subset):
+    """As other libraries have them, with nothing that matters."""
+
+
 SELECTIONS = {
+    "subset of one's own": lambda data: OwnSubset(data, [7, 2, -1, 5]),
     "subset": lambda data: Subset(data, [7, 2, -1, 5]),
     "subset of a subset": lambda data: Subset(Subset(data, [8, *range(8)]), [3, 0, 8]),
     "twice": lambda data: Subset(data, [4, 4, 2]),

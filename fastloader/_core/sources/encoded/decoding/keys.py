@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
+from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.samplers import holds_twice
 from fastloader._core.order.states.generators import splitmix64
 from fastloader.errors import Error
@@ -80,28 +81,28 @@ def repeats_below(dataset: Any) -> bool:
 
 def _keys_below(dataset: Any) -> Any | None:
     """`sample_key` of each of its indices; None if these are the same."""
-    if type(dataset) is Subset:
+    if kind_of(dataset) is Subset:
         below: Any = dataset.dataset
         its = np.asarray(dataset.indices)
         its = np.where(its < 0, its + len(below), its)
         keys = _keys_below(below)
         return its if keys is None else keys[its]
-    if type(dataset) is not ConcatDataset:
+    if kind_of(dataset) is not ConcatDataset:
         return None
     parts = [_keys_below(each) for each in dataset.datasets]
     if all(each is None for each in parts):
         return None
     whole = zip(parts, dataset.datasets)
-    parts = [np.arange(len(its)) if keys is None else keys for keys, its in whole]  # type: ignore[arg-type]
+    parts = [np.arange(len(its)) if keys is None else keys for keys, its in whole]
     before = np.cumsum([0, *map(_count_below, dataset.datasets)])
     return np.concatenate([keys + start for keys, start in zip(parts, before)])
 
 
 def _count_below(dataset: Any) -> int:
     """How many samples the datasets have that it is a selection of."""
-    if type(dataset) is Subset:
+    if kind_of(dataset) is Subset:
         return _count_below(dataset.dataset)
-    if type(dataset) is ConcatDataset:
+    if kind_of(dataset) is ConcatDataset:
         return sum(map(_count_below, dataset.datasets))
     return len(dataset)
 
@@ -117,9 +118,9 @@ def sample_key(dataset: Any, index: Any, position: int) -> int:
 
 def _key_below(dataset: Any, number: int) -> int:
     number = number + len(dataset) if number < 0 else number
-    if type(dataset) is Subset:
+    if kind_of(dataset) is Subset:
         return _key_below(dataset.dataset, operator.index(dataset.indices[number]))
-    if type(dataset) is not ConcatDataset:
+    if kind_of(dataset) is not ConcatDataset:
         return number
     part = bisect.bisect_right(dataset.cumulative_sizes, number)
     start = dataset.cumulative_sizes[part - 1] if part else 0
