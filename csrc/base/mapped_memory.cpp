@@ -70,8 +70,7 @@ std::optional<size_t> copy_directly(std::byte* to, const iovec* pieces, size_t c
   return std::nullopt;
 }
 
-// --- what is mapped where
-// ---------------------------------------------------------------------------
+// --- what is mapped where ----------------------------------------------------------------------
 
 /// A part of this process's memory with a name.
 struct Mapped {

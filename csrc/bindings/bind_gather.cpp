@@ -1,5 +1,6 @@
 #include <pybind11/stl.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/per_process.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
@@ -37,6 +39,9 @@ using GatherPtr = std::unique_ptr<Gather, DeleteGather>;
 using Array = std::tuple<uintptr_t, size_t, size_t, uintptr_t, size_t, bool>;
 using Map = std::tuple<uintptr_t, size_t, uint64_t>;
 
+// Whether it was said that there are no threads. Partner: itself.
+std::atomic<bool> warned{false};
+
 GatherPtr begin(const std::vector<Array>& arrays, const std::vector<Map>& maps,
                 const py::object& /*keep*/, uintptr_t indices, size_t count, size_t threads) {
   const WithoutGil unlocked;
@@ -54,8 +59,13 @@ GatherPtr begin(const std::vector<Array>& arrays, const std::vector<Map>& maps,
   }
   auto batch = std::make_shared<GatherBatch>(std::move(leaves), std::move(lists));
   if (threads > 0) {
-    per_process<GatherPool>().grow(threads);
-    per_process<GatherPool>().submit(batch);
+    try {
+      per_process<GatherPool>().grow(threads);
+      per_process<GatherPool>().submit(batch);
+    } catch (const Error& error) {
+      // Who waits for the batch copies all rows alone.
+      if (!warned.exchange(true)) log_warning(error.what());
+    }
   }
   return GatherPtr(new Gather{std::move(batch)});
 }
@@ -104,8 +114,7 @@ void register_gather(py::module_& module) {
             return std::pair(row->leaf, row->position);
           },
           "(number of the array, position in the batch) of a row that could not be read, once "
-          "wait() "
-          "has returned: its file was cut off. None: all rows were read.")
+          "wait() has returned: its file was cut off. None: all rows were read.")
       .def("wait", &wait_for_rows,
            "Returns when every row was copied; looks for signals every 100 ms.");
 }

@@ -39,7 +39,8 @@ class PictureDecoder {
   /// What became of the last picture's seek index.
   SeekUse seek_use() const { return format_ == Format::kJpeg ? jpeg_->seek_use() : SeekUse::kNone; }
 
-  /// Gives the picture up, and the memory of each decoder that is more than pictures usually need.
+  /// Gives back the memory of each decoder that is more than pictures usually need. Nothing of the
+  /// picture can be read from then on.
   void give_back();
 
   /// Memory kept from picture to picture, the libraries' own aside.

@@ -155,8 +155,7 @@ class DecodePool final : public PiecePool<DecodeBatch> {
   void stop(DecodeBatch& batch);
   void cancel(DecodeBatch& batch);
 
-  /// There are at least this many threads from now on. Throws what active_isa() throws, and
-  /// std::system_error when the system gives no thread.
+  /// As PiecePool's. Throws what active_isa() throws, too.
   void grow(size_t threads);
   size_t threads() const;
   /// How many may work for a quota.

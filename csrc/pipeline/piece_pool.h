@@ -69,13 +69,18 @@ class PiecePool {
   PiecePool& operator=(const PiecePool&) = delete;
 
   /// There are at least this many threads from now on, or as many as the system gives: fewer do the
-  /// work as well. Throws Error when it gives none. Those that there were run where the caller may:
-  /// it may be bound to other processors than the day that they were made.
+  /// work as well. Throws Error when it gives none. Those that there were run where the caller may,
+  /// if it may run on more processors than they.
   void grow(size_t threads) {
     const std::lock_guard<std::mutex> lock(mutex_);
     cpu_set_t allowed{};
     // It fails where there are more processors than fit in there.
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && !CPU_EQUAL(&allowed, &allowed_)) {
+    const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+    cpu_set_t common{};
+    CPU_AND(&common, &allowed, &allowed_);
+    // Fewer processors may be those of the caller alone: OpenMP binds the thread of a training loop
+    // to one, when OMP_PROC_BIND is set, and of two loops each may have its own.
+    if (known && CPU_EQUAL(&common, &allowed_) && !CPU_EQUAL(&allowed, &allowed_)) {
       allowed_ = allowed;
       for (const std::unique_ptr<Thread>& each : threads_) each->run_on(allowed);
     }
@@ -84,6 +89,8 @@ class PiecePool {
     while (threads_.size() < threads) {
       try {
         threads_.push_back(std::make_unique<Thread>(name_, [this] { work(); }));
+        // It was made where the caller runs.
+        if (known && !CPU_EQUAL(&allowed, &allowed_)) threads_.back()->run_on(allowed_);
       } catch (const Error& error) {
         const std::string counted = std::to_string(threads_.size()) + " of " +
                                     std::to_string(threads) + " threads run: " + error.what();
@@ -211,7 +218,7 @@ class PiecePool {
   size_t sleeping_ = 0;  // threads that wait for work_
   std::vector<std::unique_ptr<Thread>> threads_;
   bool warned_ = false;  // that the system gives no more
-  cpu_set_t allowed_{};  // where they run
+  cpu_set_t allowed_{};  // where the threads run
 
  private:
   void withdraw_locked(const Batch& batch) {
