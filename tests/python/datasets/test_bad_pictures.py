@@ -91,7 +91,7 @@ def in_tar(folder, data, transform):
             info = tarfile.TarInfo(name)
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-    return TarImages(str(folder / "x.tar"), transform), ["1 in ", "x.tar"]
+    return TarImages(str(folder / "x.tar"), transform), ["1.jpg in ", "x.tar"]
 
 
 def rows(data):
