@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fastloader._core.machine import identity
+from fastloader._core.sources.python.threads import worker_info
 
 # Those that frameworks give, which do more than to seed, but nothing that anybody would miss: they log,
 # and make sure of what is so in every worker.
@@ -35,9 +36,10 @@ _SEEDING = frozenset(
 
 
 def _undecorated(value: Any) -> Any:
-    """What torch has decorated for its compiler. It does so with `torch.manual_seed` when the compiler
-    is imported, which may be at any time."""
-    decorated = type(value) is FunctionType and value.__globals__ is vars(torch._compile)
+    """What torch has decorated for its compiler, and we for worker threads. torch does so with
+    `torch.manual_seed` when the compiler is imported, which may be at any time."""
+    homes = vars(torch._compile), vars(worker_info)
+    decorated = type(value) is FunctionType and any(value.__globals__ is each for each in homes)
     return getattr(value, "__wrapped__", value) if decorated else value
 
 

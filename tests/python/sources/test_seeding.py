@@ -17,6 +17,7 @@ from torch.utils.data import TensorDataset, get_worker_info
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
+from fastloader._core.sources.python.threads import worker_info
 from fastloader._core.sources.seeding import only_seeds
 from fastloader.datasets import ImageFolder
 
@@ -265,3 +266,9 @@ def test_what_torch_decorates_when_its_compiler_is_imported_still_seeds():
     importlib.import_module("torch._dynamo")
     assert only_seeds(lambda worker: torch.manual_seed(worker))
     assert only_seeds(functools.partial(torch.manual_seed))
+
+
+def test_worker_threads_change_nothing_about_it():
+    worker_info.teach()
+    assert only_seeds(of_worker_info)
+    assert only_seeds(functools.partial(by_another))

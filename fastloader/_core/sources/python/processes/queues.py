@@ -52,6 +52,10 @@ class LoaderQueue:
         if self._pid != os.getpid():
             self._forked().put(item)
             return
+        if item is None and self._ending.is_set():
+            # The workers know. And the garbage collector may have closed the queue's pipe, whose number
+            # may be another one's by now: the queue's thread, which a put() starts, would close that.
+            return
         if type(item) is tuple and type(item[0]) is int:
             number, index = item
             # Here, and not on the queue's thread: the index batch may change, or fail to be pickled.

@@ -96,8 +96,7 @@ def _answer_threads(of_process: Callable[[], Any]) -> Callable[[], Any]:
         return info
 
     # The names by which pickle finds it.
-    for name in ("__module__", "__qualname__", "__doc__"):
-        setattr(get_worker_info, name, getattr(of_process, name))
+    functools.update_wrapper(get_worker_info, of_process)
     return get_worker_info
 
 
