@@ -36,16 +36,3 @@ def test_a_number_that_is_none_is_said_in_words(command, capsys):
         main([*command, "abc"])
     said = capsys.readouterr().err.splitlines()[-1]
     assert "'abc' is not a whole number" in said
-
-
-def test_a_full_disk_ends_the_demo_with_a_sentence(monkeypatch, tmp_path, capsys):
-    from fastloader.cli.demo import command
-
-    def full(*arguments):
-        raise OSError(28, "No space left on device", "demo-out/data/1.jpg")
-
-    monkeypatch.setattr(command, "_made_pictures", full)
-    monkeypatch.setattr(command, "require_packages", lambda: None)
-    assert main(["demo", "--out", str(tmp_path)]) == 1
-    said = capsys.readouterr().err
-    assert said == "fastloader demo: [Errno 28] No space left on device: 'demo-out/data/1.jpg'\n"

@@ -36,7 +36,15 @@ def folders(path):
 
 
 def public_files(root):
-    known = {"__init__", "encoded_image", "errors", "loader", "loader_check", "prefetcher"}
+    known = {
+        "__init__",
+        "__main__",
+        "encoded_image",
+        "errors",
+        "loader",
+        "loader_check",
+        "prefetcher",
+    }
     return {path.stem for path in (root / "fastloader").glob("*.py")} ^ known
 
 

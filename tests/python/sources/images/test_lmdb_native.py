@@ -16,7 +16,13 @@ from fastloader import transforms as T
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._formats.lmdb.file import EXTENTS, decode_record, key_of, read_meta
+from fastloader.datasets._formats.lmdb.file import (
+    EXTENTS,
+    Environment,
+    decode_record,
+    key_of,
+    read_meta,
+)
 from support import MEAN, STD, same
 
 lmdb = pytest.importorskip("lmdb")
@@ -189,18 +195,19 @@ def test_equals_the_python_path_on_an_evaluation_chain(packed):
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no advice")
 def test_the_records_of_a_batch_are_asked_for_before_one_is_touched(packed, monkeypatch):
     events = []
-    touch = LMDBDataset.record
+    get, keys = Environment.get, [key_of(index) for index in range(4)]
 
     def advised(_descriptor, offset, size, advice):
         assert advice == os.POSIX_FADV_WILLNEED
         events.append((offset, size))
 
-    def touched(self, index):
-        events.append(index)
-        return touch(self, index)
+    def touched(self, key):
+        if key in keys:
+            events.append(key)
+        return get(self, key)
 
     monkeypatch.setattr(os, "posix_fadvise", advised)
-    monkeypatch.setattr(LMDBDataset, "record", touched)
+    monkeypatch.setattr(Environment, "get", touched)
     records = LMDBDataset(packed[1], CROPS)
     next(iter(FastLoader(records, batch_size=4, num_workers=2)))
     file = packed[1].read_bytes()
@@ -209,7 +216,7 @@ def test_the_records_of_a_batch_are_asked_for_before_one_is_touched(packed, monk
         key = key_of(index)
         found = decode_record(file[offset : offset + size], key, version, check=True)
         assert found == decode_record(records.environment.get(key), key, version)
-    assert events[4:8] == [0, 1, 2, 3]
+    assert events[4:8] == keys
 
 
 @pytest.mark.parametrize(

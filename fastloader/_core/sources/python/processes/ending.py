@@ -10,6 +10,8 @@ import weakref
 from multiprocessing.reduction import DupFd
 from typing import Any
 
+from fastloader._core.machine.process import HomeProcess
+
 # In a worker process, its own: one process serves one iterator.
 _here: Ending | None = None
 
@@ -24,7 +26,7 @@ class Ending:
     """
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
+        self._home: HomeProcess | None = HomeProcess()  # None in one that was spawned
         self._reader, writer = map(_Descriptor, os.pipe())
         self._writer: _Descriptor | None = writer
         self.set_at: float | None = None  # by time.monotonic(), in the main process
@@ -40,7 +42,7 @@ class Ending:
                 )  # which nobody reads, so that all workers see it
 
     def is_set(self) -> bool:
-        if self._pid == os.getpid():
+        if self._home is not None and self._home.here:
             return self.set_at is not None
         poll = select.poll()
         poll.register(self.in_worker(), select.POLLIN)
@@ -92,7 +94,7 @@ def _close(*descriptors: _Descriptor) -> None:
 
 def _in_spawned(reader: Any) -> Ending:
     made = Ending.__new__(Ending)
-    made._pid, made._reader, made._writer = -1, _Descriptor(reader.detach()), None
+    made._home, made._reader, made._writer = None, _Descriptor(reader.detach()), None
     made.in_worker()
     return made
 

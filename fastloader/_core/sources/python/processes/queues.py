@@ -7,7 +7,6 @@ one that cannot be unpickled, and the loop waits for ever.
 
 from __future__ import annotations
 
-import os
 import pickle
 from multiprocessing.reduction import ForkingPickler
 from queue import Empty
@@ -16,6 +15,7 @@ from typing import Any
 from torch._utils import ExceptionWrapper
 
 from fastloader._core.machine.limits import out_of_files
+from fastloader._core.machine.process import HomeProcess
 from fastloader._core.sources.python.processes.ending import Ending
 from fastloader._core.sources.python.processes.inbox import Inbox
 from fastloader._core.sources.python.shared_slots.parcel import (
@@ -37,7 +37,7 @@ class LoaderQueue:
     def __init__(
         self, queue: Any, slots: SharedSlots | None, ending: Ending, results: LoaderQueue | None
     ) -> None:
-        self._pid = os.getpid()
+        self._home = HomeProcess()
         self._queue = queue
         self._slots = slots
         self._ending = ending
@@ -49,7 +49,7 @@ class LoaderQueue:
         self._in_child: WorkerQueue | None = None
 
     def put(self, item: Any) -> None:
-        if self._pid != os.getpid():
+        if not self._home.here:
             self._forked().put(item)
             return
         if item is None and self._ending.is_set():
@@ -76,7 +76,7 @@ class LoaderQueue:
         return slot
 
     def get(self, timeout: float | None = None) -> Any:
-        if self._pid != os.getpid():
+        if not self._home.here:
             return self._forked().get(timeout)
         message = self._inbox.receive(timeout)
         if message is None:
