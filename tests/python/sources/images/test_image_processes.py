@@ -104,7 +104,7 @@ def test_ctrl_c(root, backend, tmp_path):
         import threading
         from fastloader._core.sources.images.stores import folder
 
-        folder.open_rgb = lambda path: threading.Event().wait()
+        folder.open_rgb = lambda *_arguments: threading.Event().wait()
         it = iter(loader)
         print("ready", flush=True)
         try:

@@ -233,6 +233,6 @@ def test_a_ring_that_cannot_be_had_is_said_once(monkeypatch, caplog):
     for _epoch in range(2):
         for number, batch in enumerate(loader):
             check(batch, 4 * number)
-    said = [each.message for each in caplog.records if "torch's way" in each.message]
+    said = [each.message for each in caplog.records if "torch's shared memory" in each.message]
     assert len(said) == 1 and "shared memory failed" in said[0]
     assert "shared memory failed" in workers(loader)["why_no_ring"]
