@@ -166,7 +166,7 @@ def test_it_says_what_is_wrong_with_its_arguments(tmp_path, capsys, monkeypatch)
     for arguments, said in (
         (["--python", "torch=/bin/sh"], "'torch' is none of fastloader, pillow"),
         (["--python", "dali=nowhere"], "write dali=/path/to/python"),
-        (["--threads", "0"], "0 is not 1 or more"),
+        (["--threads", "0"], "0 is not at least 1"),
         (["--only", "tensorflow"], "invalid choice"),
     ):
         with pytest.raises(SystemExit) as raised:
