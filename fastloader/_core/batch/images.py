@@ -22,8 +22,8 @@ class Image:
 
 
 def find_images(tree: BatchTree, normalization: Normalization) -> dict[int, Image]:
-    """The image leaves by leaf number. Where the samples come normalised, their floats get the dtype and
-    the memory format that are asked for, in the tree, and are not among them.
+    """Finds the image leaves, by leaf number. Where the samples come normalised, their floats get
+    the dtype and the memory format that are asked for, in the tree, and are not among them.
 
     Raises:
         TypeError, ValueError: if there is no image leaf. Silence would deliver raw bytes to a model that

@@ -22,7 +22,8 @@ def usable_processors() -> int | None:
 
 
 def installed_processors(root: Path = Path("/")) -> int:
-    """How many processors the machine has, or this process's control group, whatever the affinity."""
+    """Counts the processors that the machine has, or this process's control group, whatever the
+    affinity."""
     counts = [os.cpu_count() or 1]
     for folder in _folders(root, "cpuset"):
         for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
@@ -34,7 +35,7 @@ def installed_processors(root: Path = Path("/")) -> int:
 
 
 def launchers_processors(variable: str) -> int | None:
-    """How many processors the process may use that has started this one with ``variable`` in its
+    """Counts the processors that the process may use that has started this one with ``variable`` in its
     environment, perhaps by way of scripts; None if nobody has, or that process cannot be looked at."""
     mark, process = f"{variable}=".encode(), "self"
     try:

@@ -373,6 +373,32 @@ def test_a_pass_that_was_dropped_speaks_for_no_later_one(ranks, short, who):
     assert all(isinstance(each, Error) and OTHER_EPOCH in str(each) for each in done), done
 
 
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_pass_that_was_dropped_hides_no_error(ranks, short, monkeypatch, who):
+    """The others were told that the ranks differ while the loop had dropped the pass: so is the next."""
+    monkeypatch.setattr(agreement, "_HEARD", 0.1)
+    dropped, over = threading.Event(), threading.Event()
+
+    def work(rank):
+        loader = make(24, 2)
+        flat(loader)
+        if rank == who:
+            loader.set_epoch(5)
+            list(itertools.islice(loader, 2))
+            dropped.set()
+            assert who == 0 or over.wait(30)
+            flat(loader)
+        else:
+            assert dropped.wait(30)
+            try:
+                flat(loader)
+            finally:
+                over.set()
+
+    done = ranks.run(2, work)
+    assert all(isinstance(each, Error) and OTHER_EPOCH in str(each) for each in done), done
+
+
 # --- one rank, on every path ----------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ class Records:
 
     @property
     def keys(self) -> npt.NDArray[np.uint64]:
-        """The key of each image's random fill."""
+        """Returns the key of each image's random fill."""
         keys: npt.NDArray[np.uint64] = self.mix["key"]
         return keys
 
@@ -209,7 +209,7 @@ class Augmentation:
         return EpochDraws(self, int(drawn.item()), self._epochs, samples, first, step)
 
     def state(self, samples: int = 0, begun: bool = False) -> dict[str, Any]:
-        """The state for `begin` without a seed, which is that of the ranks or of another epoch.
+        """Returns the state for `begin` without a seed, which is that of the ranks or of another epoch.
         ``begun``: whether it is of the middle of an epoch."""
         return {"epoch": self._epochs - begun, "seed": None, "samples": samples}
 
@@ -242,7 +242,7 @@ class EpochDraws:
         self.delivered = samples
 
     def state(self, samples: int) -> dict[str, Any]:
-        """The state for `Augmentation.begin` of the rest of the epoch, behind so many samples."""
+        """Returns the state for `Augmentation.begin` of the rest, behind so many samples."""
         return {"epoch": self.epoch, "seed": self.seed, "samples": samples}
 
     def next(self, image: Image) -> Records:

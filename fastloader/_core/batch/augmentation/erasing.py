@@ -105,7 +105,7 @@ def _boxes(
     height: int,
     width: int,
 ) -> npt.NDArray[np.int64]:
-    """The boxes of images that are erased, of which each has its count."""
+    """Draws the boxes of images that are erased, of which each has its count."""
     uniform = uniform_of(numbers[:, :, : 2 * _ATTEMPTS])
     area = between((erasing.min_area, erasing.max_area), uniform[:, :, ::2]) * (height * width)
     area /= counts[:, None, None]

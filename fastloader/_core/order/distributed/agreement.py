@@ -125,26 +125,22 @@ class Meeting:
             raise Error(f"{self._about}: {verdict['error']}{self._advice}")
         return verdict
 
-    def withdraw(self) -> bool:
-        """Takes back what was said, before all have come. Returns whether that was too late: there is a
-        verdict, which `come` then gives."""
+    def withdraw(self) -> dict[str, Any] | None:
+        """Takes back what was said, before all have come. Returns the verdict if that was too late."""
         with _reached():
             return self._withdraw()
 
-    def _withdraw(self) -> bool:
+    def _withdraw(self) -> dict[str, Any] | None:
         store, rank = _store(), distributed.get_rank()
         if rank == 0:
-            names = self._names()
-            if not store.check(names):
-                store.delete_key(names[0])
-                self._said = ""
-                return False
-            self._judge(store, time.monotonic(), 0.0, False)
-            return True
-        if self._verdict(store) is not None:
-            return True
-        store.delete_key(f"{self._key}/{rank}")
-        return self._verdict(store) is not None  # rank 0 may have read it in this moment
+            verdict = self._judge(store, time.monotonic(), 0.0, False)
+            if verdict is None:
+                store.delete_key(f"{self._key}/0")
+            return verdict
+        if (verdict := self._verdict(store)) is None:
+            store.delete_key(f"{self._key}/{rank}")
+            verdict = self._verdict(store)  # rank 0 may have read it in this moment
+        return verdict
 
     def _names(self) -> list[str]:
         return [f"{self._key}/{rank}" for rank in range(distributed.get_world_size())]
@@ -247,10 +243,12 @@ class Meetings:
         pending, self._turn = self._next, None
         if pending is None:
             return
-        if pending.withdraw():  # the others have met it there
-            self._pass_on()
-        else:
+        verdict = pending.withdraw()
+        if verdict is None:
             self._next = None
+        elif not verdict["error"]:  # the others have met it there
+            self._pass_on()
+        # Else the next pass comes to it again, and raises what the others do.
 
     def _pass_on(self) -> None:
         self._number += 1
