@@ -222,5 +222,6 @@ class CpuIterator(DeliveryIterator):
             self._draws.delivered = self._draws.samples
         now = time.perf_counter()
         self._path.statistics.add_time("normalise", now - begun)
-        trace.add("normalise", begun, now)
+        if trace.active is not None:
+            trace.add("normalise", begun, now)
         return delivered

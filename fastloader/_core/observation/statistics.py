@@ -140,7 +140,8 @@ class Waiting:
         # Ctrl-C and its like keep their place: only an Exception gives way to the error of `close`.
         closed = self._iterator._closed and (kind is None or issubclass(kind, Exception))
         self._statistics.end_wait(now, self._progress, now - self._start, self._first, ended)
-        trace.add("wait", self._start, now)
+        if trace.active is not None:
+            trace.add("wait", self._start, now)
         if self._range is not None:
             self._range.__exit__(None, None, None)
         if closed or (kind is not None and not ended and kind is not LeftOut):

@@ -28,16 +28,16 @@ class Trace:
         self._dropped = 0
 
     def __enter__(self) -> Trace:
-        global _active
+        global active
         if not self._path.absolute().parent.is_dir():  # raised now and not after the epoch
             raise FileNotFoundError(f"{self._path}: there is no such folder to write a trace to")
         with _lock:
             native = extension.load()
-            if _active is not None or (
+            if active is not None or (
                 native is not None and not native.trace_start(EVENTS_PER_THREAD)
             ):
                 raise Error("a trace is being taken already in this process, and there is only one")
-            _active = self
+            active = self
         return self
 
     def __exit__(
@@ -46,11 +46,11 @@ class Trace:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        global _active
+        global active
         if self._pid != os.getpid():  # a child forked inside the block: the parent writes the file
             return
         with _lock:
-            _active = None
+            active = None
             native = extension.load()
             threads = [] if native is None else native.trace_stop()
         self._write(threads)
@@ -104,11 +104,12 @@ class Trace:
 
 
 _lock = threading.Lock()
-_active: Trace | None = None
+# Where every batch passes, this is looked at first: mostly there is none, and a call costs more.
+active: Trace | None = None
 
 
 def add(name: str, begin: float, end: float) -> None:
     """Adds an event of the calling thread, in seconds of ``time.perf_counter()``, to a running trace."""
-    trace = _active
+    trace = active
     if trace is not None and trace._pid == os.getpid():
         trace._add(name, int(begin * 1e9), int(end * 1e9))

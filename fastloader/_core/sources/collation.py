@@ -57,11 +57,11 @@ def check_default_collate() -> None:
     for name in ("default_collate", "collate"):
         if changed := _not_torchs(identity.found(_COLLATE, name), name):
             raise NotNative(f"default_collate was replaced by {changed}")
-    for kinds, name in _OF_TORCH.items():
+    for kinds, name in OF_TORCH.items():
         if changed := _not_torchs(default_collate_fn_map.get(kinds), name):
             raise NotNative(f"default_collate_fn_map has {changed} for {_names(kinds)}")
     for kinds, function in default_collate_fn_map.items():
-        if kinds not in _OF_TORCH and any(_may_be(each) for each in _each(kinds)):
+        if kinds not in OF_TORCH and any(_may_be(each) for each in _each(kinds)):
             raise NotNative(
                 f"default_collate_fn_map was extended by {_names(kinds)}: {identity.said(function)}"
             )
@@ -95,7 +95,7 @@ _answer: tuple[list[Any], str] = [], ""
 
 def other_kinds() -> list[Any]:
     """The kinds for which torch's map of functions has one that is not torch's own."""
-    return [kinds for kinds in default_collate_fn_map if kinds not in _OF_TORCH]
+    return [kinds for kinds in default_collate_fn_map if kinds not in OF_TORCH]
 
 
 def _not_torchs(function: Any, name: str) -> str:
@@ -131,7 +131,7 @@ _IN_WORKERS = (
     ("fastloader._core.sources.remote.actor.stacking", "_stacked"),
 )
 # Which of torch's functions collates what.
-_OF_TORCH: dict[Any, str] = {
+OF_TORCH: dict[Any, str] = {
     torch.Tensor: "collate_tensor_fn",
     np.ndarray: "collate_numpy_array_fn",
     (np.bool_, np.number, np.object_): "collate_numpy_scalar_fn",

@@ -121,7 +121,7 @@ def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
     if len({each.return_parameters for each in column}) > 1:
         raise TypeError("a batch has EncodedImages with return_parameters, and others without")
     kept = keeping()
-    if kept is not None and kept.keeps:
+    if kept is not None and kept.keeps():
         return kept.keep(column)
     if kept is not None:
         kept.made += len(column)

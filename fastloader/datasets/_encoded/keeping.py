@@ -19,13 +19,23 @@ class EncodedPlace:
 
 class Keeping:
     """While it is entered, what this thread collates keeps its encoded pictures: a place stands for each
-    column of them. Attributes: ``keeps``, whether it does so now, or the pictures are made; ``columns``,
-    the `EncodedImage`s of each that is kept; ``made``, how many pictures were made meanwhile."""
+    column of them. Attributes: ``columns``, the `EncodedImage`s of each that is kept; ``made``, how many
+    pictures were made meanwhile, and ``why``. ``refusal`` is asked at the first picture, and says why
+    all of them are to be made; nothing if they are to be kept."""
 
-    def __init__(self, keeps: bool = True) -> None:
-        self.keeps = keeps
+    def __init__(self, refusal: Callable[[], str] = str) -> None:
         self.columns: list[list[Any]] = []
         self.made = 0
+        self.why = ""
+        self._refusal = refusal
+        self._refused: str | None = None  # what that said
+        self._passing_on = False  # while a function runs that knows no places
+
+    def keeps(self) -> bool:
+        """Whether pictures that are collated now stay encoded."""
+        if self._refused is None:
+            self._refused = self.why = self._refusal()
+        return not self._refused and not self._passing_on
 
     def keep(self, column: list[Any]) -> EncodedPlace:
         self.columns.append(column)
@@ -35,11 +45,11 @@ class Keeping:
         """The function of somebody who knows no places: while it runs, pictures are made."""
 
         def made(*args: Any, **options: Any) -> Any:
-            before, self.keeps = self.keeps, False
+            before, self._passing_on = self._passing_on, True
             try:
                 return function(*args, **options)
             finally:
-                self.keeps = before
+                self._passing_on = before
 
         return made
 

@@ -20,7 +20,8 @@ LATE = {
         indices = (ctypes.c_int64 * 1024)(*range(1024))
         def call():  # four threads write the same bytes, and nobody reads them
             batch = _native.GatherBatch(
-                [(ctypes.addressof(source), 4096, 4096, ctypes.addressof(out), 0)], [(0, 0, 1024)],
+                [(ctypes.addressof(source), 4096, 4096, ctypes.addressof(out), 0, False)],
+                [(0, 0, 1024)],
                 (source, out), indices=ctypes.addressof(indices), count=1024, threads=0)
             batch.wait()
             batch.seconds()
@@ -54,6 +55,7 @@ def test_a_daemon_thread_that_comes_back_too_late_does_not_abort(name):
         """
         + LATE[name]
         + """
+        call()  # what it raises in a thread would read like the end
         running = threading.Barrier(5)
         def work():
             running.wait()

@@ -182,7 +182,7 @@ def test_bounded(monkeypatch, tmp_path):
 def test_off_nothing_is_kept(way):
     with make(Pictures(8)) as loader:
         list(loader)
-    assert tracing._active is None
+    assert tracing.active is None
     if native is not None:
         assert native.trace_stop() == []
 

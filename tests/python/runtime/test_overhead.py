@@ -24,6 +24,12 @@ class Tiny(Dataset):
         return self.images[index], index
 
 
+@pytest.fixture(autouse=True)
+def without_the_compiler(monkeypatch):
+    """A test before these may have imported it, and then it is asked to keep out of each batch."""
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+
+
 def calls(function):
     """Of Python and C functions, on this thread."""
     counted = 0

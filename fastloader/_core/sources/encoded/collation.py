@@ -11,7 +11,8 @@ from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.containers import rebuild
-from fastloader._core.sources.collation import default_collate_change, other_kinds
+from fastloader._core.machine import identity
+from fastloader._core.sources.collation import OF_TORCH, default_collate_change, other_kinds
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
 from fastloader._core.sources.encoded.decoding import in_worker
 from fastloader._core.sources.encoded.files import EncodedFiles
@@ -19,6 +20,8 @@ from fastloader._core.sources.names import named
 from fastloader.datasets._encoded.encoded_image import EncodedImage, collate_encoded, collated
 from fastloader.datasets._encoded.keeping import EncodedPlace, Keeping
 from fastloader.datasets._encoded.wanted import wanted
+
+_KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
 
 
 class EncodedCollation:
@@ -34,14 +37,23 @@ class EncodedCollation:
     def __call__(self, samples: Any) -> Any:
         if not EncodedImage.any_made:
             return self.collate_fn(samples)
-        batch = self._collated(samples)
+        if self.collate_fn is default_collate:
+            with Keeping(_change) as kept:
+                # So many functions are torch's and ours, unless `_change` says no.
+                if len(default_collate_fn_map) <= _KNOWN:
+                    tree = default_collate(samples)
+                else:
+                    tree = collate(samples, collate_fn_map=_map(kept))
+            if not kept.columns and not kept.made:
+                return tree
+            batch = _kept_batch(samples, tree, kept)
+        else:
+            batch = self._collated(samples)
         if self.makes and type(batch) is EncodedBatch and batch.columns:
             in_worker.make(batch)
         return batch
 
     def _collated(self, samples: Any) -> Any:
-        if self.collate_fn is default_collate:
-            return _by_default(samples)
         if not any(map(_has_encoded, samples if isinstance(samples, list) else [samples])):
             return self.collate_fn(samples)
         if self.collate_fn is default_convert:
@@ -63,16 +75,12 @@ class EncodedCollation:
         )
 
 
-def _by_default(samples: Any) -> Any:
-    """The batch as default_collate makes it. Pictures stay encoded unless something else than torch's
-    own functions collates them, or what they are in."""
-    change = default_collate_change()
-    kept = Keeping(keeps=not change)
-    with kept:
-        tree = default_collate(samples) if change else collate(samples, collate_fn_map=_map(kept))
-    why = change or "a function of default_collate_fn_map gets tensors"
+def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
+    """The batch that default_collate has made, with its pictures. They stay encoded unless something
+    else than torch's own functions collates them, or what they are in."""
+    why = kept.why or "a function of default_collate_fn_map gets tensors"
     if not kept.columns:
-        return _made_batch(tree, kept.made, why) if kept.made else tree
+        return _made_batch(tree, kept.made, why)
     if _places(tree) == list(range(len(kept.columns))):
         batch = _encoded(tree, kept.columns, len(samples))
         if kept.made:
@@ -85,18 +93,21 @@ def _by_default(samples: Any) -> Any:
     )
 
 
+def _change() -> str:
+    """Why default_collate does not do what torch's source and ours say; empty if it does."""
+    function = default_collate_fn_map.get(EncodedImage)
+    if function is not collate_encoded:
+        return f"default_collate_fn_map has {identity.said(function)} for EncodedImage"
+    return default_collate_change()
+
+
 def _map(kept: Keeping) -> dict[Any, Any]:
     """torch's map of what collates what. The functions of others get pictures that are made."""
-    others = other_kinds()
-    ours = default_collate_fn_map.get(EncodedImage) is collate_encoded
-    if others == [EncodedImage] and ours:
-        return default_collate_fn_map
-    made = {
-        kinds: kept.making(default_collate_fn_map[kinds])
-        for kinds in others
-        if not (ours and kinds is EncodedImage)
+    others = [kinds for kinds in other_kinds() if kinds is not EncodedImage]
+    return {
+        **default_collate_fn_map,
+        **{kinds: kept.making(default_collate_fn_map[kinds]) for kinds in others},
     }
-    return {**default_collate_fn_map, **made}
 
 
 def _made_batch(tree: Any, made: int, why: str) -> EncodedBatch:

@@ -144,7 +144,8 @@ class CountingIterator(DecodingIterator, SeedingIterator):
         finally:
             now = time.perf_counter()
             statistics.end_wait(now, progress, now - start, first, ended)
-            trace.add("wait", start, now)
+            if trace.active is not None:
+                trace.add("wait", start, now)
         progress.delivered()
         statistics.batches += 1
         return batch
@@ -218,7 +219,8 @@ class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIte
             now = time.perf_counter()
             # Before the loop waits for the decode threads, which is no work of the dataset's.
             self._statistics.add_time("fetch", now - begun)
-            trace.add("fetch", begun, now)
+            if trace.active is not None:
+                trace.add("fetch", begun, now)
         if type(data) is EncodedBatch or self.encoded.refused:
             data = self._decoded(data)
         self._position.read_here = True
