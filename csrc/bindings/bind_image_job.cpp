@@ -158,7 +158,10 @@ std::tuple<py::bytearray, std::pair<size_t, size_t>, std::string> picture(
   const auto [height, width] = made->size();
   auto copy = py::reinterpret_steal<py::bytearray>(
       PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(made->bytes())));
-  if (!copy) throw py::error_already_set();
+  if (!copy) {
+    own_decoder().give_back();
+    throw py::error_already_set();
+  }
   char* const to = PyByteArray_AS_STRING(copy.ptr());
   {
     const WithoutGil unlocked;  // a large picture takes a while, and nobody else knows the copy yet

@@ -92,7 +92,12 @@ struct FileQueue::Ring {
       sched_yield();
       return asked > 0;
     }
+    const unsigned ready = io_uring_sq_ready(&ring);
     const int taken = wait ? io_uring_submit_and_wait(&ring, 1) : io_uring_submit(&ring);
+    if (taken == 0 && ready > 0) {  // the number is that of a ring of other code by now
+      lost = true;
+      return asked > 0;
+    }
     if (taken >= 0) {
       asked += static_cast<size_t>(taken);
       return true;
