@@ -38,8 +38,10 @@ _SEEDING = frozenset(
 def _undecorated(value: Any) -> Any:
     """What torch has decorated for its compiler, and we for worker threads. torch does so with
     `torch.manual_seed` when the compiler is imported, which may be at any time."""
-    homes = vars(torch._compile), vars(worker_info)
-    decorated = type(value) is FunctionType and any(value.__globals__ is each for each in homes)
+    decorated = type(value) is FunctionType and any(
+        value.__globals__ is vars(home) and value.__code__.co_filename == home.__file__
+        for home in (torch._compile, worker_info)
+    )
     return getattr(value, "__wrapped__", value) if decorated else value
 
 

@@ -195,9 +195,17 @@ def test_functions_that_were_replaced_do_more(monkeypatch, module, name, init):
     assert only_seeds(init)
 
 
-def test_a_function_of_torch_with_other_code(monkeypatch):
+@pytest.mark.parametrize("decorated", [False, True])
+def test_a_function_of_torch_with_other_code(monkeypatch, decorated):
+    """`decorated`: as torch does when its compiler is imported, which a test before may have done."""
+    own = getattr(torch.manual_seed, "__wrapped__", torch.manual_seed)
+    function = torch._compile._disable_dynamo(own) if decorated else own
+    monkeypatch.setattr(torch, "manual_seed", function)
+    monkeypatch.setattr(torch.random, "manual_seed", function)
     assert only_seeds(torch.manual_seed)
-    monkeypatch.setattr(torch.manual_seed, "__code__", (lambda seed: print(seed)).__code__)
+    fn = recursive = None  # what the code of the decorated one has from around it
+    other = (lambda seed: print(seed, fn, recursive)) if decorated else lambda seed: print(seed)
+    monkeypatch.setattr(torch.manual_seed, "__code__", other.__code__)
     assert not only_seeds(torch.manual_seed)
     assert not only_seeds(with_a_base)
 
