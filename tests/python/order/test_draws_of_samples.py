@@ -250,13 +250,13 @@ def test_erasing_of_the_loader(root, erasing):
     check(root, "crops", erasing, some(8))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_combination_of_recipes(root, recipe):
     check(root, recipe, None, COMBINATIONS)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("erasing", ERASINGS)
 def test_every_combination_of_erasing(root, erasing):
     check(root, "crops", erasing, COMBINATIONS)

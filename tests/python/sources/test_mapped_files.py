@@ -223,6 +223,7 @@ def changeable(tmp_path, kind):
     return SAME_LAYOUT[kind](path, T.Compose([T.Resize((16, 16)), T.PILToTensor()])), write_over
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", SAME_LAYOUT)
 @pytest.mark.parametrize("number", [3, 10])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -267,6 +268,7 @@ def test_a_sample_that_is_read_while_its_file_changes(tmp_path, monkeypatch, kin
         dataset[3]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("change", ["cut off", "written over", "other bytes"])
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("workers", [0, 2])
@@ -407,6 +409,7 @@ GATHER = """
 """
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ARRAYS)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_arrays(tmp_path, kind, workers):

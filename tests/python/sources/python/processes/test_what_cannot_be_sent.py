@@ -72,6 +72,7 @@ def ring(request, monkeypatch):
 CONTEXTS = ["fork", pytest.param("spawn", marks=pytest.mark.processes)]
 
 
+@pytest.mark.covering
 @pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("persistent", [False, True])
@@ -102,6 +103,7 @@ def test_indices(context, persistent, kind, error):
         assert second[:2] == error[:2] and second[2].endswith(error[2]), second
 
 
+@pytest.mark.covering
 @pytest.mark.usefixtures("ring")
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("persistent", [False, True])

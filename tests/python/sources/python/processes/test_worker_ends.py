@@ -133,6 +133,7 @@ class Large(Dataset):
         return bytes(1 << 20)
 
 
+@pytest.mark.covering
 @WAYS
 @pytest.mark.parametrize("backend", ["process", "thread"])
 @pytest.mark.parametrize("persistent", [False, True])
