@@ -41,6 +41,8 @@ OPERATIONS: dict[str, tuple[int, int]] = {
     "mix_blend": (1, 1),
     "mix_end": (1, 1),
 }
+# The longest edge, and the most pixels, of what an operation makes: kMaxImageEdge and kMaxMadePixels.
+_MOST_EDGE, _MOST_PIXELS = 1 << 24, 178956970
 # Those of a mix, each of which is no use without the others.
 OF_MIX = ("mix_begin", "mix_add", "mix_blend", "mix_end")
 
@@ -51,10 +53,19 @@ def check_count(what: str, found: int, least: int, most: int) -> None:
 
 
 def size_after(operation: Operation, size: Size) -> Size:
-    """The (height, width) of what the operation makes of a picture of this size."""
+    """The (height, width) of what the operation makes of a picture of this size.
+
+    Raises:
+        ValueError: if that is no picture, or one that is too large.
+    """
     name, numbers = operation
     known = _SIZES.get(name)
-    return size if known is None else known(numbers, size)
+    if known is None:
+        return size
+    height, width = made = known(numbers, size)
+    if min(made) < 1 or max(made) > _MOST_EDGE or height * width > _MOST_PIXELS:
+        raise ValueError(f"{name} would make a picture of {width} x {height} pixels")
+    return made
 
 
 def _padded(numbers: Numbers, size: Size) -> Size:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -135,6 +136,24 @@ def test_the_draws_are_the_native_modules(rng, paths):
     assert drawn > 1000 and refused
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda: T.RandomRotation((37, 37), "nearest", expand=True),
+        lambda: T.Resize(1000),
+        lambda: T.Pad(20_000),
+    ],
+)
+def test_what_would_be_too_large_is_refused_before_it_is_made(paths, step):
+    chain = Chain(shorter=40)
+    read = read_chain(T.Compose([T.Pad(0), step(), T.CenterCrop(9), T.PILToTensor()]), False)
+    chain.recipe = read.recipe
+    with pytest.raises(ValueError, match=r"would make a picture of \d+ x \d+ pixels") as wanted:
+        job_of(chain, paths).draw(0, 5, (1, 1500))
+    with pytest.raises(ValueError, match=re.escape(str(wanted.value))):
+        twin.draw(chain, (1, 1500), 5, 0)
+
+
 def test_the_pixels_are_the_native_modules(rng, paths):
     compared = 0
     pictures = [Image.open(path).convert("RGB") for path in paths]
@@ -144,7 +163,7 @@ def test_the_pixels_are_the_native_modules(rng, paths):
         for sample, image in enumerate(pictures):
             seed = rng.getrandbits(63)
             try:
-                pixels, (height, width) = job.picture(sample, seed)
+                pixels, (height, width), _large = job.picture(sample, seed)
             except ValueError:
                 with pytest.raises(ValueError):
                     twin.made(chain, image, seed, sample)
