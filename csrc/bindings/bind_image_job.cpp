@@ -159,8 +159,12 @@ std::tuple<py::bytearray, std::pair<size_t, size_t>, std::string> picture(
   auto copy = py::reinterpret_steal<py::bytearray>(
       PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(made->bytes())));
   if (!copy) {
-    own_decoder().give_back();
-    throw py::error_already_set();
+    const py::error_already_set error;
+    {
+      const WithoutGil unlocked;
+      own_decoder().give_back();
+    }
+    throw error;
   }
   char* const to = PyByteArray_AS_STRING(copy.ptr());
   {
