@@ -303,6 +303,7 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
     def headspace(self, batches: int = 50) -> Headspace:
         """The training loop's speed if data were free: an iterable that gives one batch ``batches``
         times. Run your own loop over it, then ask `report` how much there is to win (docs/tuning.md).
+        The first tenth is warm-up, and fewer than five steps behind it are not reported.
 
         It begins an epoch of its own, so use it before training, or keep a `state_dict`. Raises
         ValueError for fewer than 2 batches.

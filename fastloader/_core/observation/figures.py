@@ -167,11 +167,18 @@ class Observation:
     @property
     def to_win(self) -> float | None:
         """How much faster the loop would be if data were free: 0.25 is a quarter more steps per second.
-        None unless ``loader.headspace()`` was run."""
-        free = None if self.headspace is None else self.headspace.steps_per_s
+        None unless `free_steps_per_s` is known."""
+        free = self.free_steps_per_s
         if self.steps_per_s is None or free is None:
             return None
         return max(0.0, free / self.steps_per_s - 1)
+
+    @property
+    def free_steps_per_s(self) -> float | None:
+        """The loop's steps per second if data were free. None unless ``loader.headspace()`` has measured
+        five steps: what fewer take is chance, and the first ones of a process take long."""
+        measured = self.headspace
+        return None if measured is None or measured.steps < 5 else measured.steps_per_s
 
     @property
     def wait_share(self) -> float | None:

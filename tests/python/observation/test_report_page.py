@@ -53,7 +53,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def report():
     loader = FastLoader(Pictures(12), batch_size=2, device="cpu", mean=MEAN, std=STD)
-    for _ in loader.headspace(4):
+    for _ in loader.headspace(8):
         time.sleep(0.002)
     for _ in range(2):
         for _ in loader:

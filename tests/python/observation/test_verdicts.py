@@ -1,6 +1,7 @@
 """The reasoning from figures to one verdict: what each case is called, what to do, and that no sentence
 of a report contradicts another."""
 
+import dataclasses
 import itertools
 import re
 
@@ -192,6 +193,16 @@ def test_a_case(case):
     assert verdict in report.verdict and advice in report.advice, str(report)
     if bound != "unknown":
         assert report.verdict.startswith(f"{bound}-bound: ")
+
+
+def test_a_few_free_steps_tell_nothing():
+    """The tutorial runs one for its warm-up, which on a busy machine takes as long as a slow loop's."""
+    figures = seen(0.9, python(0.9, where=LOOP, threads=1), workers=0, free=1.0)
+    assert make_report(figures).bound == "training step"
+    few = dataclasses.replace(figures, headspace=Measured(4, 0.4))
+    report = make_report(few)
+    assert report.bound == "Python" and report.to_win is None
+    assert "alone" not in str(report)
 
 
 def contradictions(report):

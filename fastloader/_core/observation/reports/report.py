@@ -29,9 +29,9 @@ class Report:
     None if nothing runs ahead. ``threads`` counts the threads or processes that make batches. ``bytes``
     were read of encoded pictures, and ``copied_bytes`` were copied through the ring. ``steps_per_s`` is
     the speed of the loop with this loader, and ``headspace_steps_per_s`` its speed if data were free;
-    None unless ``loader.headspace()`` was run. ``auto`` says what was ``chosen`` and ``why``, for
-    ``num_workers`` and ``depth`` if they are "auto". ``recent`` has the last 1000 batches one by one,
-    each with ``wait_s``, ``step_s`` and whether it was the ``first`` of its epoch.
+    None unless ``loader.headspace()`` has measured five steps. ``auto`` says what was ``chosen`` and
+    ``why``, for ``num_workers`` and ``depth`` if they are "auto". ``recent`` has the last 1000 batches
+    one by one, each with ``wait_s``, ``step_s`` and whether it was the ``first`` of its epoch.
 
     A notebook shows a report as a page, and `html` writes the page into a file."""
 
@@ -69,7 +69,7 @@ class Report:
     @property
     def to_win(self) -> float | None:
         """How much faster the loop would be if data were free: 0.25 is a quarter more steps per second.
-        None unless ``loader.headspace()`` was run."""
+        None unless ``loader.headspace()`` has measured five steps."""
         if self.steps_per_s is None or self.headspace_steps_per_s is None:
             return None
         return max(0.0, self.headspace_steps_per_s / self.steps_per_s - 1)
@@ -205,7 +205,7 @@ def make_report(seen: Observation) -> Report:
         bytes=figures.bytes_read,
         copied_bytes=int(ring["bytes"]) if ring else 0,
         steps_per_s=seen.steps_per_s,
-        headspace_steps_per_s=None if seen.headspace is None else seen.headspace.steps_per_s,
+        headspace_steps_per_s=seen.free_steps_per_s,
         auto=dict(seen.auto),
         recent=statistics.recent.steps(),
     )
