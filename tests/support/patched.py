@@ -2,7 +2,10 @@
 
 import functools
 import sys
+import zlib
 from types import FunctionType
+
+import covering
 
 from fastloader._core.machine import identity
 
@@ -26,7 +29,7 @@ def ran(work):
         work()
     finally:
         sys.setprofile(None)
-    homes = _homes()
+    homes = _homes(len(sys.modules))
     found = [homes[code] for code in codes if code in homes]
     return sorted(filter(_defined, found), key=lambda places: called(*places[0]))
 
@@ -40,8 +43,10 @@ def _defined(places):
     )
 
 
-def _homes():
-    """Where the functions of these packages stand, by their code; where each was defined comes first."""
+@functools.lru_cache(1)
+def _homes(_modules):
+    """Where the functions of these packages stand, by their code; where each was defined comes first.
+    Looked for again once there are more modules."""
     homes = {}
     for module in [*sys.modules.values()]:
         name = str(getattr(module, "__name__", ""))
@@ -82,6 +87,14 @@ def _note(homes, holder, name, value):
     places = homes.setdefault(code, [])
     defined = not isinstance(holder, dict) and code.co_name == name
     places.insert(0 if defined else len(places), (holder, name))
+
+
+def is_taken(kind, holder, name):
+    """Whether a test of this class changes a function: those of the class always. Of those that many
+    classes run, Pillow's and torch's, each with one class in six, or with all."""
+    own = isinstance(holder, type) and issubclass(kind, holder) and holder.__module__ not in MODULES
+    key = f"{covering.SEED} {kind} {called(holder, name)}".encode()
+    return own or covering.LONG or zlib.crc32(key) % 6 == 0
 
 
 def patch(monkeypatch, places):

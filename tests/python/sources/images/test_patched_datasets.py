@@ -145,6 +145,8 @@ def test_every_function_that_a_sample_takes(monkeypatch, home, dataset):
     assert functions
     silent = []
     for places in functions:
+        if not patched.is_taken(type(dataset), *places[0]):
+            continue
         with monkeypatch.context() as patches:
             patched.patch(patches, places)
             said = plan(dataset)

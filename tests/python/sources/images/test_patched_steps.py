@@ -3,9 +3,7 @@ Python does the step. The steps are those of the tables that the reader uses."""
 
 import copy
 import importlib
-import zlib
 
-import covering
 import numpy as np
 import patched
 import pytest
@@ -155,14 +153,6 @@ def test_a_function_of_torchvision_in_the_place_of_another_one(
     assert "Python" in plan and f"{name} was replaced by {home.__name__}" in plan, plan
 
 
-def is_taken(kind, holder, name):
-    """Whether a function is changed with this step: its own always, of those that others run, too, with
-    one step in three, or with all."""
-    own = isinstance(holder, type) and issubclass(kind, holder)
-    key = f"{covering.SEED} {kind} {patched.called(holder, name)}".encode()
-    return own or covering.LONG or zlib.crc32(key) % 3 == 0
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("home", HOMES, ids=".".join)
 def test_every_function_that_a_step_runs(monkeypatch, plan_of, home):
@@ -173,7 +163,9 @@ def test_every_function_that_a_step_runs(monkeypatch, plan_of, home):
     of_objects = held(step) if home[0] == "timm.data.auto_augment" else ()
     silent = []
     for places in functions:
-        if patched.code_of(*places[0]) in of_objects or not is_taken(type(step), *places[0]):
+        if patched.code_of(*places[0]) in of_objects or not patched.is_taken(
+            type(step), *places[0]
+        ):
             continue
         with monkeypatch.context() as patches:
             patched.patch(patches, places)
