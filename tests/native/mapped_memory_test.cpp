@@ -107,10 +107,20 @@ TEST(a_process_without_descriptors_says_so) {
   const auto body = [] {
     forbid(SYS_process_vm_readv, ENOSYS);
     const Bytes content = numbered(kPage);
-    const rlimit none{3, 3};
+    rlimit usual{};
+    EXPECT(getrlimit(RLIMIT_NOFILE, &usual) == 0);
+    const rlimit none{3, usual.rlim_max};
     EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
     Bytes out(kPage);
-    EXPECT_THROW(copy_mapped(out.data(), content.data(), kPage), SourceError, "no pipe");
+    std::string said;
+    try {
+      copy_mapped(out.data(), content.data(), kPage);
+    } catch (const SourceError& error) {
+      // Before the error is looked at: a sanitizer that checks its type takes a pipe for that.
+      EXPECT(setrlimit(RLIMIT_NOFILE, &usual) == 0);
+      said = error.what();
+    }
+    EXPECT(said.find("no pipe") != std::string::npos);
   };
   EXPECT_EQ(in_forked_child(body).exit_code, 0);
 }
