@@ -175,8 +175,8 @@ class Observation:
 
     @property
     def free_steps_per_s(self) -> float | None:
-        """The loop's steps per second if data were free. None unless ``loader.headspace()`` has measured
-        five steps: what fewer take is chance, and the first ones of a process take long."""
+        """Returns the loop's steps per second if data were free. None unless ``loader.headspace()`` has
+        measured five steps: what fewer take is chance, and the first ones of a process take long."""
         measured = self.headspace
         return None if measured is None or measured.steps < 5 else measured.steps_per_s
 

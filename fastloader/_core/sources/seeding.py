@@ -36,7 +36,7 @@ _SEEDING = frozenset(
 
 
 def _undecorated(value: Any) -> Any:
-    """What torch has decorated for its compiler, and we for worker threads. torch does so with
+    """Takes off what torch decorates for its compiler, and we for worker threads. torch decorates
     `torch.manual_seed` when the compiler is imported, which may be at any time."""
     decorated = type(value) is FunctionType and any(
         value.__globals__ is vars(home) and value.__code__.co_filename == home.__file__

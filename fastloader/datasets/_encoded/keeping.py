@@ -20,22 +20,21 @@ class EncodedPlace:
 class Keeping:
     """While it is entered, what this thread collates keeps its encoded pictures: a place stands for each
     column of them. Attributes: ``columns``, the `EncodedImage`s of each that is kept; ``made``, how many
-    pictures were made meanwhile, and ``why``. ``refusal`` is asked at the first picture, and says why
-    all of them are to be made; nothing if they are to be kept."""
+    pictures were made meanwhile; ``why``, what ``refusal`` said. That is asked at the first picture, and
+    says why all of them are to be made; nothing if they are to be kept."""
 
     def __init__(self, refusal: Callable[[], str] = str) -> None:
         self.columns: list[list[Any]] = []
         self.made = 0
-        self.why = ""
+        self.why: str | None = None  # before the first picture
         self._refusal = refusal
-        self._refused: str | None = None  # what that said
         self._passing_on = False  # while a function runs that knows no places
 
     def keeps(self) -> bool:
         """Whether pictures that are collated now stay encoded."""
-        if self._refused is None:
-            self._refused = self.why = self._refusal()
-        return not self._refused and not self._passing_on
+        if self.why is None:
+            self.why = self._refusal()
+        return not self.why and not self._passing_on
 
     def keep(self, column: list[Any]) -> EncodedPlace:
         self.columns.append(column)

@@ -53,7 +53,7 @@ def check_count(what: str, found: int, least: int, most: int) -> None:
 
 
 def size_after(operation: Operation, size: Size) -> Size:
-    """The (height, width) of what the operation makes of a picture of this size.
+    """Returns the (height, width) of what the operation makes of a picture of this size.
 
     Raises:
         ValueError: if that is no picture, or one that is too large.

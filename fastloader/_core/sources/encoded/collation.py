@@ -76,7 +76,7 @@ class EncodedCollation:
 
 
 def _kept_batch(samples: Any, tree: Any, kept: Keeping) -> EncodedBatch:
-    """The batch that default_collate has made, with its pictures. They stay encoded unless something
+    """Puts the pictures into the batch that default_collate has made. They stay encoded unless something
     else than torch's own functions collates them, or what they are in."""
     why = kept.why or "a function of default_collate_fn_map gets tensors"
     if not kept.columns:
