@@ -9,3 +9,10 @@ elseif(FASTLOADER_SANITIZE STREQUAL "thread")
 elseif(NOT FASTLOADER_SANITIZE STREQUAL "")
   message(FATAL_ERROR "FASTLOADER_SANITIZE=${FASTLOADER_SANITIZE}: use address, thread or nothing")
 endif()
+
+# What a test does around the code that it looks at takes most of the compiler's time, and little of the program's:
+# under a sanitizer it is not optimised. PRIVATE options of a target come behind those of the build type.
+set(FASTLOADER_TEST_OPTIONS "")
+if(FASTLOADER_SANITIZE)
+  set(FASTLOADER_TEST_OPTIONS -O0)
+endif()
