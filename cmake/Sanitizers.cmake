@@ -10,9 +10,10 @@ elseif(NOT FASTLOADER_SANITIZE STREQUAL "")
   message(FATAL_ERROR "FASTLOADER_SANITIZE=${FASTLOADER_SANITIZE}: use address, thread or nothing")
 endif()
 
-# What a test does around the code that it looks at takes most of the compiler's time, and little of the program's:
-# under a sanitizer it is not optimised. PRIVATE options of a target come behind those of the build type.
-set(FASTLOADER_TEST_OPTIONS "")
+# What a test does around the code that it looks at takes most of the compiler's time, and little of the program's.
+# PRIVATE options of a target come behind those of the build type.
 if(FASTLOADER_SANITIZE)
   set(FASTLOADER_TEST_OPTIONS -O0)
+else()
+  set(FASTLOADER_TEST_OPTIONS -O1)
 endif()

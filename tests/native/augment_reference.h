@@ -223,17 +223,19 @@ inline AugmentCase make_augment_case(const NormalizeSpec& normalize, Fill fill, 
 
 /// Every fill, blend, type, number of channels and pair of layouts, at sizes around a vector's and
 /// a block's: rows of whole vectors, odd rows and images, rows of about a vector and of less than
-/// one, a last block of less than a vector.
+/// one, a last block of less than a vector. Or one in `share` of these cases.
 template <class Body>
-void for_each_augment_case(Body body) {
+void for_each_augment_case(Body body, size_t share = 1) {
   constexpr size_t kSizes[][3] = {{1, 1, 1},   {2, 3, 5},   {4, 7, 9},    {3, 16, 16},
                                   {0, 4, 4},   {2, 0, 3},   {2, 16, 112}, {2, 29, 71},
                                   {3, 140, 9}, {2, 300, 3}, {3, 257, 1},  {3, 513, 1}};
   std::mt19937 random(17);
+  size_t number = 0;
   for (const auto& size : kSizes) {
     for_each_kind([&](int channels, Layout in, Layout out, FloatType type) {
       for (const Fill fill : kFills) {
         for (const Blend blend : kBlends) {
+          if (++number % share != 0) continue;
           body(make_augment_case(make_spec(size[0], size[1], size[2], channels, in, out, type),
                                  fill, blend, random() % 4, random));
         }

@@ -41,7 +41,7 @@ void expect_written(const AugmentCase& test, Body body) {
   EXPECT(std::all_of(out + test.out.size(), memory.data() + memory.size(), untouched));
 }
 
-TEST(the_kernel_gives_the_definition) {
+TEST(the_kernel_and_the_cpu_give_the_definition) {
   for_each_augment_case([](const AugmentCase& test) {
     expect_written(test, [&](const void* records, const uint8_t* in, uint8_t* out) {
       const AugmentGrid grid = make_augment_grid(test.spec);
@@ -50,6 +50,9 @@ TEST(the_kernel_gives_the_definition) {
           kernel(grid, kNormalTable, records, in, out, thread);
         }
       });
+    });
+    expect_written(test, [&](const void* records, const uint8_t* in, uint8_t* out) {
+      augment(test.spec, records, in, out);
     });
   });
 }
@@ -89,14 +92,6 @@ TEST(each_byte_is_written_by_one_warp) {
     EXPECT(std::all_of(writers.begin(), writers.end(), [](uint8_t count) { return count == 1; }));
   });
   EXPECT(looked_at > 1000);
-}
-
-TEST(the_cpu_gives_the_definition) {
-  for_each_augment_case([](const AugmentCase& test) {
-    expect_written(test, [&](const void* records, const uint8_t* in, uint8_t* out) {
-      augment(test.spec, records, in, out);
-    });
-  });
 }
 
 TEST(the_table_is_the_normal_distribution) {

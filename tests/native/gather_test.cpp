@@ -72,7 +72,10 @@ struct Sample {
     const size_t step = row_bytes + gap;
     const size_t height = 1 + random() % 40;
     source.resize(height * step + 1);
-    for (auto& byte : source) byte = static_cast<unsigned char>(random());
+    for (size_t i = 0; i < source.size(); i += sizeof(uint32_t)) {
+      const auto word = static_cast<uint32_t>(random());
+      std::memcpy(&source[i], &word, std::min(sizeof word, source.size() - i));
+    }
     for (size_t i = 0; i < count; ++i) rows.push_back(random() % height);
     out.assign(count * row_bytes + 1, 99);
     leaf.source = reinterpret_cast<const std::byte*>(source.data());
@@ -262,7 +265,7 @@ TEST(after_cancel_nothing_is_written) {
     if (i % 3 == 0) pool.wait(*batch.gather, GatherPool::Clock::time_point::min());
     pool.cancel(*batch.gather);
     // The sanitizers see a thread that writes after this.
-    for (auto& sample : batch.samples) std::fill(sample->out.begin(), sample->out.end(), 1);
+    for (auto& sample : batch.samples) std::memset(sample->out.data(), 1, sample->out.size());
   }
 }
 
