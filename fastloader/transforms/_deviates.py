@@ -22,8 +22,8 @@ def deviates(
     """One for each ``element``, of the picture that the key in the same place is of."""
     element = element.astype(np.uint64)
     zero = np.zeros_like(element)
-    key: Any = (keys & np.uint64(MASK), keys >> np.uint64(32))
-    words = np.stack(philox((element >> np.uint64(3), zero + operation, zero, zero), key))
+    picture = (keys & np.uint64(MASK), keys >> np.uint64(32))
+    words = np.stack(philox((element >> np.uint64(3), zero + operation, *picture), (0, 0)))
     index = (element >> np.uint64(1) & np.uint64(3)).astype(np.intp)
     word = np.take_along_axis(words, index[None], axis=0)[0]
     bits = np.where(element & np.uint64(1), word >> np.uint64(16), word)

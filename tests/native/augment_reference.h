@@ -44,7 +44,7 @@ struct AugmentCase {
 
 inline float reference_deviate(const MixRecord& mix, uint32_t operation, size_t element) {
   const auto words =
-      philox4x32({static_cast<uint32_t>(element / 8), operation, 0, 0}, {mix.key[0], mix.key[1]});
+      philox4x32({static_cast<uint32_t>(element / 8), operation, mix.key[0], mix.key[1]}, {0, 0});
   uint16_t halves[8];
   for (size_t i = 0; i < 4; ++i) {
     halves[2 * i] = static_cast<uint16_t>(words[i]);

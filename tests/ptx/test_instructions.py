@@ -11,8 +11,7 @@ from specs import KINDS, OF_BYTES, OF_FLOATS, PER_BOX, PER_ELEMENT, ZERO, augmen
 BOX = (50, 120, 60, 130)  # a tenth of 224x224
 CUT = (50, 160, 60, 170)  # a quarter
 # What the records do, and at most how many instructions an element that costs. Where nothing else is
-# said they do it to every image. A deviate has the key of its image, which is read each time: that
-# costs one or two instructions more than a key of the batch.
+# said they do it to every image.
 MOST = {
     "nothing": 14,
     "mixup of floats": 25,
@@ -20,9 +19,9 @@ MOST = {
     "mixup of odd images": 48,
     "cutmix": 25,
     "erased with zeros": 25,
-    "erased with a deviate an element, one in four": 27,
-    "erased with a deviate a box": 65,
-    "erased with a deviate an element": 65,
+    "erased with a deviate an element, one in four": 23,
+    "erased with a deviate a box": 60,
+    "erased with a deviate an element": 60,
 }
 
 

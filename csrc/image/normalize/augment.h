@@ -29,10 +29,11 @@ namespace fastloader {
 //
 // An image with own_weight 1 is not blended. Of overlapping boxes the later one counts.
 //
-// A normal deviate takes 16 bits of philox4x32 with the key of the image's record and the counter
-// {element / 8, operation, 0, 0}: half element % 8 of the block, low halves first. Its lower 11
-// bits choose the table's entry, the next one is the sign. The operation is 16 for one deviate for
-// each box and channel, element = box * 4 + channel; and 17 for one for each value,
+// A normal deviate takes 16 bits of philox4x32 with the counter {element / 8, operation, key[0],
+// key[1]}, whose last words are the key of the image's record: half element % 8 of the block, low
+// halves first. philox's own key is 0, so that its rounds add constants. The lower 11 bits choose
+// the table's entry, the next one is the sign. The operation is 16 for one deviate for each box and
+// channel, element = box * 4 + channel; and 17 for one for each value,
 // element = (channel * height + y) * width + x.
 
 /// What becomes of the values in an erased box.

@@ -19,9 +19,9 @@ FASTLOADER_HOST_DEVICE inline void deviate_bits(const uint32_t (&key)[2], uint32
                                                 uint32_t block, uint32_t (&words)[4]) {
   words[0] = block;
   words[1] = operation;
-  words[2] = 0;
-  words[3] = 0;
-  philox4x32_rounds(words, key[0], key[1]);
+  words[2] = key[0];
+  words[3] = key[1];
+  philox4x32_rounds(words, 0, 0);
 }
 
 /// The normal deviate of an element of the block. `table` is kNormalTable, or the device's copy.
