@@ -13,7 +13,7 @@ endif()
 # What a test does around the code that it looks at takes most of the compiler's time, and little of the program's.
 # PRIVATE options of a target come behind those of the build type.
 if(FASTLOADER_SANITIZE)
-  set(FASTLOADER_TEST_OPTIONS -O0)
+  set(FASTLOADER_TEST_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-O0>)
 else()
-  set(FASTLOADER_TEST_OPTIONS -O1)
+  set(FASTLOADER_TEST_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 endif()
