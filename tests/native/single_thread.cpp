@@ -8,10 +8,7 @@
 extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t*,
                                                                      const pthread_attr_t*,
                                                                      void* (*)(void*), void*) {
-  std::fputs(
-      "this test begins a thread: take it out of single_threaded in tests/native/CMakeLists.txt, "
-      "so that "
-      "ThreadSanitizer looks at it\n",
-      stderr);
+  std::fputs("this test begins a thread: take it out of single_threaded in CMakeLists.txt\n",
+             stderr);
   std::abort();
 }
