@@ -98,6 +98,8 @@ def change(kind: type, known: type, reads: Iterable[str] = ()) -> str:
     methods of ``known`` look at."""
     reach = _reach(known)
     changed = reach.change()
+    if kind is known:
+        return changed
     matter = reach.names.union(reads)
     for own in kind.__mro__:
         if own not in known.__mro__:
@@ -436,14 +438,14 @@ def _looked_up(holder: Any, name: str) -> tuple[Any, Any]:
 
 def _function_of(value: Any) -> Any:
     """The function that a descriptor calls."""
+    if type(value) is FunctionType:  # most are
+        return value.__wrapped__ if value.__code__ is _CONTEXT_MANAGER else value
     if isinstance(value, property):
         return value.fget
     if isinstance(value, functools.cached_property):
         return value.func
     if isinstance(value, classmethod | staticmethod | functools._lru_cache_wrapper):
         return _function_of(value.__wrapped__)
-    if getattr(value, "__code__", None) is _CONTEXT_MANAGER:
-        return value.__wrapped__
     return value
 
 
@@ -565,6 +567,7 @@ def _qualname(function: FunctionType) -> str:
     return str(getattr(function.__code__, "co_qualname", function.__qualname__))
 
 
+@functools.cache
 def _is_followed(module: str) -> bool:
     return _package(module) in _FOLLOWED or module.startswith(_OUR_STEPS)
 

@@ -51,11 +51,15 @@ def launchers_processors(variable: str) -> int | None:
         return None
 
 
-def available_threads(root: Path = Path("/")) -> int:
+def available_threads() -> int:
     """How many threads can work at once: affinity or quota, the smaller, rounded down, at least 1."""
-    count = usable_processors()
-    quota = cpu_quota(root)
-    return max(1, min(count or 1, int(quota) if quota is not None else count or 1))
+    return threads_within(cpu_quota())
+
+
+def threads_within(quota: float | None) -> int:
+    """The same, for who has read the quota already, which takes longer than all else here."""
+    count = usable_processors() or 1
+    return max(1, min(count, count if quota is None else int(quota)))
 
 
 def counted(count: int, what: str) -> str:

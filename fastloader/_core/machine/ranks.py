@@ -7,10 +7,10 @@ import re
 
 from fastloader._core.machine.limits import (
     available_memory,
-    available_threads,
     cpu_quota,
     installed_processors,
     launchers_processors,
+    threads_within,
     usable_processors,
 )
 
@@ -71,7 +71,8 @@ def most_ranks_here(world: int) -> int:
 
 def own_threads() -> int:
     """How many threads are this rank's part of the processors."""
-    threads, ranks, quota = available_threads(), float(ranks_sharing()), cpu_quota()
+    quota = cpu_quota()
+    threads, ranks = threads_within(quota), float(ranks_sharing())
     if quota is not None:  # which holds for all ranks of the machine together, bound or not
         ranks = max(ranks, ranks_here() * threads / quota)
     return max(1, int(threads / ranks))

@@ -65,16 +65,17 @@ def may_repeat(sampler: Any) -> bool:
         getattr(accelerate, name, None)
         for name in ("BatchSamplerShard", "SkipBatchSampler", "SeedableRandomSampler")
     )
-    for each in beneath(sampler):
-        kind = type(each)
-        known = kind in _REPEATS or kind is BatchSampler or kind in theirs
-        if known and identity.change(kind, kind):
-            return True  # it gives whatever it was made to give
-        if kind is BatchSampler or kind in theirs[:2] or vars(kind).get("regroups") is True:
-            continue  # it gives what the one beneath gives
-        if kind is theirs[2]:
-            kind = RandomSampler
-        return _REPEATS[kind](each) if kind in _REPEATS else not is_elastic(each)
+    with identity.one_look():
+        for each in beneath(sampler):
+            kind = type(each)
+            known = kind in _REPEATS or kind is BatchSampler or kind in theirs
+            if known and identity.change(kind, kind):
+                return True  # it gives whatever it was made to give
+            if kind is BatchSampler or kind in theirs[:2] or vars(kind).get("regroups") is True:
+                continue  # it gives what the one beneath gives
+            if kind is theirs[2]:
+                kind = RandomSampler
+            return _REPEATS[kind](each) if kind in _REPEATS else not is_elastic(each)
     return True
 
 

@@ -21,6 +21,8 @@ from fastloader.transforms import _deviates
 from fastloader.transforms._recipe.philox import philox
 from support import MEAN, STD, Pictures, random_images
 
+pytestmark = pytest.mark.covering
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 WAYS = ["cpu", "twin", "streams", "pure"]
 

@@ -73,6 +73,7 @@ def test_sound_pictures(folder, capsys):
     assert said.err == ""
 
 
+@pytest.mark.covering
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("workers", [1, 4])

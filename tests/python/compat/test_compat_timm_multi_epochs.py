@@ -11,6 +11,8 @@ from fastloader.compat.timm import MultiEpochsDataLoader
 from fastloader.compat.timm.erasing import ErasingMultiEpochsLoader
 from support import MEAN, STD, Pictures, random_images, same
 
+pytestmark = pytest.mark.covering
+
 COUNT = 23
 BATCH = 4
 DATA = {"arrays": TensorDataset(torch.arange(COUNT)), "python": Pictures(COUNT)}

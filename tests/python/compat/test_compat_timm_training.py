@@ -12,6 +12,8 @@ from torch.utils.data import default_collate
 
 from fastloader.compat import timm as ours
 
+pytestmark = pytest.mark.covering
+
 
 def labels_of(loader, epochs=2):
     return [[labels.tolist() for _images, labels in loader] for _ in range(epochs)]

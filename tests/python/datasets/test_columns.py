@@ -18,6 +18,8 @@ from fastloader import Error, FastLoader
 from fastloader.datasets import HFImages, ListImages, TarImages
 from support import MEAN, STD, same
 
+pytestmark = pytest.mark.covering
+
 COUNT = 23
 DRAWS_NOTHING = T.Compose([T.Resize(20), T.CenterCrop(16)])
 

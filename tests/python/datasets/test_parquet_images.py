@@ -23,6 +23,8 @@ datasets = pytest.importorskip("datasets")
 parquet = pytest.importorskip("pyarrow.parquet")
 pyarrow = pytest.importorskip("pyarrow")
 
+pytestmark = pytest.mark.covering
+
 COUNT = 46
 NAMES = ["ape", "bee", "cat"]
 DRAWS_NOTHING = T.Compose([T.Resize(20), T.CenterCrop(16)])

@@ -136,11 +136,11 @@ VERSION_1 = "3:cpu,cpuacct:/batch/job\n"
 )
 def test_threads_are_the_smaller_of_affinity_and_quota(tmp_path, eight, membership, files, wanted):
     group(tmp_path, membership, files)
-    assert limits.available_threads(tmp_path) == wanted
+    assert limits.threads_within(limits.cpu_quota(tmp_path)) == wanted
 
 
 def test_a_loader_takes_as_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(ranks, "available_threads", lambda: 5)
+    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 5)
     dataset = ImageFolder(plain_folder(tmp_path, 3), T.Resize((8, 8)))
     made = FastLoader(dataset, 2)
     if not made.plan().startswith("native images"):
@@ -177,7 +177,7 @@ def test_a_ranks_part_of_the_processors(monkeypatch, own, together, ranks_here, 
     monkeypatch.setattr(ranks, "_ranks_here", None)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks_here))
     monkeypatch.setattr(ranks, "usable_processors", lambda: own)
-    monkeypatch.setattr(ranks, "available_threads", lambda: min(own, int(quota or own)))
+    monkeypatch.setattr(ranks, "threads_within", lambda limit: min(own, int(limit or own)))
     monkeypatch.setattr(ranks, "cpu_quota", lambda: quota)
     for known in (True, False):
         monkeypatch.setattr(ranks, "launchers_processors", lambda _: together if known else None)  # noqa: B023

@@ -166,6 +166,7 @@ def test_slow_copy(twin, monkeypatch, processors, workers):
     said(report, "copy", "copy-bound", "uint8 pictures")
 
 
+@pytest.mark.covering
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1])
 def test_slow_step(way, workers):
@@ -184,6 +185,7 @@ def test_slow_step_over_pictures(enter_way, small, name):
     assert report.ready > 0.5  # they lie there waiting
 
 
+@pytest.mark.covering
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dataset", [SlowPictures, SlowStream])
 @pytest.mark.parametrize("backend", ["process", "thread"])

@@ -17,7 +17,10 @@ from fastloader import FastLoader
 
 COUNT = 40
 
-pytestmark = pytest.mark.skipif(not since_2_6, reason="torch has no in_order")
+pytestmark = [
+    pytest.mark.covering,
+    pytest.mark.skipif(not since_2_6, reason="torch has no in_order"),
+]
 
 
 class Held(Dataset):

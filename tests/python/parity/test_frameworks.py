@@ -101,12 +101,12 @@ def test_any_other_function_runs_in_workers():
 
 
 def test_auto_is_remembered_by_the_number(monkeypatch):
-    monkeypatch.setattr(ranks, "available_threads", lambda: 3)
+    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 3)
     loader = FastLoader(Pictures(5), 2, num_workers="auto")
     assert loader.num_workers == 3 and isinstance(loader.num_workers, int)
     assert f"{loader.num_workers}" == str(loader.num_workers) == "3"
     # Somewhere else there are other processors.
-    monkeypatch.setattr(ranks, "available_threads", lambda: 1)
+    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 1)
     for again in (rebuilt(loader), rebuilt(rebuilt(loader))):
         assert again.num_workers == 1
         assert again.stats()["auto"]["num_workers"]["chosen"] == 1

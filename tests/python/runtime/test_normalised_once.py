@@ -11,6 +11,8 @@ from fastloader import transforms as T
 from fastloader.datasets import ImageFolder, ListImages
 from support import MEAN, STD
 
+pytestmark = pytest.mark.covering
+
 SAME = {"mean": MEAN, "std": STD}
 
 

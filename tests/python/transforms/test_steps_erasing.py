@@ -105,6 +105,7 @@ def test_deviates_are_normal():
     assert torch.equal(*repeated)
 
 
+@pytest.mark.covering
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "size, options",

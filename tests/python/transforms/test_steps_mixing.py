@@ -89,6 +89,7 @@ def test_bytes_are_rounded(monkeypatch):
     assert torch.equal(cut[0][..., ~rest], images.roll(1, 0)[..., ~rest])
 
 
+@pytest.mark.covering
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("alpha", [1.0, 0.2, 3.0])
 @pytest.mark.parametrize("size", [(12, 17), (3, 4), (1, 1)])

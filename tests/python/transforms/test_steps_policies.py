@@ -134,6 +134,7 @@ CASES = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name, arguments", CASES)
 @pytest.mark.parametrize("version", ["v1", "v2"])

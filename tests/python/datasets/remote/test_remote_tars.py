@@ -16,6 +16,8 @@ from fastloader.datasets._remote.store import connection
 from fastloader.datasets._remote.tar import shards
 from fastloader.errors import Error
 
+pytestmark = pytest.mark.covering
+
 
 @pytest.mark.exhaustive
 def test_all_shards_in_the_cache(store, tmp_path):

@@ -14,6 +14,8 @@ from fastloader import EncodedImage, Error, FastLoader
 from fastloader import transforms as T
 from support import same
 
+pytestmark = pytest.mark.covering
+
 WORKERS = [{}, {"num_workers": 2}, {"num_workers": 2, "worker_backend": "thread"}]
 BAD = 5
 
