@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import operator
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,14 +72,16 @@ class Rows(Generic[Row]):
 
     def known(self, kind: type) -> type | None:
         """The class in the table that ``kind`` is, or derives from."""
-        return next((each for each in kind.__mro__ if self.get(each) is not None), None)
+        for each in kind.__mro__:
+            if self.get(each) is not None:
+                return each
+        return None
 
     def get(self, kind: type) -> Row | None:
         """The row of this very class."""
-        row = self.rows.get((kind.__module__, kind.__qualname__))
-        return (
-            row if row is not None and kind is found(kind.__module__, kind.__qualname__) else None
-        )
+        home = kind.__module__, kind.__qualname__
+        row = self.rows.get(home)
+        return row if row is not None and kind is found(*home) else None
 
 
 def found(module: str, name: str) -> Any | None:
@@ -166,13 +169,14 @@ def said(value: Any) -> str:
 
 
 class _Watch:
-    """What was found where it was looked at. Lists take the least time to compare: their elements are
-    compared by identity first."""
+    """What was found where it was looked at. Its lists are walked and compared without a line of Python
+    for each element, which is compared by identity first."""
 
     def __init__(self) -> None:
         self._known: set[tuple[int, Any]] = set()
-        self._asked: list[tuple[Any, Any]] = []
-        self._answers: list[Any] = []
+        # Attributes that were there: of which space, the name, the value; and those that were not.
+        self._there: tuple[list[Any], ...] = [], [], []
+        self._not_there: tuple[list[Any], ...] = [], []
         self._functions: list[FunctionType] = []
         self._insides: tuple[list[Any], ...] = [], [], []  # of these
 
@@ -181,8 +185,11 @@ class _Watch:
         if (id(space), name) not in self._known:
             self._known.add((id(space), name))
             its = space if isinstance(space, dict) else vars(space)
-            self._asked.append((its.get, name))
-            self._answers.append(its.get(name))
+            found = (its, name, its[name]) if name in its else (its, name)
+            for kept, each in zip(
+                self._there if name in its else self._not_there, found, strict=True
+            ):
+                kept.append(each)
 
     def function(self, function: FunctionType) -> None:
         if (id(function), None) not in self._known:
@@ -193,13 +200,15 @@ class _Watch:
 
     def same(self) -> bool:
         """Whether all of it is still there, and classes have nothing more."""
+        spaces, names, values = self._there
         try:
             return (
-                [get(name) for get, name in self._asked] == self._answers
+                [*map(operator.getitem, spaces, names)] == values
+                and not any(map(operator.contains, *self._not_there))
                 and _insides(self._functions) == self._insides
                 and [len(vars(kind)) for kind in _spaces] == [*_spaces.values()]
             )
-        except Exception:  # values that do not compare, and so are not those that were there
+        except Exception:  # what is gone, and values that do not compare: not those that were there
             return False
 
 
@@ -439,7 +448,7 @@ def _looked_up(holder: Any, name: str) -> tuple[Any, Any]:
 def _function_of(value: Any) -> Any:
     """The function that a descriptor calls."""
     if type(value) is FunctionType:  # most are
-        return value.__wrapped__ if value.__code__ is _CONTEXT_MANAGER else value
+        return vars(value)["__wrapped__"] if value.__code__ is _CONTEXT_MANAGER else value
     if isinstance(value, property):
         return value.fget
     if isinstance(value, functools.cached_property):

@@ -154,12 +154,13 @@ def flat_steps(transform: Any) -> list[Any]:
     return [step for each in transform.transforms for step in flat_steps(each)]
 
 
+_MODULE = "torch.nn.modules.module"
 _GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks")
 
 
 def global_hooks() -> tuple[Any, ...]:
     """The numbers of the hooks that all modules of torch have."""
-    hooks = (identity.found("torch.nn.modules.module", name) for name in _GLOBAL_HOOKS)
+    hooks = (identity.found(_MODULE, name) for name in _GLOBAL_HOOKS)
     return tuple(tuple(each or ()) for each in hooks)
 
 
@@ -169,5 +170,5 @@ def check_hooks(step: Any) -> None:
         return
     if step._forward_hooks or step._forward_pre_hooks or step._compiled_call_impl is not None:
         raise NotNative(f"{shown(step)} has hooks")
-    if any(global_hooks()):
+    if any(identity.found(_MODULE, name) for name in _GLOBAL_HOOKS):
         raise NotNative(f"{shown(step)}: all modules of torch have hooks")
