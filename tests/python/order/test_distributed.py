@@ -262,7 +262,7 @@ def test_a_rank_that_does_not_come_is_waited_for_with_an_end(tmp_path, absent):
 def test_threads_are_divided_between_the_ranks_of_a_machine(tmp_path):
     source = """
     from fastloader._core.machine import ranks as module
-    module.available_threads = lambda: 8
+    module.threads_within = lambda _quota: 8
     by_launcher = module.own_threads()
     del os.environ["LOCAL_WORLD_SIZE"]
     unknown = module.own_threads()
