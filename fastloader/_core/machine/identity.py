@@ -169,8 +169,8 @@ def said(value: Any) -> str:
 
 
 class _Watch:
-    """What was found where it was looked at. Its lists are walked and compared without a line of Python
-    for each element, which is compared by identity first."""
+    """Remembers what was found where it was looked at. Its lists are walked and compared without a line
+    of Python for each element, which is compared by identity first."""
 
     def __init__(self) -> None:
         self._known: set[tuple[int, Any]] = set()

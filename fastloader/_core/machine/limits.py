@@ -57,7 +57,8 @@ def available_threads() -> int:
 
 
 def threads_within(quota: float | None) -> int:
-    """The same, for who has read the quota already, which takes longer than all else here."""
+    """Returns how many threads can work at once within a quota that was read already: reading it takes
+    longer than all else here."""
     count = usable_processors() or 1
     return max(1, min(count, count if quota is None else int(quota)))
 

@@ -40,7 +40,7 @@ def is_there(text, root):
     if file_of(text, root) is not None:
         return True
     home = file_of(module, root)
-    return home is not None and (name in names_in(home) or home.name == "__init__.py")
+    return home is not None and name in names_in(home)
 
 
 def missing(root):
@@ -80,6 +80,7 @@ def test_what_is_named_is_there():
 def test_what_is_gone_is_found(tmp_path, source, is_found):
     package = tmp_path / "fastloader"
     package.mkdir()
+    (package / "__init__.py").touch()
     (package / "home.py").write_text("class Here:\n    pass\n")
     (package / "reader.py").write_text(source)
     assert (list(missing(Path(tmp_path))) == []) == is_found
