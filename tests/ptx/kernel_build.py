@@ -112,7 +112,18 @@ def _nvcc(tools: Path, source: Path, target: Path) -> list:
     for name in architectures():
         targets += ["-gencode", f"arch=compute_{name},code=compute_{name}"]
     host = ["-Xcompiler=-fPIC", "-Xcompiler=-fvisibility=hidden", "-Xcompiler=-ffp-contract=off"]
-    return [tools / "bin" / "nvcc", *_OPTIMISED, *host, *targets, "-c", "-o", target, source]
+    at_once = f"--threads={len(os.sched_getaffinity(0))}"  # architectures
+    return [
+        tools / "bin" / "nvcc",
+        at_once,
+        *_OPTIMISED,
+        *host,
+        *targets,
+        "-c",
+        "-o",
+        target,
+        source,
+    ]
 
 
 def _run(command: list, place: Path) -> None:

@@ -62,6 +62,7 @@ def settings_of(root, name):
 EDGES = {"simclr": [224] * 2, "dino": [224] * 2 + [96] * 8, "cifar10": 32}  # of the others: 224
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_runs_as_the_table_says(tmp_path, monkeypatch, name):
     module, settings = module_of(name), settings_of(tmp_path, name)

@@ -228,6 +228,7 @@ def test_accelerates_own_skip_is_refused():
 # --- the rest of an epoch ------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seedable", [False, True])
 @pytest.mark.parametrize("sampling", SAMPLING)
 def test_skipping_reads_nothing(sampling, seedable):

@@ -80,6 +80,7 @@ def theirs(policies, monkeypatch, config, weights, share, chains):
     return transform
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_same_pictures_of_the_same_numbers(policies, monkeypatch, rng, config):
     transform = augment_and_mix_transform(config, {"img_mean": (9, 8, 7)})

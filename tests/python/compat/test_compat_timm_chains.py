@@ -73,6 +73,7 @@ TRAININGS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [24, (20, 29), (3, 27, 22)], ids=str)
 @pytest.mark.parametrize("name", TRAININGS)
 def test_training_chains(theirs, name, size):

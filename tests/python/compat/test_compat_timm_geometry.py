@@ -140,6 +140,7 @@ def test_borders_are_trimmed(transforms):
         geometry.TrimBorder(5)(Image.new("RGB", (9, 30)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "box", "lanczos"])
 def test_resizes_in_shape(transforms, interpolation):
     rng = seeded()

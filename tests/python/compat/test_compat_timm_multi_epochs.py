@@ -46,6 +46,7 @@ def check(make, epochs, received):
         fresh.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kind", DATA)

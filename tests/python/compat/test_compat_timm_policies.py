@@ -200,6 +200,7 @@ def test_weighted_choice_is_one_after_the_other(policies, monkeypatch):
 # --- objects of timm ----------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("hparams", HPARAMS)
 def test_objects_are_read_as_their_strings(policies, hparams):
     hparams = HPARAMS[hparams]

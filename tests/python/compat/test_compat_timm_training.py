@@ -118,6 +118,7 @@ EXIT = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("multi", ["multi", "once"])
 def test_the_process_ends_with_an_epoch_under_way(root, way, multi):

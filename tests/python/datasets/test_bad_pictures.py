@@ -420,6 +420,7 @@ def last_line(error):
     return str(error).strip().rpartition("\n")[2]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
 @pytest.mark.parametrize("damage", [each for each in DAMAGE if each != "bomb"])
 @pytest.mark.parametrize("workers", WORKERS)
@@ -492,6 +493,7 @@ def stream_error(_picture):
     Image.open(Bad())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
 @pytest.mark.parametrize("workers", WORKERS)
 @pytest.mark.parametrize(

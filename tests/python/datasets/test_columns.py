@@ -105,6 +105,7 @@ def selections(dataset):
     return [dataset, Subset(dataset, picked), ConcatDataset([Subset(dataset, picked), dataset])]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("as_dict", [False, True])
 @pytest.mark.parametrize("make", MAKERS)
 def test_batches_are_those_of_default_collate(tmp_path, rows, make, as_dict, way):

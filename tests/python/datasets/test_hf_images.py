@@ -366,6 +366,7 @@ OF_FEATURES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("selection", OF_FEATURES)
 def test_columns_of_every_feature(tmp_path, selection):
     """Whatever format a data set has, the values are those of a data set without one."""

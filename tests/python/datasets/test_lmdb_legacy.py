@@ -47,6 +47,7 @@ LEGACY_VALUES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("protocol", range(2, 6))
 @pytest.mark.parametrize("name", LEGACY_VALUES)
 @pytest.mark.parametrize("form", ["file", "folder"])
@@ -169,6 +170,7 @@ def crafted(dtype):
     return Calls(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (1,), dtype, False, ADDRESS))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "label",
@@ -231,6 +233,7 @@ HASHED = b"\x80\x02}K\x01" + b"q\x00h\x00\x86" * 60 + b"Nsq\x01."
 REMEMBERED = b"\x80\x02Nr\xff\xff\xff\x7f."  # as number 2147483647
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("value", [NESTED, HASHED], ids=["lists", "keys"])
 @pytest.mark.parametrize("place", [b"__keys__", b"__len__", b"0"])

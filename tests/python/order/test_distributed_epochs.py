@@ -458,6 +458,7 @@ SOURCES = {
 DELIVERIES = {"plain": {}, "normalised": {"mean": (0.5, 0.5, 0.5)}}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_look_takes_no_number_on_any_path(group, way, root, source, delivery):
@@ -598,6 +599,7 @@ COUNTED = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize(

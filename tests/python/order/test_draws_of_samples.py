@@ -192,6 +192,7 @@ REPEATING = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("repeating", REPEATING)
 def test_samples_that_come_again(root, repeating, grouped):
@@ -240,6 +241,7 @@ def some(count):
     return chosen(COMBINATIONS, count)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_recipes(root, recipe):
     check(root, recipe, None, some(3))

@@ -62,6 +62,7 @@ def observe(loader, epochs=2):
     return seen
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_same_order_and_same_draws(way, case, workers):

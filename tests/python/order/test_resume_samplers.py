@@ -226,6 +226,7 @@ def crops(tmp_path_factory):
     return ImageFolder(str(root), T.Compose([T.RandomResizedCrop(12), T.RandomHorizontalFlip()]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["cpu", "twin", "streams"])
 @pytest.mark.parametrize("case", ["shuffle", "generator", "weighted", "own batch_sampler"])
 def test_pictures_to_the_bit_with_any_number_of_threads(crops, enter_way, name, case):

@@ -103,6 +103,7 @@ def each_kind(samples):
     return (collate or default_collate)(samples)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_batches_of_every_kind(fast, workers):
     def scenario(make):
@@ -244,6 +245,7 @@ DATASETS = {
 }
 
 
+@pytest.mark.exhaustive
 @WORKERS
 @pytest.mark.parametrize("name", DATASETS)
 def test_datasets(fast, name, workers):
@@ -258,6 +260,7 @@ def test_datasets(fast, name, workers):
     same_for_both(fast, scenario)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 @pytest.mark.parametrize("length", [None, 0, 3, 8])
 @pytest.mark.parametrize(

@@ -133,6 +133,7 @@ DYING = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "how, death",
@@ -195,6 +196,7 @@ LATE_ORPHANS = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @HOW
 def test_workers_do_not_outlive_a_killed_process(how):
@@ -202,6 +204,7 @@ def test_workers_do_not_outlive_a_killed_process(how):
         workers_end_after_a_kill(process)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("how", HOWS)
 def test_nor_does_a_worker_that_begins_after_its_parents_death(how):
@@ -242,6 +245,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "how, timeout",

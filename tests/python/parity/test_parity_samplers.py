@@ -66,6 +66,7 @@ ARGUMENTS = {
 }
 
 
+@pytest.mark.exhaustive
 @WORKERS
 @pytest.mark.parametrize("case", ARGUMENTS)
 def test_samplers(fast, case, workers):

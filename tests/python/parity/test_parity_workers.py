@@ -51,6 +51,7 @@ class Draws(Numbers):
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("generator", [False, True], ids=["", "generator"])
 @pytest.mark.parametrize("persistent", [False, True], ids=["", "persistent"])
@@ -97,6 +98,7 @@ def init(worker):
     get_worker_info().dataset.value = float
 
 
+@pytest.mark.exhaustive
 def test_worker_init_fn(fast):
     def scenario(make):
         return batches(make(Draws(6), num_workers=2, worker_init_fn=init))
@@ -120,6 +122,7 @@ def test_worker_init_fn_that_raises(fast):
     assert "worker process 0" in same_for_both(fast, scenario)
 
 
+@pytest.mark.exhaustive
 def test_persistent_workers_are_the_same_processes(fast):
     def scenario(make):
         loader = make(Numbers(6), batch_size=2, num_workers=2, persistent_workers=True)
@@ -136,6 +139,7 @@ def test_persistent_workers_are_the_same_processes(fast):
     assert same_for_both(fast, scenario) == [(2, 2, 2), (0, 2, 2), (2, 2, 2)]
 
 
+@pytest.mark.exhaustive
 def test_persistent_workers_keep_their_data_set(fast):
     class Counts(IterableDataset):
         epoch = 0

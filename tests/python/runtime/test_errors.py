@@ -69,6 +69,7 @@ def observe(loader, limit=40):
     raise AssertionError(f"no end: {seen}")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_errors_arrive_as_with_torch(way, name, workers):
@@ -214,6 +215,7 @@ KILLED = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_killed_worker_is_an_error_and_not_a_hang(way):
     assert run_script(KILLED, env=way.env).stdout == "done\n"

@@ -54,6 +54,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ENDINGS)
 @WORKERS
@@ -89,6 +90,7 @@ FORKED_CHILD = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("how", ["exit", "_exit"])
 def test_a_forked_child_ends_quietly(way, how):
@@ -119,6 +121,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("whole_group", [False, True], ids=["this process", "terminal"])
@@ -210,6 +213,7 @@ MAIN_THREAD_FIRST = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "arguments",
@@ -254,6 +258,7 @@ BEGUN_AT_EXIT = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "arguments",

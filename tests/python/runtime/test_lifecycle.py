@@ -41,6 +41,7 @@ def make(way, workers=0, **options):
     return FastLoader(options.pop("dataset", None) or Pictures(12), **options)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_early_break(way, workers):
     before = running()
@@ -53,6 +54,7 @@ def test_early_break(way, workers):
     nothing_left_running(before)
 
 
+@pytest.mark.exhaustive
 def test_300_early_breaks_cost_nothing(way):
     loader = make(way)
 
@@ -111,6 +113,7 @@ def test_two_iterators_at_once(way, workers):
             next(each)
 
 
+@pytest.mark.exhaustive
 @WORKERS
 def test_zip_of_a_loader_with_itself(way, workers):
     data = Pictures(12)
@@ -385,6 +388,7 @@ REFUSED = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @WORKERS
 def test_fork(way, workers):
@@ -424,6 +428,7 @@ FORK_AND_DROP = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.parametrize("delivered", ["yes", "no"])
 def test_an_iterator_dropped_in_a_forked_child_leaves_the_parents_workers_alone(way, delivered):

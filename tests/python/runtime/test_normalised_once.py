@@ -206,6 +206,7 @@ WORKERS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_collate_fn_of_ones_own_gets_what_counts_once(folder, workers, way):

@@ -37,6 +37,7 @@ def arrays():
     return TensorDataset(torch.randn(11, 3, generator=generator), torch.arange(11))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("data", [Pictures(11), arrays()], ids=["python", "arrays"])
 @pytest.mark.parametrize(
     "options",

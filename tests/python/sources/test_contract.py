@@ -201,6 +201,7 @@ def test_a_copy_of_the_loader_makes_the_same_batches(load):
     close_to(values(copied), wanted_of(load, list(range(COUNT))))
 
 
+@pytest.mark.exhaustive
 def test_a_forked_child_iterates_anew(load):
     loader = load()
     assert len(list(loader)) == len(loader)

@@ -268,6 +268,7 @@ def test_a_sample_that_is_read_while_its_file_changes(tmp_path, monkeypatch, kin
         dataset[3]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.covering
 @pytest.mark.parametrize("change", ["cut off", "written over", "other bytes"])
 @pytest.mark.parametrize("kind", MAKERS)
@@ -343,6 +344,7 @@ LOST = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "kind", ["batches", "sample", "name", "record", "legacy sample", "legacy batches"]
 )
@@ -409,6 +411,7 @@ GATHER = """
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.covering
 @pytest.mark.parametrize("kind", ARRAYS)
 @pytest.mark.parametrize("workers", [0, 2])

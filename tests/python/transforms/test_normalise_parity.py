@@ -32,6 +32,7 @@ def reference(images, dtype, channels):
     return torch.stack([rows[c][images[:, c].long()] for c in range(channels)], dim=1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("layout", ["nchw", "nhwc", "channels_last strides"])

@@ -316,6 +316,7 @@ FIXED = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FIXED)
 @pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("native", [True, False])

@@ -374,6 +374,7 @@ def boxes_of(get, count):
     return np.array([get(i) for i in range(count)], dtype=np.float64)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "size, scale, ratio",
     [

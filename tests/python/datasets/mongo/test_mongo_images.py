@@ -59,6 +59,7 @@ def test_orders(photos, uri, rows, listed):
     assert by_id[0][1] == by_name[stored[-1]]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options", [{}, {"num_workers": 2}, {"num_workers": 2, "backend": "thread"}]
 )

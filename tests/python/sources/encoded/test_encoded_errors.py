@@ -190,6 +190,7 @@ def test_a_large_picture_is_warned_of(paths, monkeypatch):
 # --- epochs that end ----------------------------------------------------------------------------------
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_an_iterator_that_is_dropped_leaves_nothing_behind(paths, options, way):
     loader = FastLoader(Views(paths[:5]), 2, **options, **way.options)

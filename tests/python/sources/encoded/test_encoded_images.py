@@ -93,6 +93,7 @@ def test_pillow_makes_the_same_pictures_without_the_native_module(all_kinds, ent
         torch.testing.assert_close(another, other, **exactly)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 @pytest.mark.parametrize("source", [as_path, as_bytes, as_view, as_tensor])
 def test_neither_workers_nor_the_kind_of_source_matter(all_kinds, source, options):
@@ -216,6 +217,7 @@ class Inverted:
         return T.PILToTensor()(image.point(lambda value: 255 - value))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_a_step_of_ones_own_runs_where_the_samples_are_made(paths, options):
     chain = T.Compose([T.Resize((9, 7)), Inverted()])
@@ -231,6 +233,7 @@ def doubled(samples):
     return {"images": images, "numbers": numbers * 2}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", WORKERS, ids=str)
 def test_a_collate_fn_of_ones_own_gets_tensors(paths, options):
     loader, got = batches_of(Captions(paths, WHOLE), shuffle=False, collate_fn=doubled, **options)

@@ -81,6 +81,7 @@ def check_replayed(loader, batches):
                 assert loader.replay(number)["steps"] == T.named_steps(steps)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_draws_are_those_of_the_workers_samples(paths, options):
     loader = loader_of(Unlocked(paths), **options)

@@ -53,6 +53,7 @@ def pictures(batches):
     return [batch[0] for batch in batches]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_each_epoch_is_that_of_a_folder(loaders, options):
     folder, encoded = loaders(**options)
@@ -110,6 +111,7 @@ def test_shares_of_ranks_are_those_of_a_folder(loaders, group, options):
     assert len(firsts) == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("received", [0, 1, 3, 5])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_epochs_after_a_resume_are_those_of_the_unbroken_run(loaders, options, received):
@@ -127,6 +129,7 @@ def test_epochs_after_a_resume_are_those_of_the_unbroken_run(loaders, options, r
         same(pictures(encoded), wanted[epoch])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_epochs_after_a_state_between_them(loaders, options):
     folder, encoded = loaders(**options)
@@ -268,6 +271,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("options", [{}, PROCESSES, THREADS], ids=str)
 def test_a_transform_that_is_changed_is_read_again(root, paths, options, change):

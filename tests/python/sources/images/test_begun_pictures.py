@@ -58,6 +58,7 @@ def folder(root, steps=None, **options):
     return ImageFolder(root, T.Compose(steps or STEPS), **options)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_samples_are_the_datasets_own(root, way, monkeypatch):
     dataset = folder(root)

@@ -303,6 +303,7 @@ ALONE = {
 }
 
 
+@pytest.mark.exhaustive
 @needs_native
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
 @pytest.mark.parametrize("how", ALONE)

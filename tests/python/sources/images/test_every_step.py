@@ -75,6 +75,7 @@ def rng():
     return random.Random(seed)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("module", ["fastloader", "v1", "v2"])
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_of_torchvision(root, name, module):

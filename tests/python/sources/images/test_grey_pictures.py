@@ -122,6 +122,7 @@ DRAWN = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FIXED)
 def test_a_step_does_as_torchvision(steps, mnist, name):
     dataset = mnist(FIXED[name](steps), steps.PILToTensor())

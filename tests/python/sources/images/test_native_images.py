@@ -359,6 +359,7 @@ def lines(caplog, begin):
     return [each for each in caplog.records if each.getMessage().startswith(f"fastloader: {begin}")]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STOPPED)
 def test_stopped_by(root, caplog, name):
     make, options, wanted = STOPPED[name]

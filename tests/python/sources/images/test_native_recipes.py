@@ -85,6 +85,7 @@ def check(found, wanted, blurred):
     assert difference.max(initial=0) <= 1 and (difference != 0).mean() < 0.01
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", RECIPES)
 def test_pillow_redoes_every_picture(everything, name):
     dataset = ImageFolder(everything, T.Compose(RECIPES[name]), is_valid_file=any_picture)

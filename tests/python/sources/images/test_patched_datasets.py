@@ -258,6 +258,7 @@ def of_sevens(indices):
     return [(torch.zeros(3), 7) for _index in indices]
 
 
+@pytest.mark.exhaustive
 @ROWS
 def test_samples_of_a_batch_by_the_object(home, dataset):
     dataset.__getitems__ = of_sevens

@@ -180,6 +180,7 @@ def is_method(step, name):
     return name[:2] != "__" and callable(getattr(type(step), name, None))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("home", HOMES, ids=".".join)
 def test_methods_of_an_object_and_of_a_subclass(plan_of, home):
     step = made(home)
@@ -206,6 +207,7 @@ def test_methods_of_an_object_and_of_a_subclass(plan_of, home):
             assert plan.startswith("Python path: ") and f"has a {name} of its own" in plan
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("home", HOMES, ids=".".join)
 def test_hooks(plan_of, home):
     step = made(home)

@@ -77,6 +77,7 @@ def first(v2, name):
     return [v2.RGB()] if name in made.OPENED_AS_THEY_ARE else []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", made.ALL)
 def test_the_batches_are_torchs(v2, dataset, name):
     known = dataset(name, [*first(v2, name), *whole(name)])

@@ -139,6 +139,7 @@ def test_mixed_batches(root, monkeypatch, name):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [{}, {"dtype": torch.float16, "channels_last": True}], ids=str)
 @pytest.mark.parametrize("mixed", [False, True])
 def test_the_loader_normalises(root, monkeypatch, options, mixed):
@@ -199,6 +200,7 @@ SELECTIONS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_selections(root, monkeypatch, name):
     dataset = SELECTIONS[name](root)
@@ -234,6 +236,7 @@ def test_persistent_workers_draw_anew_in_each_epoch(root, monkeypatch):
     assert not torch.equal(one, two)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("saved_by", ["native", "Python"])
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("way", WAYS[1:], ids=str)
@@ -337,6 +340,7 @@ BEGINNINGS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.filterwarnings("ignore::fastloader.PythonPathWarning")
 @pytest.mark.parametrize("name", BEGINNINGS)

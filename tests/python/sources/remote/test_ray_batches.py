@@ -58,6 +58,7 @@ def cluster(of_processes):
         yield made
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", DRAWN)
 def test_what_is_drawn_is_what_worker_processes_draw(cluster, of_processes, name):
     dataset, options = DRAWN[name]
@@ -217,6 +218,7 @@ def folder(tmp_path_factory):
     return str(root)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.covering
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("name", ["cpu", "twin", "streams", "pure"])

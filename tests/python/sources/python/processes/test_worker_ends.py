@@ -133,6 +133,7 @@ class Large(Dataset):
         return bytes(1 << 20)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.covering
 @WAYS
 @pytest.mark.parametrize("backend", ["process", "thread"])
@@ -171,6 +172,7 @@ class Waiting(Pictures):
         return super().__getitem__(index)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ending", ["dead", "dying", "one dead"])
 @WAYS
 def test_ctrl_c_in_a_loop_over_persistent_workers(options, ending):

@@ -55,6 +55,7 @@ def observed(loader):
     return [(list(loader), torch.get_rng_state()) for _ in range(3)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize(
     "dataset", [Numbers(), Stream(13), Uneven()], ids=["map", "stream", "uneven"]
