@@ -47,14 +47,12 @@ def main() -> None:
         normalization = Normalization(
             MEAN, STD, destination.dtype, not destination.is_contiguous(), None
         )
-        spec = make_spec(native, shape, in_nhwc, normalization)
+        spec = make_spec(shape, in_nhwc, normalization)
         return lambda: native.normalize(
             spec, source=source.data_ptr(), destination=destination.data_ptr()
         )
 
-    delivery_spec = make_spec(
-        native, shape, True, Normalization(MEAN, STD, torch.float32, False, None)
-    )
+    delivery_spec = make_spec(shape, True, Normalization(MEAN, STD, torch.float32, False, None))
     copied = torch.zeros_like(out)
     contenders = {
         "torch x.float().sub_(m).div_(s), NCHW": lambda: nchw.float().sub_(m).div_(s),

@@ -53,7 +53,7 @@ def against_copy(device: Device, plan: Plan, batch: int, dtype: str, layout: str
     images = pixels.permute(0, 3, 1, 2)
     normalization = Normalization(MEAN, STD, DTYPES[dtype], LAYOUTS[layout], None)
     out = normalization.output(shape, device.torch_device)
-    spec = make_spec(native, shape, True, normalization)
+    spec = make_spec(shape, True, normalization)
 
     def kernel() -> None:
         native.normalize_on_device(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fastloader._core.machine import extension
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._pillow import pass_order
@@ -15,6 +16,9 @@ from fastloader.transforms._recipe import geometry
 from fastloader.transforms._recipe.operations import Operation, Size
 from fastloader.transforms._recipe.parameters import RESAMPLINGS, NamedOperation, named
 from fastloader.transforms._recipe.recipe import Step
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 @dataclasses.dataclass
@@ -80,9 +84,10 @@ class Chain:
         own = self.normalization
         return own if wanted is None else dataclasses.replace(wanted, mean=own.mean, std=own.std)
 
-    def native(self, module: Any) -> Any:
+    def native(self) -> _native.ImageTransform:
         """The head."""
-        return module.ImageTransform(
+        native = extension.native
+        return native.ImageTransform(
             random_crop=None if self.random_crop is None else list(self.random_crop),
             shorter=self.shorter,
             max_size=self.max_size,
@@ -93,12 +98,12 @@ class Chain:
             fill=list(self.fill),
             horizontal_flip=self.horizontal_flip,
             vertical_flip=self.vertical_flip,
-            filter=getattr(module.Interpolation, self.filter.upper()),
-            pass_order=getattr(module.PassOrder, pass_order()),
+            filter=getattr(native.Interpolation, self.filter.upper()),
+            pass_order=getattr(native.PassOrder, pass_order()),
         )
 
-    def native_recipe(self, module: Any) -> Any | None:
-        return module.Recipe(self.recipe) if self.recipe else None
+    def native_recipe(self) -> _native.Recipe | None:
+        return extension.native.Recipe(self.recipe) if self.recipe else None
 
     def operations(self, drawn: Mapping[str, Any]) -> list[Operation]:
         """Every operation on a picture, one after the other. ``drawn`` is what the native module's

@@ -10,10 +10,16 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from fastloader._core.machine import extension
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
 
 MAX_CHANNELS = 4
 _DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -147,11 +153,12 @@ def check_same_values(own: Normalization, wanted: Normalization, whose: str, ste
 
 
 def make_spec(
-    native: Any, shape: tuple[int, int, int, int], nhwc: bool, normalization: Normalization
-) -> Any:
+    shape: tuple[int, int, int, int], nhwc: bool, normalization: Normalization
+) -> _native.NormalizeSpec:
     """Makes the spec that the native kernels take. ``shape`` is (N, C, H, W), whatever the order of the
     bytes. ``nhwc`` says that order."""
     scale, bias = normalization.constants(shape[1])
+    native = extension.native
     return native.NormalizeSpec(
         nchw=shape,
         in_nhwc=nhwc,

@@ -44,9 +44,8 @@ class CpuPath(DeliveryPath):
     def __init__(self, spec: DeliverySpec, statistics: Statistics) -> None:
         super().__init__(spec, statistics)
         assert spec.normalization is not None
-        self._native = extension.load()
         self._wanted: Normalization = spec.normalization
-        self._pool = None if self._native is None else self._native.BufferPool()
+        self._pool = None if extension.load() is None else extension.native.BufferPool()
         # Whether a source has left its batches to this path, and not normalised them itself.
         self._delivers = False
         # Native specs by shape and strides, of images that need no copy first. A loop has few shapes,
@@ -124,7 +123,7 @@ class CpuPath(DeliveryPath):
             shape = (len(records), *image.shape[1:])
             out = self._wanted.output(shape, image.pixels.device)
             return apply(self._wanted, image.pixels, records, out)
-        spec = make_augment_spec(self._native, image, self._wanted, records)
+        spec = make_augment_spec(image, self._wanted, records)
         packed = records.packed()
         capsule = self._pool.augmented(
             spec, source=image.pixels.data_ptr(), records=packed.data_ptr()
@@ -145,7 +144,7 @@ class CpuPath(DeliveryPath):
             image = as_image(leaf, self._wanted)
             if image is None:
                 return None
-            spec = make_spec(self._native, image.shape, image.nhwc, self._wanted)
+            spec = make_spec(image.shape, image.nhwc, self._wanted)
             if image.pixels.data_ptr() == leaf.data_ptr():
                 if len(self._specs) >= 64:
                     self._specs.clear()

@@ -37,9 +37,9 @@ class DeliverySpec:
         self.normalization = make_normalization(mean, std, dtype, channels_last, image_key)
         self.depth = _checked_depth(depth)
         self.depth_rule = DepthRule(DEFAULT_DEPTH) if depth == "auto" else None
-        native = extension.load()
-        if native is not None and self.normalization is not None:
-            native.active_isa()  # reports a wrong FASTLOADER_FORCE_ISA now, not at the first batch
+        if extension.load() is not None and self.normalization is not None:
+            # Reports a wrong FASTLOADER_FORCE_ISA now, not at the first batch.
+            extension.native.active_isa()
         devices.forced_backend()  # reports a wrong FASTLOADER_BACKEND now
         self.settled = False
         self._device: torch.device | None = None

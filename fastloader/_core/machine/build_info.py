@@ -26,14 +26,14 @@ def build_info() -> dict[str, Any]:
     ``runtime_version`` and ``driver_version`` as CUDA counts, 13000 is 13.0, ``architectures``,
     ``devices``, ``problem``: why it cannot be used, empty when it can).
     """
-    native = extension.load()
+    loaded = extension.load() is not None
     info: dict[str, Any] = {
         "version": installed_version(),
         "python": platform.python_version(),
-        "native": {"loaded": native is not None, "why_not": _why_not()},
+        "native": {"loaded": loaded, "why_not": _why_not()},
     }
-    if native is not None:
-        found = native.build_info()
+    if loaded:
+        found = extension.native.build_info()
         keys = ("compiler", "cpu", "jpeg", "png", "webp", "io_uring", "cuda")
         info.update({key: found[key] for key in keys})
         for device in info["cuda"]["devices"]:

@@ -117,12 +117,11 @@ def forced_backend() -> str:
 
 def native_cuda_problem() -> str:
     """Why the native prefetch thread cannot serve torch's CUDA devices; empty when it can."""
-    native = extension.load()
-    if native is None:
+    if extension.load() is None:
         return "the native module is not in use"
     if torch.version.hip is not None:
         return f"this torch is built for ROCm {torch.version.hip}, the native module for CUDA"
-    return str(native.cuda_info()["problem"])
+    return str(extension.native.cuda_info()["problem"])
 
 
 def cuda_name() -> str | None:

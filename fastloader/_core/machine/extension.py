@@ -12,6 +12,7 @@ import platform
 import warnings
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import fastloader
 from fastloader._core.machine import process
@@ -23,7 +24,14 @@ _PACKAGE = Path(fastloader.__path__[0])
 # told to install it from there would run the code of that name's owner.
 REBUILD = "in a checkout of fastloader's source, run `pip install --force-reinstall --no-deps .`"
 
-_native: ModuleType | None = None
+if TYPE_CHECKING:
+    from fastloader import _native
+
+    # What `load` has loaded. Behind a `load` that has not given None, this is the native module as
+    # `_native.pyi` types it: no function can be typed to return a module.
+    native = _native
+
+_loaded: ModuleType | None = None
 _error: Exception | None = None
 _tried = False
 
@@ -31,22 +39,22 @@ _tried = False
 def load() -> ModuleType | None:
     """The native module, or None if it is switched off (``FASTLOADER_NATIVE=0``), was left out at
     install time, or cannot be loaded (`problem` says why)."""
-    global _native, _error, _tried
+    global _loaded, _error, _tried
     if switched_off():
         return None
     if not _tried:
         _tried = True
         try:
-            _native = importlib.import_module("fastloader._native")
+            _loaded = importlib.import_module("fastloader._native")
+            globals()["native"] = _loaded
         except Exception as error:  # importing fastloader works, whatever a damaged module does
             _error = error
-    return _native
+    return _loaded
 
 
 def lacks_libjpeg() -> bool:
     """Whether the native module is loaded and was built without libjpeg-turbo."""
-    native = load()
-    return native is not None and not native.__libjpeg__
+    return load() is not None and not native.__libjpeg__
 
 
 def switched_off() -> bool:
@@ -119,9 +127,9 @@ def _likely_causes() -> list[str]:
 
 def _found() -> str:
     """Which native module was loaded, or why there is none, in a line."""
-    native = load()
-    if native is not None:
-        return f"native module {native.__file__}"
+    module = load()
+    if module is not None:
+        return f"native module {module.__file__}"
     if switched_off():
         return "no native module: FASTLOADER_NATIVE=0"
     if left_out():
@@ -138,11 +146,11 @@ def load_or_warn() -> None:
         log.say(_found())
     if text:
         warnings.warn(text, RuntimeWarning, stacklevel=3)
-    elif _native is not None:
-        _leak_devices_at_exit(_native)
+    elif _loaded is not None:
+        _leak_devices_at_exit()
 
 
-def _leak_devices_at_exit(native: ModuleType) -> None:
+def _leak_devices_at_exit() -> None:
     # Native destructors leak from here on, because the CUDA driver may unload before the last object
     # dies.
     process.at_exit(native.set_process_exiting, last=True)

@@ -16,16 +16,14 @@ LOST = "the file that it is mapped from was cut off, or its disk fails"
 def read_at(address: int, size: int, called: str) -> bytes:
     """The bytes at an address. Raises OSError, which says what is ``called`` so, if they cannot be
     read."""
-    native: Any = extension.load()
-    if native is None:
+    if extension.load() is None:
         import ctypes
 
         return ctypes.string_at(address, size)
     try:
-        found: bytes = native.read_mapped(address, size)
+        return extension.native.read_mapped(address, size)
     except Error as error:
         raise OSError(f"{called} cannot be read: {error}") from None
-    return found
 
 
 def read_view(view: Any, called: str) -> bytes:
@@ -42,5 +40,4 @@ def address_of(view: Any) -> int:
 def file_at(address: int, size: int) -> str:
     """The path of a file that is mapped to a part of this memory; "" without one, and without the native
     module, which would read it."""
-    native: Any = extension.load()
-    return "" if native is None else native.mapped_file(address, size)
+    return "" if extension.load() is None else extension.native.mapped_file(address, size)

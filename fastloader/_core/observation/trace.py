@@ -32,9 +32,8 @@ class Trace:
         if not self._path.absolute().parent.is_dir():  # raised now and not after the epoch
             raise FileNotFoundError(f"{self._path}: there is no such folder to write a trace to")
         with _lock:
-            native = extension.load()
             if active is not None or (
-                native is not None and not native.trace_start(EVENTS_PER_THREAD)
+                extension.load() is not None and not extension.native.trace_start(EVENTS_PER_THREAD)
             ):
                 raise Error("a trace is being taken already in this process, and there is only one")
             active = self
@@ -51,8 +50,7 @@ class Trace:
             return
         with _lock:
             active = None
-            native = extension.load()
-            threads = [] if native is None else native.trace_stop()
+            threads = [] if extension.load() is None else extension.native.trace_stop()
         self._write(threads)
 
     def _add(self, name: str, begin: int, end: int) -> None:

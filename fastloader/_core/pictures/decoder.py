@@ -31,29 +31,28 @@ class Decoder:
         self.options = options
         self._home = HomeProcess()
         normalization = options.normalization
-        native = extension.load()
-        assert native is not None
-        self.native = native
+        assert extension.load() is not None
+        native = extension.native
         self.images = images
         self.memory = native.BufferPool()
         self.quota = native.DecodeQuota(options.threads, read_ahead=read_ahead())
         self.threads = options.threads  # the quota's number, which takes a lock to read there
         if options.tuner is not None:
             native.lower_decode_priority()
-        transform = images.chain.native(native)
+        transform = images.chain.native()
         spec = None
         size = images.chain.size
         assert size is not None
         if normalization is not None:
-            spec = make_spec(native, (1, images.chain.channels, *size), True, normalization)
-        self.store = images.store.opened(native)
+            spec = make_spec((1, images.chain.channels, *size), True, normalization)
+        self.store = images.store.opened()
         self._pixel_limits = pixel_limits()
         large, most = self._pixel_limits
         self.job = native.ImageJob(
             source=self.store.source,
             transform=transform,
             planar=options.planar,
-            recipe=images.chain.native_recipe(native),
+            recipe=images.chain.native_recipe(),
             output=size,
             channels=images.chain.channels,
             normalize=spec,
@@ -110,7 +109,7 @@ class Decoder:
             "jpegs": jpeg_counts(self.times()),
             "threads": self.quota.threads,
             "buffers": self.memory.stats(),
-            "scratch_bytes": self.native.decode_scratch_bytes(),
+            "scratch_bytes": extension.native.decode_scratch_bytes(),
             "waited": int(self.times().get("waited", 0)),
         }
 

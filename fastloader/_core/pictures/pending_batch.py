@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from fastloader._core.batch.tree import flatten
+from fastloader._core.machine import extension
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import Looking
@@ -62,7 +63,7 @@ class PendingBatch:
         begun = time.perf_counter()
         decoder.store.prepare(self.files)
         self.locate_s = time.perf_counter() - begun
-        self.batch = decoder.native.DecodeBatch(
+        self.batch = extension.native.DecodeBatch(
             job=decoder.job,
             quota=decoder.quota,
             indices=self.files,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader.errors import Error, StoppedError
@@ -123,13 +124,12 @@ class Repair:
         del outcome
 
     def _kept(self, failures: Sequence[tuple[int, str, Any]]) -> list[int] | None:
-        kinds = self._decoder.native.FailureKind
         bad: dict[int, BaseException] = dict(self._wanted().bad)
         positions = []
         for position, reason, kind in failures:
-            if kind is kinds.REFUSED:
+            if kind is not None and kind is extension.native.FailureKind.REFUSED:
                 bad[position] = refusal(reason, self._picture(position))
-            elif kind is kinds.LARGE:
+            elif kind is not None and kind is extension.native.FailureKind.LARGE:
                 try:
                     warn_of_size(reason)
                 except Warning as made_an_error:  # by the user's filter of warnings

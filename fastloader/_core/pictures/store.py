@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    pass
 
 
 class Looking(Protocol):
@@ -45,10 +48,10 @@ class ImageStore(Protocol):
         """The files of this store, followed by those of ``others``, which are of its type."""
         ...
 
-    def opened(self, native: Any | None) -> OpenStore:
+    def opened(self) -> OpenStore:
         """These files for one loader, with a native source of their own. What the loader looks up there
-        must not reach another loader that recognised the same files. Without the native module, None,
-        there is no source."""
+        must not reach another loader that recognised the same files. Without the native module there
+        is no source."""
         ...
 
 

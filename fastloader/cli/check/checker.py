@@ -75,17 +75,15 @@ class _Trial:
     """Decodes the pictures of a store."""
 
     def __init__(self, store: ImageStore) -> None:
-        native = extension.load()
-        self._opened: OpenStore = store.opened(native)
+        self._opened: OpenStore = store.opened()
         self._preparing = threading.Lock()
         self._job = None
-        if native is not None:
+        if extension.load() is not None:
             # One pixel of each: "whole" decodes all of it nevertheless, and needs no memory for it.
             self._job = picture_job(
-                native,
                 source=self._opened.source,
-                transform=Chain(center_crop=(1, 1)).native(native),
-                decode=native.DecodeMode.WHOLE,
+                transform=Chain(center_crop=(1, 1)).native(),
+                decode=extension.native.DecodeMode.WHOLE,
                 upright=self._opened.upright,
             )
 

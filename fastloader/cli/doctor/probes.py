@@ -52,22 +52,22 @@ def _python() -> Section:
 
 
 def _native() -> Section:
-    module = extension.load()
+    loaded = extension.load() is not None
     off, left_out = extension.switched_off(), extension.left_out()
     return {
-        "loaded": module is not None,
+        "loaded": loaded,
         "wanted": not (off or left_out),
         "switched_off": off,
         "left_out": left_out,
         "why_not": extension.problem(),
-        "file": None if module is None else module.__file__,
+        "file": extension.native.__file__ if loaded else None,
     }
 
 
 def _build() -> Section:
-    if (module := extension.load()) is None:
+    if extension.load() is None:
         return {}
-    libjpeg = (info := module.build_info())["jpeg"] or {}
+    libjpeg = (info := extension.native.build_info())["jpeg"] or {}
     return {
         "version": info["version"],
         "compiler": info["compiler"],
@@ -83,10 +83,9 @@ def _build() -> Section:
 
 
 def _cuda() -> Section:
-    module = extension.load()
-    if module is None:
+    if extension.load() is None:
         return {}
-    info: Section = dict(module.cuda_info())
+    info: Section = dict(extension.native.cuda_info())
     info["devices"] = [
         {**device, "capability": list(device["capability"])} for device in info["devices"]
     ]

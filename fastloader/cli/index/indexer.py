@@ -57,8 +57,7 @@ def _preparer(folder: str, count: int) -> Callable[[int], _Indexed]:
 
 def _preparation(folder: str) -> tuple[int, Callable[[int], _Indexed]]:
     """How many pictures a folder has, and what makes the index of each."""
-    native = extension.load()
-    if native is None:
+    if extension.load() is None:
         raise IndexingError(
             "seek indices are made and used by the native module, which this installation lacks: "
             "`fastloader doctor` says why"
@@ -75,7 +74,7 @@ def _preparation(folder: str) -> tuple[int, Callable[[int], _Indexed]]:
                 content = begin + rest_of(file, picture)
         except OSError as error:
             raise IndexingError(f"{picture} cannot be read: {error.strerror or error}") from error
-        return _Indexed(native.jpeg_seek_index(content), len(content))
+        return _Indexed(extension.native.jpeg_seek_index(content), len(content))
 
     return count, prepare
 

@@ -57,8 +57,7 @@ class Encoding:
         """Of a file as it will be stored."""
         if not self.index:
             return b""
-        native: Any = extension.load()
-        return native.jpeg_seek_index(file) or b""
+        return extension.native.jpeg_seek_index(file) or b""
 
     def encode(self, image: Any) -> bytes:
         """The bytes of a file, from those of a file or from a Pillow image."""
@@ -88,6 +87,5 @@ class Encoding:
     def _kept(self, file: bytes) -> bytes:
         if self.recode is None:
             return file
-        native: Any = extension.load()
-        sequential: bytes | None = native.jpeg_as_sequential(file)
+        sequential = extension.native.jpeg_as_sequential(file)
         return file if sequential is None else sequential

@@ -223,11 +223,11 @@ def check(path: str, quiet: bool = False) -> int:
 
 def _check_index(record: Record, key: bytes) -> None:
     """Compares a seek index with one that is made anew."""
-    native: Any = extension.load()
-    if native is None:
+    if extension.load() is None:
         return
     segments = record.seek_index[1] if len(record.seek_index) > 1 else 0
-    if segments == 0 or native.jpeg_seek_index(record.image, segments) != record.seek_index:
+    made = extension.native.jpeg_seek_index(record.image, segments) if segments else None
+    if made is None or made != bytes(record.seek_index):
         raise DamagedError(f"the seek index of record {key!r} is not that of its picture")
 
 

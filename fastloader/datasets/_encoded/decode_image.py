@@ -76,17 +76,17 @@ def _native_pixels(
     picture: PictureSource, box: list[int] | None, size: list[int] | None, interpolation: str
 ) -> Any | None:
     """None if Pillow is to decode it, or to say what is wrong."""
-    native = extension.load()
-    if native is None:
+    if extension.load() is None:
         return None
     try:
+        native = extension.native
         transform = native.ImageTransform(
             box=box,
-            exact=size,
+            exact=None if size is None else (size[0], size[1]),
             filter=getattr(native.Interpolation, interpolation.upper()),
             pass_order=getattr(native.PassOrder, _pillow.pass_order()),
         )
-        job = picture_job(native, source=picture.opened(native), transform=transform)
+        job = picture_job(source=picture.opened(), transform=transform)
         with naming(picture.name):
             pixels, (height, width) = made_picture(job, 0, 0)
     except (Error, ValueError):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import read_view
 from fastloader.transforms._pillow import decoded_rgb, open_rgb
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 class PictureSource:
@@ -72,13 +76,15 @@ class PictureSource:
             return "problem", self.problem
         return self.data.__array_interface__["data"][0], len(self.data)
 
-    def opened(self, native: Any) -> Any:
+    def opened(self) -> _native.FolderSource | _native.MemorySource:
         """A source of the native module with this one picture."""
         if self.path is not None:
             ends = np.array([len(self.path)], dtype=np.uint64)
-            return native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)
+            return extension.native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)
         where = np.array([self.data.__array_interface__["data"][0]], dtype=np.uint64)
-        return native.MemorySource(where, np.array([len(self.data)], np.uint64), self.data)
+        return extension.native.MemorySource(
+            where, np.array([len(self.data)], np.uint64), self.data
+        )
 
     def open_rgb(self, upright: bool = False) -> Any:
         """The Pillow picture, or why there is none. ``upright``: bytes are turned as EXIF says."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow.naming import naming
 from fastloader.transforms._pillow.native_picture import made_picture, picture_job
 from fastloader.transforms.steps.tensors.erasing import erased
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 class Single:
@@ -54,10 +57,9 @@ class Single:
     def drawn(self) -> Mapping[str, Any]:
         """What is drawn for it, as the native module's ``ImageJob.draw`` gives it."""
         seed, sample, number = self._key
-        native = extension.load()
-        if native is not None:
+        if extension.load() is not None:
             try:
-                job = _job(native, self._wanted.chain, self._source)
+                job = _job(self._wanted.chain, self._source)
                 return dict(job.draw(0, seed, sample=sample, number=number))
             except (Error, ValueError):  # a file of another kind, whose size Pillow knows
                 pass
@@ -68,10 +70,9 @@ class Single:
         """The Pillow picture that comes out of the chain."""
         seed, sample, number = self._key
         chain = self._wanted.chain
-        native = extension.load()
-        if native is not None:
+        if extension.load() is not None:
             try:
-                job = _job(native, chain, self._source)
+                job = _job(chain, self._source)
                 with naming(self._source.name):
                     pixels, (height, width) = made_picture(job, 0, seed, sample, number)
                 return _pillow.image_module().frombytes("RGB", (width, height), pixels)
@@ -98,10 +99,7 @@ def _tensor(picture: Any) -> torch.Tensor:
     return pixels.permute(2, 0, 1).contiguous()
 
 
-def _job(native: Any, chain: Chain, source: PictureSource) -> Any:
+def _job(chain: Chain, source: PictureSource) -> _native.ImageJob:
     return picture_job(
-        native,
-        source=source.opened(native),
-        transform=chain.native(native),
-        recipe=chain.native_recipe(native),
+        source=source.opened(), transform=chain.native(), recipe=chain.native_recipe()
     )

@@ -45,9 +45,7 @@ def excess(data: Any, pixel_limit: int, whole: tuple[int, int] | None = None) ->
 def scans(data: Any) -> tuple[int, int, int]:
     """Returns (width, height, how many scans libjpeg would begin), or zeros for what does not begin as a
     JPEG. The number is never too small, and it is exact if libjpeg comes to the end without an error."""
-    native = extension.load()
-    found: tuple[int, int, int] = (scans_in_python if native is None else native.jpeg_scans)(data)
-    return found
+    return scans_in_python(data) if extension.load() is None else extension.native.jpeg_scans(data)
 
 
 def scans_in_python(data: Any) -> tuple[int, int, int]:

@@ -251,6 +251,7 @@ def test_native_module_that_answers_with_an_error(monkeypatch):
 
     broken = types.SimpleNamespace(build_info=fails, cuda_info=fails, __file__="x.so")
     monkeypatch.setattr(extension, "load", lambda: broken)
+    monkeypatch.setattr(extension, "native", broken)
     report = probes.survey()
     assert report["build"] == {"error": "ValueError: ISA=x is not available"}
     assert report["cuda"] == {"error": "ValueError: ISA=x is not available"}

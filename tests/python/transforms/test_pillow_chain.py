@@ -95,12 +95,12 @@ def job_of(chain, paths):
     store = FolderStore(
         np.frombuffer(b"".join(runs), np.uint8),
         np.cumsum([len(run) for run in runs]).astype(np.uint64),
-    ).opened(native)
+    ).opened()
     return native.ImageJob(
         source=store.source,
-        transform=chain.native(native),
+        transform=chain.native(),
         planar=False,
-        recipe=chain.native_recipe(native),
+        recipe=chain.native_recipe(),
         any_size=True,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,15 @@ from fastloader._core.batch.augmentation.erasing import RandomErasing, draw_boxe
 from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.batch.images import Image
 from fastloader._core.batch.tree import BatchTree
+from fastloader._core.machine import extension
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization, make_spec
 from fastloader.transforms._recipe.philox import MASK, philox
 from fastloader.transforms.steps.tensors.rolled import Rolled
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
 
 Key = int | str
 
@@ -299,12 +304,13 @@ BeginDraws = Callable[[Augmentation], EpochDraws]
 
 
 def make_augment_spec(
-    native: Any, image: Image, normalization: Normalization, records: Records
-) -> Any:
+    image: Image, normalization: Normalization, records: Records
+) -> _native.AugmentSpec:
+    native = extension.native
     augmentation = records.augmentation
     out = dataclasses.replace(image, shape=(len(records), *image.shape[1:]))
     return native.AugmentSpec(
-        normalize=make_spec(native, out.shape, out.nhwc, normalization),
+        normalize=make_spec(out.shape, out.nhwc, normalization),
         in_batch=image.shape[0],
         max_boxes=augmentation.max_boxes,
         fill=getattr(native.Fill, augmentation.fill.upper()),

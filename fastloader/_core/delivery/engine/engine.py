@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import os
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,10 @@ from fastloader._core.machine.ranks import memory_budget
 from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
 
 _log = logging.getLogger("fastloader")
 
@@ -55,10 +59,8 @@ class Engine:
         depth: int,
         rule: DepthRule | None = None,
     ) -> None:
-        native = extension.load()
-        if native is None:
+        if extension.load() is None:
             raise Error("the native engine was asked for, but the native module is not in use")
-        self.native = native
         self.device = device
         self.normalization = normalization
         self.depth = depth
@@ -67,7 +69,7 @@ class Engine:
         most = depth if rule is None else MOST_DEPTH
         self._home = HomeProcess()
         backend, options = ("host", _twin_options) if device.type == "cpu" else ("cuda", {})
-        self.prefetcher: Any = native.Prefetcher(
+        self.prefetcher: _native.Prefetcher | None = extension.native.Prefetcher(
             backend=backend,
             device=device.index or 0,
             depth=depth,
@@ -75,11 +77,12 @@ class Engine:
             max_depth=most,
             **options,
         )
-        self.memory: Any = self.prefetcher.memory  # which it reads where it lies
+        # Which it reads where it lies.
+        self.memory: _native.PinnedPool | None = self.prefetcher.memory
         # False once the device had no memory for even one batch besides the one that the loop has.
         self.looks_ahead = True
         self.last_layout: PackedLayout | None = None
-        self.packing = Packing(native, normalization)
+        self.packing = Packing(normalization)
         live.add(self)
 
     def make_credit(self, layout: PackedLayout) -> Credit:
@@ -108,6 +111,7 @@ class Engine:
         which on CUDA empties the allocator's cache."""
         self.looks_ahead = ahead > 0
         self.depth = max(1, ahead)
+        assert self.prefetcher is not None  # nobody looks ahead for a closed engine
         self.prefetcher.lower(self.depth)
         if self.rule is not None:
             self.rule.limit(self.depth)

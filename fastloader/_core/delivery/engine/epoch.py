@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastloader._core.batch.augmentation.augmentation import EpochDraws
 from fastloader._core.delivery.engine.engine import Credit, Engine
@@ -15,6 +15,10 @@ from fastloader._core.delivery.engine.packing import PackedLayout
 from fastloader._core.handoff import LoopFollower
 from fastloader._core.machine import devices
 from fastloader._core.machine.process import HomeProcess
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
 
 _log = logging.getLogger("fastloader")
 
@@ -42,9 +46,11 @@ class RingEpoch:
         self.draws = draws
         self.home = HomeProcess()
         # A reference of its own, because the engine drops its prefetcher when it is closed.
-        self.prefetcher = engine.prefetcher
+        prefetcher = engine.prefetcher
+        assert prefetcher is not None  # a closed engine begins no epoch
+        self.prefetcher: _native.Prefetcher | None = prefetcher
         # The number of the batch that the loop gets next, and of the one that is put next.
-        self.number, self.next_seq = self.prefetcher.open_epoch()
+        self.number, self.next_seq = prefetcher.open_epoch()
         self.fill_seq: int = self.next_seq
         # Entries by batch number. An entry is made before its batch is put into the ring, so that the
         # thread that sees the batch finds the entry.
@@ -149,6 +155,7 @@ class RingEpoch:
             # training loop that has changed its stream has credits of both streams, and each credit
             # goes back to the stream where it was made.
             streams = {self.stream, *(credit.stream for credit in [*self.credits.values()])}
+            assert self.prefetcher is not None  # until the epoch is over
             self.prefetcher.cancel([*streams])
             self.prefetcher = None
             self.credits.clear()

@@ -13,7 +13,7 @@ from fastloader._core.delivery.engine.epoch import PackedBatch, RingEpoch
 from fastloader._core.delivery.engine.pump import drain_log, live, pump
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.handoff import LoopFollower
-from fastloader._core.machine import devices
+from fastloader._core.machine import devices, extension
 from fastloader._core.observation.closing import closed_meanwhile
 from fastloader._core.observation.statistics import Statistics
 
@@ -64,9 +64,8 @@ class EngineIterator(DeliveryIterator):
 
     def __next__(self) -> Any:
         delivered = super().__next__()
-        native = self._epoch.engine.native
-        if native.log_pending():
-            drain_log(native)
+        if extension.native.log_pending():
+            drain_log()
         return delivered
 
     def _check(self) -> None:
@@ -134,7 +133,7 @@ class EngineIterator(DeliveryIterator):
         """Waits for batch ``seq``, and makes the current stream wait for it. Returns (entry, memory);
         the memory is None if an error has come."""
         epoch = self._epoch
-        prefetcher, arrivals = epoch.prefetcher, epoch.engine.native.Arrival
+        prefetcher, arrivals = epoch.prefetcher, extension.native.Arrival
         arrival = None
         if self._unsettled and prefetcher is not None and prefetcher.progress()[0] > seq:
             # An earlier call was broken off after this point, on an unknown stream.
@@ -144,6 +143,7 @@ class EngineIterator(DeliveryIterator):
         with epoch.turn:
             if epoch.over:
                 raise closed_meanwhile()
+            assert prefetcher is not None  # until the epoch is over
             self._unsettled = True
             if arrival is arrivals.BATCH:
                 prefetcher.deliver(devices.consumer_stream(epoch.engine.device))
@@ -156,7 +156,7 @@ class EngineIterator(DeliveryIterator):
 
     def _wait(self) -> Any:
         epoch = self._epoch
-        arrivals = epoch.engine.native.Arrival
+        arrivals = extension.native.Arrival
         while True:
             prefetcher = epoch.prefetcher
             if prefetcher is None:
@@ -196,9 +196,9 @@ class EngineIterator(DeliveryIterator):
         with epoch.turn:
             if epoch.over:
                 return
-            for seq, filled in epoch.prefetcher.uncredited(
-                self._ahead and epoch.engine.looks_ahead
-            ):
+            assert epoch.prefetcher is not None  # until the epoch is over
+            ahead = self._ahead and epoch.engine.looks_ahead
+            for seq, filled in epoch.prefetcher.uncredited(ahead):
                 layout = epoch.pending[seq].layout if filled else epoch.engine.last_layout
                 if layout is None:
                     continue
@@ -219,6 +219,7 @@ class EngineIterator(DeliveryIterator):
         addresses = [output.data_ptr() for output in credit.outputs]
         if credit.layout.records:
             addresses.append(0)
+        assert epoch.prefetcher is not None  # until the epoch is over
         epoch.prefetcher.give_credit(
             seq=seq,
             layout=credit.layout.native,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,14 +15,18 @@ from fastloader._core.batch.augmentation.augmentation import (
 )
 from fastloader._core.batch.images import find_images
 from fastloader._core.batch.tree import flatten, is_dense
+from fastloader._core.machine import extension
 from fastloader.transforms._normalization import Normalization, make_spec
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PackedLayout:
     """The structure of a packed batch: the native BatchLayout, and how to allocate its outputs."""
 
-    native: Any
+    native: _native.BatchLayout
     # (shape, dtype, strides) of each leaf; ((N, C, H, W), None, ()) of an image leaf.
     outputs: tuple[tuple[tuple[int, ...], torch.dtype | None, tuple[int, ...]], ...]
     # (leaf of the targets, leaf of their weights): what is mixed after delivery.
@@ -33,8 +37,7 @@ class PackedLayout:
 class Packing:
     """The layouts by which one engine packs."""
 
-    def __init__(self, native: Any, normalization: Normalization | None) -> None:
-        self.native = native
+    def __init__(self, normalization: Normalization | None) -> None:
         self.normalization = normalization
         self._layouts: dict[Any, PackedLayout] = {}
 
@@ -87,7 +90,7 @@ class Packing:
     def packed_bytes(self, leaves: Sequence[int], samples: int, draws: EpochDraws | None) -> int:
         """The bytes that a batch of ``samples`` takes, whose leaves have so many bytes each."""
         extra = [] if draws is None else draws.augmentation.extra_leaves(samples)
-        layout = self.native.BatchLayout([(size, None) for size in [*leaves, *extra]])
+        layout = extension.native.BatchLayout([(size, None) for size in [*leaves, *extra]])
         return int(layout.packed_bytes)
 
     def _make_layout(
@@ -100,16 +103,14 @@ class Packing:
     ) -> PackedLayout:
         leaves = []
         for index, source in enumerate(sources):
-            spec = None
+            spec: _native.NormalizeSpec | _native.AugmentSpec | None = None
             if index in images:
                 assert self.normalization is not None
                 if records is None:
-                    spec = make_spec(
-                        self.native, images[index].shape, images[index].nhwc, self.normalization
-                    )
+                    spec = make_spec(images[index].shape, images[index].nhwc, self.normalization)
                 else:
-                    spec = make_augment_spec(
-                        self.native, images[index], self.normalization, records
-                    )
+                    spec = make_augment_spec(images[index], self.normalization, records)
             leaves.append((source.numel() * source.element_size(), spec))
-        return PackedLayout(self.native.BatchLayout(leaves), outputs, mixed, records is not None)
+        return PackedLayout(
+            extension.native.BatchLayout(leaves), outputs, mixed, records is not None
+        )

@@ -10,6 +10,7 @@ from typing import Any
 
 from fastloader._core.delivery.engine import engine as ring_engine
 from fastloader._core.delivery.engine.epoch import RingEpoch
+from fastloader._core.machine import extension
 from fastloader._core.observation import trace
 
 _log = logging.getLogger("fastloader")
@@ -43,8 +44,8 @@ def _pump_one(epoch: RingEpoch, source: Iterator[Any]) -> bool:
         return epoch.put_error(error, getattr(source, "_took", True))
 
 
-def drain_log(native: Any) -> None:
-    messages, dropped = native.drain_log()
+def drain_log() -> None:
+    messages, dropped = extension.native.drain_log()
     for message in messages:
         _log.warning("%s", message)
     if dropped:

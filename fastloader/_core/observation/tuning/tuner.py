@@ -7,6 +7,7 @@ import logging
 import threading
 from typing import Any
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, Statistics
@@ -127,7 +128,7 @@ class LoopSample:
             counted.steps,
             int(times.get("pictures", 0)),
             times.get("read", 0.0) + times.get("decode", 0.0) + times.get("finish", 0.0),
-            decoder.native.decode_cpu_seconds(),
+            extension.native.decode_cpu_seconds(),
         )
 
     def __add__(self, other: LoopSample) -> LoopSample:

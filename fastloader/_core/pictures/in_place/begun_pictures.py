@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
@@ -13,6 +13,10 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow import image_module, pixel_limits
 from fastloader.transforms._pillow.native_picture import made_picture, picture_job
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
 
 # A packed file is opened anew in another process; timm's datasets count bad files.
 _CHANGING = ("_environment", "skipped", "_consecutive_errors")
@@ -114,14 +118,12 @@ class BegunPictures(InPlace):
             return None
         return image_module().frombytes("RGB", (width, height), pixels)
 
-    def _made_job(self) -> Any:
-        native: Any = extension.load()
+    def _made_job(self) -> _native.ImageJob:
         chain = self.images.chain
         return picture_job(
-            native,
             source=self.store.source,
-            transform=chain.native(native),
-            recipe=chain.native_recipe(native),
+            transform=chain.native(),
+            recipe=chain.native_recipe(),
             seek_indices=self.store.seek_indices,
             upright=self.store.upright,
         )

@@ -10,7 +10,6 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.epoch_order import EpochOrder
@@ -94,7 +93,7 @@ class InPlace(Dataset[Any]):
     def store(self) -> Any:
         """The pictures, opened in this process."""
         if self._home is None or not self._home.here:
-            self._opened = self.images.store.opened(extension.load())
+            self._opened = self.images.store.opened()
             self._home = HomeProcess()
         return self._opened
 

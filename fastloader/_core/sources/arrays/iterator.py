@@ -77,7 +77,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
         self._memory = memory
         self._pin = pin
         self._few = 0 if pin else arrays.few
-        self._native = extension.load()
+        self._natively = extension.load() is not None
         workers = loader.num_workers
         self._note_attributes(loader)
         self._ahead = workers * (loader.prefetch_factor or 0)
@@ -215,8 +215,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
                 self._memory.empty(number, (count, *leaf.row_shape), leaf.tensor.dtype, self._pin)
                 for number, leaf in enumerate(leaves)
             ]
-        native = self._native
-        if native is None:
+        if not self._natively:
             return PendingGather(batch, indices, outputs)
         if not threads and count * sum(leaf.row_bytes for leaf in leaves) >= HELPED_BYTES:
             threads = self.threads - 1
@@ -237,7 +236,7 @@ class ArrayIterator(LoopIterator, _BaseDataLoaderIter):  # type: ignore[misc]
                 arrays.append((leaf.tensor.data_ptr(), *row, *to))
                 pending.gathered.append(number)
         try:
-            pending.job = native.GatherBatch(
+            pending.job = extension.native.GatherBatch(
                 arrays, maps, (outputs, leaves, pending.spread), indices=indices.ctypes.data,
                 count=count, threads=threads,
             )  # fmt: skip

@@ -5,12 +5,15 @@ from __future__ import annotations
 import collections
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fastloader._core.machine import extension
 from fastloader._core.sources.arrays.recognize import FEW_BYTES
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 class ArrayMemory:
@@ -18,19 +21,18 @@ class ArrayMemory:
     come from a pool for each array, and go back when the last view of them dies."""
 
     def __init__(self) -> None:
-        self._pools: dict[int, Any] = {}
+        self._pools: dict[int, _native.BufferPool] = {}
         self.torch_batches = 0  # batches that were fetched and collated in torch's way
         self.gathered = 0  # all other batches
         self.gather_s = 0.0  # the thread time that gathering these took
 
     def empty(self, number: int, shape: tuple[int, ...], dtype: torch.dtype, pin: bool) -> Any:
         count = math.prod(shape) * dtype.itemsize
-        native = None if pin or count < FEW_BYTES else extension.load()
-        if native is None:
+        if pin or count < FEW_BYTES or extension.load() is None:
             return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=pin)
         pool = self._pools.get(number)
         if pool is None:
-            pool = self._pools[number] = native.BufferPool()
+            pool = self._pools[number] = extension.native.BufferPool()
         storage = torch.from_dlpack(pool.bytes(count)).untyped_storage()
         # Not made as a view of the bytes, because views share a version counter and cannot be detached
         # in place.

@@ -6,14 +6,18 @@ import io
 import os
 import stat
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import read_view
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.transforms._pillow import decoded_rgb, open_rgb
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 class EncodedFiles:
@@ -64,15 +68,19 @@ class EncodedFiles:
         made._called, made._problems = called, problems
         return made
 
-    def opened(self, native: Any) -> Any:
+    def opened(self) -> _native.FolderSource | _native.MemorySource:
         """The native module's source of them, which keeps them where they are."""
         if all(map(_is_path, self._files)):
             ends = np.cumsum([len(path) for path in self._files], dtype=np.uint64)
-            return native.FolderSource(np.frombuffer(b"".join(self._files), np.uint8), ends)
+            return extension.native.FolderSource(
+                np.frombuffer(b"".join(self._files), np.uint8), ends
+            )
         held = [_read(each) if _is_path(each) else each for each in self._files]
         where = [0 if each is None else each.__array_interface__["data"][0] for each in held]
         sizes = [0 if each is None else len(each) for each in held]
-        return native.MemorySource(np.array(where, np.uint64), np.array(sizes, np.uint64), held)
+        return extension.native.MemorySource(
+            np.array(where, np.uint64), np.array(sizes, np.uint64), held
+        )
 
     # --- as the repair of a batch asks for a store ----------------------------------------------------
 

@@ -61,19 +61,19 @@ class EncodedPictures:
         self, native: bool, decode: str, truncated: str, wanted: Normalization | None
     ) -> EncodedDecoder:
         """The decoder, which is made with the first picture. A forked child makes its own."""
-        module = extension.load() if native else None
-        if module is None and (decode, truncated) != ("exact", "error"):
+        native = native and extension.load() is not None
+        if not native and (decode, truncated) != ("exact", "error"):
             raise ValueError(
                 f"decode={decode!r} and truncated={truncated!r} are for the native decoder, which is "
                 "not in use"
             )
-        if module is not None and truncated != "error" and extension.lacks_libjpeg():
+        if native and truncated != "error" and extension.lacks_libjpeg():
             raise ValueError(f"truncated={truncated!r}: {NO_LIBJPEG}")
         before = self._decoder
         if before is not None and self._home.here:
-            if before.native is module and before.options == (decode, truncated, wanted):
+            if before.native == native and before.options == (decode, truncated, wanted):
                 return before
-        made = EncodedDecoder(module, self._policy, decode, truncated, wanted)
+        made = EncodedDecoder(native, self._policy, decode, truncated, wanted)
         if before is not None:
             made.go_on_counting(before)
         self._decoder, self._home = made, HomeProcess()

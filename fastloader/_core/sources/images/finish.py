@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from fastloader._core.machine import extension
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.pending_batch import PendingBatch, bytes_of
 from fastloader.transforms._erasing import Erasing
+
+if TYPE_CHECKING:
+    from fastloader import _native
 
 
 class Finish:
@@ -51,11 +54,9 @@ class Finish:
         self._values = torch.empty(0)
         if self._erasing is not None:
             self._values = self._values_of(self._erasing)
-        native: Any = extension.load()
-        self._native = native
-        self._pool: Any = None
-        if self.normalizes and native is not None:
-            self._pool = native.BufferPool()
+        self._pool: _native.BufferPool | None = None
+        if self.normalizes and extension.load() is not None:
+            self._pool = extension.native.BufferPool()
 
     def _values_of(self, erasing: Erasing) -> torch.Tensor:
         assert erasing.value is not None
@@ -145,7 +146,7 @@ class Finish:
         if self._pool is None:
             out = self._normalization.output((len(records), 3, *self._size), images.device)
             return apply(self._normalization, images, records, out), labels
-        spec = make_augment_spec(self._native, image, self._normalization, records)
+        spec = make_augment_spec(image, self._normalization, records)
         packed = records.packed()
         capsule = self._pool.augmented(spec, source=images.data_ptr(), records=packed.data_ptr())
         return torch.from_dlpack(capsule), labels

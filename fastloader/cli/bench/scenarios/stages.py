@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,9 @@ from fastloader.cli.bench.scenarios import SIZE, Settings, random_box
 
 MOST_CROPS = 500  # kept as pixels, some 250 kB each
 
-native: Any = extension.load()
-if native is None:
+if extension.load() is None:
     raise ImportError("fastloader's native module is not in use")
+native = extension.native
 
 
 def versions() -> dict[str, str]:

@@ -36,11 +36,10 @@ class SeekFile:
         self.path = os.path.abspath(os.path.expanduser(os.fspath(path)))
         self.mapping = _mapped(self.path)
         self.count = 0
-        native = extension.load()
-        if native is None:
+        if extension.load() is None:
             return
         try:
-            self.count = len(native.SeekFiles([self.mapping]))
+            self.count = len(extension.native.SeekFiles([self.mapping]))
         except ValueError as error:
             raise ValueError(f"{self.path} is {error}: {_AGAIN}") from None
 

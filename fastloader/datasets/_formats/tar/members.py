@@ -62,11 +62,10 @@ def members_of(data: Any, path: str) -> list[Member]:
     Raises:
         DamagedTar: which names ``path`` and the byte, if it is no tar, is damaged, or was cut off.
     """
-    native: Any = extension.load()
-    if native is None:
+    if extension.load() is None:
         return list(_members_by_python(data, path))
     try:
-        names, ends, offsets, sizes = native.tar_members(data)
+        names, ends, offsets, sizes = extension.native.tar_members(data)
     except Error as error:
         raise DamagedTar(f"{path}: {error}") from None
     begin = 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.ranks import own_threads
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.options import read_ahead
@@ -21,13 +22,18 @@ from fastloader.transforms._normalization import Normalization, check_same_value
 from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow import pixel_limits
 
+if TYPE_CHECKING:
+    from fastloader import _native
+
+
 # How many jobs are kept: chains that a dataset makes anew for each sample would fill the memory.
 _MOST_JOBS = 64
 
 
 class EncodedDecoder:
-    """Decodes what samples left encoded. ``native`` is the native module; without it Pillow does it all.
-    ``decode`` and ``truncated`` are the loader's arguments. ``wanted``: how the delivery normalises.
+    """Decodes what samples left encoded. ``native`` says whether the native module does; else Pillow
+    does it all. ``decode`` and ``truncated`` are the loader's arguments. ``wanted``: how the delivery
+    normalises.
 
     Attributes: ``threads``, how many decode; ``pool`` and ``pillow``, how many pictures the native
     threads and Pillow have made; ``workers``, how many were made where their samples were made, and
@@ -39,7 +45,7 @@ class EncodedDecoder:
 
     def __init__(
         self,
-        native: Any,
+        native: bool,
         policy: ErrorPolicy,
         decode: str,
         truncated: str,
@@ -52,13 +58,13 @@ class EncodedDecoder:
         self.why_made = ""
         self.options = decode, truncated, wanted
         self.native = native
-        self.quota: Any = None
-        self.memory: Any = None
-        if self.native is not None:
-            self.quota = self.native.DecodeQuota(self.threads, read_ahead=read_ahead())
-            self.memory = self.native.BufferPool()
+        self.quota: _native.DecodeQuota | None = None
+        self.memory: _native.BufferPool | None = None
+        if native:
+            self.quota = extension.native.DecodeQuota(self.threads, read_ahead=read_ahead())
+            self.memory = extension.native.BufferPool()
         self._chains: dict[bytes, Chain] = {}
-        self._jobs: dict[Any, Any] = {}
+        self._jobs: dict[Any, _native.ImageJob] = {}
 
     def count(self, made: int, redone: int, by_worker: bool) -> None:
         """Counts pictures: those that came out well, and those that Pillow did again. Without the native
@@ -68,7 +74,7 @@ class EncodedDecoder:
             self.workers += made
             return
         self.decodes = True
-        if self.native is None:
+        if not self.native:
             self.pillow += made
         else:
             self.pool += made
@@ -101,10 +107,11 @@ class EncodedDecoder:
         """Begins a part of a batch. ``source``: the native one of its files. ``views``: the pickled
         chain of each view, and which picture of its sample it is. ``made``: the part, if a worker has
         made it. ``memory``: where to decode; None for the decoder's own memory."""
-        if made is not None or self.native is None:
+        if made is not None or not self.native:
             chains = [(self.chain(pickled), number) for pickled, number in views]
             return PillowBatch(files, part.files, chains, samples, seeds, self.threads, made)
-        return self.native.DecodeBatch.of_views(
+        assert self.quota is not None and self.memory is not None
+        return extension.native.DecodeBatch.of_views(
             views=[(self._job(pickled).over(source), number) for pickled, number in views],
             quota=self.quota,
             indices=part.files,
@@ -116,11 +123,11 @@ class EncodedDecoder:
     def drawn(self, pickled: bytes, size: Any, seed: int, sample: int, number: int) -> Any:
         """What is drawn for a picture of this (height, width), as the native ``ImageJob.draw`` has
         it."""
-        if self.native is None:
+        if not self.native:
             return pillow_chain.draw(self.chain(pickled), size, seed, sample, number)
         return self._job(pickled).draw(0, seed, size=size, sample=sample, number=number)
 
-    def _job(self, pickled: bytes) -> Any:
+    def _job(self, pickled: bytes) -> _native.ImageJob:
         large, most = pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
         key = pickled, large, most
         found = self._jobs.get(key)
@@ -129,18 +136,18 @@ class EncodedDecoder:
             found = self._jobs[key] = self._made_job(self.chain(pickled), large, most)
         return found
 
-    def _made_job(self, chain: Chain, large: int, most: int) -> Any:
-        native, (decode, truncated, _) = self.native, self.options
+    def _made_job(self, chain: Chain, large: int, most: int) -> _native.ImageJob:
+        native, (decode, truncated, _) = extension.native, self.options
         assert chain.size is not None
         spec = None
         if chain.floating:
-            spec = make_spec(native, (1, chain.channels, *chain.size), True, chain.normalization)
+            spec = make_spec((1, chain.channels, *chain.size), True, chain.normalization)
         no_files = native.FolderSource(np.empty(0, np.uint8), np.empty(0, np.uint64))
         return native.ImageJob(
             source=no_files,
-            transform=chain.native(native),
+            transform=chain.native(),
             planar=True,
-            recipe=chain.native_recipe(native),
+            recipe=chain.native_recipe(),
             output=chain.size,
             channels=chain.channels,
             normalize=spec,

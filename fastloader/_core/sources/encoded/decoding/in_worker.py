@@ -68,7 +68,7 @@ def make(batch: EncodedBatch) -> None:
     except Error:  # which the main process raises, too
         return
     if _decoder is None:
-        _decoder = EncodedDecoder(None, ErrorPolicy("raise", None), "exact", "error", wanted)
+        _decoder = EncodedDecoder(False, ErrorPolicy("raise", None), "exact", "error", wanted)
         _decoder.threads = 0
     try:
         made = PendingPictures(_decoder, batch, drawn_by).parts_made()

@@ -50,8 +50,8 @@ class PendingPictures:
         self._repairs: dict[int, tuple[EncodedRepair, Any]] = {}
         self._stopped = False
         source = None
-        if decoder.native is not None and batch.parts is None:
-            source = batch.files.opened(decoder.native)
+        if decoder.native and batch.parts is None:
+            source = batch.files.opened()
         made: Sequence[MadePart | None] = batch.parts or [None] * len(self._parts)
         self._decoding = [
             self._begun(part, source, its, memory)

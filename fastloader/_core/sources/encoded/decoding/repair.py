@@ -11,10 +11,6 @@ from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
 from fastloader._core.sources.encoded.files import EncodedFiles
 from fastloader.transforms._pillow.naming import name_picture
 
-_WITHOUT_NATIVE = types.SimpleNamespace(
-    FailureKind=types.SimpleNamespace(REFUSED="refused", LARGE="large")
-)
-
 
 class EncodedRepair(Repair):
     """Does as `Repair` for a part of a batch. Which sample takes a bad one's place is left to the loop's
@@ -24,7 +20,6 @@ class EncodedRepair(Repair):
 
     def __init__(self, decoder: EncodedDecoder, files: EncodedFiles) -> None:
         seen: Any = types.SimpleNamespace(
-            native=decoder.native or _WITHOUT_NATIVE,
             policy=decoder.policy,
             threads=decoder.threads,
             images=decoder,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader.datasets._formats.files.seek_file import SeekFile
 from fastloader.transforms._pillow import open_rgb, opened
 
@@ -59,12 +60,14 @@ class FolderStore:
             self.upright,
         )
 
-    def opened(self, native: Any) -> FolderStore:
+    def opened(self) -> FolderStore:
         mine = copy.copy(self)
-        if native is not None:
-            mine.source = native.FolderSource(self.paths, self.ends)
+        if extension.load() is not None:
+            mine.source = extension.native.FolderSource(self.paths, self.ends)
             if self.seek_files:
-                mine.seek_indices = native.SeekFiles([file.mapping for file in self.seek_files])
+                mine.seek_indices = extension.native.SeekFiles(
+                    [file.mapping for file in self.seek_files]
+                )
         return mine
 
     def prepare(self, indices: list[int]) -> None:

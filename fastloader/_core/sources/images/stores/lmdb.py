@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import address_of
 from fastloader.datasets._formats.files.looks import Looks
 from fastloader.datasets._formats.lmdb.file import DamagedError
@@ -67,14 +68,14 @@ class LmdbStore:
     def joined(self, others: Sequence[LmdbStore]) -> LmdbStore:
         return LmdbStore([dataset for store in [self, *others] for dataset in store.parts])
 
-    def opened(self, native: Any) -> LmdbStore:
+    def opened(self) -> LmdbStore:
         mine = copy.copy(self)
         mine._addresses = np.zeros(len(self), np.uint64).view(_Table)
         mine._addresses.environments = self._environments
         mine._sizes = np.zeros(len(self), np.uint64)
         mine._indices = np.zeros((2, len(self)), np.uint64)
-        if native is not None:
-            mine.source = native.MemorySource(
+        if extension.load() is not None:
+            mine.source = extension.native.MemorySource(
                 mine._addresses, mine._sizes, seek_indices=(mine._indices[0], mine._indices[1])
             )
         return mine

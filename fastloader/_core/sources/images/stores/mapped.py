@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fastloader._core.machine import extension
 from fastloader.datasets._formats.files.looks import Looks, WatchedFile
 from fastloader.transforms._pillow import opened
 
@@ -74,11 +75,11 @@ class MappedStore:
         parts = [part for store in [self, *others] for part in store.parts]
         return MappedStore(parts, " and ".join(kinds))
 
-    def opened(self, native: Any) -> MappedStore:
+    def opened(self) -> MappedStore:
         mine = copy.copy(self)
-        if native is not None:
+        if extension.load() is not None:
             addresses, sizes, owners = zip(*(part.places() for part in self.parts), strict=True)
-            mine.source = native.MemorySource(
+            mine.source = extension.native.MemorySource(
                 np.concatenate(addresses), np.concatenate(sizes), owners
             )
         return mine

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import file_at
 from fastloader.errors import Error
 from fastloader.transforms._pillow import image_module
@@ -65,10 +66,10 @@ class PixelStore:
     def joined(self, others: Sequence[PixelStore]) -> PixelStore:
         return PixelStore([part for store in [self, *others] for part in store.parts])
 
-    def opened(self, native: Any) -> PixelStore:
+    def opened(self) -> PixelStore:
         mine = copy.copy(self)
-        if native is not None:
-            mine.source = native.PixelSource([part.seen() for part in self.parts])
+        if extension.load() is not None:
+            mine.source = extension.native.PixelSource([part.seen() for part in self.parts])
         return mine
 
     def prepare(self, indices: list[int]) -> None:

@@ -59,20 +59,20 @@ class LoaderSlots:
     def _take(self, workers: int, prefetch: int | None) -> SharedSlots | None:
         self._forget_the_parents()
         wish = _wish()
-        native = None if wish == "0" else extension.load()
+        natively = wish != "0" and extension.load() is not None
         numbers = isinstance(workers, int) and isinstance(prefetch, int)
         if (
-            native is None or not numbers or not prefetch or prefetch < 0
+            not natively or not numbers or not prefetch or prefetch < 0
         ):  # torch refuses wrong numbers in its own words
             self._why_not = "switched off" if wish == "0" else "the native module is not in use"
-            if wish == "1" and native is None:
+            if wish == "1" and not natively:
                 raise Error("FASTLOADER_WORKER_RING=1 needs the native module, which is not in use")
             return None
         each = prefetch + _SPARE_SLOTS
         slots, self._idle = self._idle, None
         if slots is None or not slots.serves(workers, each):
             try:
-                slots = SharedSlots(native, workers, each, self.counts)
+                slots = SharedSlots(workers, each, self.counts)
             except (Error, MemoryError) as error:
                 if wish == "1":
                     raise

@@ -40,13 +40,12 @@ from fastloader.errors import Error
 def attach(fd: Any, slots: int, slot_bytes: int) -> Sender:
     """Makes the `Sender` of a spawned worker, which unpickles this call. ``fd`` is multiprocessing's
     DupFd."""
-    native = extension.load()
-    if native is None:
+    if extension.load() is None:
         raise Error(
             "a worker process cannot load fastloader's native module, which its parent uses: "
             + (extension.problem() or "FASTLOADER_NATIVE=0 is set there")
         )
-    return Sender(native.WorkerSlots(fd=fd.detach(), slots=slots, slot_bytes=slot_bytes))
+    return Sender(extension.native.WorkerSlots(fd=fd.detach(), slots=slots, slot_bytes=slot_bytes))
 
 
 class Sender:

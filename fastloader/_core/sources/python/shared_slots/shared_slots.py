@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fastloader._core.machine import limits
+from fastloader._core.machine import extension, limits
 from fastloader._core.sources.python.shared_slots import sender as slot_sender
 from fastloader._core.sources.python.shared_slots.parcel import SlotParcel, WorkerTime
 from fastloader._core.sources.python.shared_slots.pickler import arriving
@@ -36,10 +36,10 @@ class SharedSlots:
     """The slots of one iterator's workers. Pickled for a spawned worker, they become that worker's
     `Sender`."""
 
-    def __init__(self, native: Any, workers: int, slots_per_worker: int, counts: SlotCounts):
+    def __init__(self, workers: int, slots_per_worker: int, counts: SlotCounts):
         slots = workers * slots_per_worker
         # Slots may be large, because memory that no batch touches costs nothing.
-        self.native = native.SharedSlotTable(
+        self.native = extension.native.SharedSlotTable(
             workers=workers,
             slots_per_worker=slots_per_worker,
             slot_bytes=max(1 << 20, memory_limit() // 2 // slots),

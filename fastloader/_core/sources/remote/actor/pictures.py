@@ -225,7 +225,7 @@ def _check_folder(store: Any) -> None:
     otherwise be so many bad samples."""
     if type(store) is not FolderStore or not len(store):
         return
-    folder = os.path.dirname(store.opened(None).name(0))
+    folder = os.path.dirname(store.name(0))
     if not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
 
