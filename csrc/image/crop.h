@@ -12,7 +12,7 @@ namespace fastloader {
 // numbers. Where torchvision draws, we draw from Philox: the same distribution, not torch's draws.
 //
 // The draws of one operation come in this order. Changing it changes every crop of a seed, and
-// fastloader/transforms/_recipe/geometry.py repeats it in Python; a test compares the two.
+// fastloader/transforms/_recipe/sized.py repeats it in Python; a test compares the two.
 //   random_resized_crop   for each attempt: area, log of the ratio; once it fits: top, left
 //   random_flip           one
 

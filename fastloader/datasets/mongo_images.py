@@ -22,8 +22,7 @@ from fastloader.datasets._formats.mongo.connection import (
 )
 from fastloader.datasets._formats.mongo.documents import TWICE, Documents, GridFiles
 from fastloader.datasets._formats.mongo.order import Keys, is_label, read_list, whole_numbers
-from fastloader.transforms._pillow import opened
-from fastloader.transforms._pillow.naming import naming
+from fastloader.transforms._pillow import naming, opened
 
 _LONGEST_TIMEOUT = 1_000_000  # milliseconds of it are a number of 32 bits
 _BEGIN, _END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG

@@ -7,32 +7,41 @@ draws are not: one number from torch's default generator seeds a counter-based g
 
 from __future__ import annotations
 
-from fastloader.transforms.steps.apply import apply
-from fastloader.transforms.steps.conversion import Normalize, PILToTensor, ToTensor
-from fastloader.transforms.steps.geometry.crop import CenterCrop, Pad, RandomCrop, RandomResizedCrop
-from fastloader.transforms.steps.geometry.flip import RandomHorizontalFlip, RandomVerticalFlip
-from fastloader.transforms.steps.geometry.resize import Resize
-from fastloader.transforms.steps.geometry.warp import (
+from fastloader.transforms._apply import apply
+from fastloader.transforms.geometry import (
+    CenterCrop,
+    Pad,
     RandomAffine,
+    RandomCrop,
+    RandomHorizontalFlip,
     RandomPerspective,
+    RandomResizedCrop,
     RandomRotation,
+    RandomVerticalFlip,
+    Resize,
 )
-from fastloader.transforms.steps.pixels.colour import ColorJitter, Grayscale, RandomGrayscale
-from fastloader.transforms.steps.pixels.sharpness import GaussianBlur, RandomAdjustSharpness
-from fastloader.transforms.steps.pixels.tones import (
+from fastloader.transforms.pixels import (
+    ColorJitter,
+    GaussianBlur,
+    Grayscale,
+    RandomAdjustSharpness,
     RandomAutocontrast,
     RandomEqualize,
+    RandomGrayscale,
     RandomInvert,
     RandomPosterize,
     RandomSolarize,
 )
-from fastloader.transforms.steps.policies.aug_mix import AugMix
-from fastloader.transforms.steps.policies.auto_augment import AutoAugment, AutoAugmentPolicy
-from fastloader.transforms.steps.policies.rand_augment import RandAugment, TrivialAugmentWide
-from fastloader.transforms.steps.structure import Compose, RandomApply, RandomChoice, RandomOrder
-from fastloader.transforms.steps.tensors.erasing import RandomErasing
-from fastloader.transforms.steps.tensors.mixing import CutMix, MixUp
-from fastloader.transforms.steps.tensors.named_steps import named_steps
+from fastloader.transforms.policies import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    RandAugment,
+    TrivialAugmentWide,
+)
+from fastloader.transforms.structure import Compose, RandomApply, RandomChoice, RandomOrder
+from fastloader.transforms.tensors import CutMix, MixUp, RandomErasing, named_steps
+from fastloader.transforms.transform import Normalize, PILToTensor, ToTensor
 
 __all__ = [
     "AugMix",

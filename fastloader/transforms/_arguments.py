@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fastloader.transforms._recipe.parameters import PADDING_MODES, RESAMPLINGS
+from fastloader.transforms._recipe.operations import PADDING_MODES, RESAMPLINGS
 
 # Pillow's numbers.
 RESAMPLING = {name: number for number, name in enumerate(RESAMPLINGS)}

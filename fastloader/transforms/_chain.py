@@ -12,9 +12,14 @@ from fastloader._core.machine import extension
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._pillow import pass_order
-from fastloader.transforms._recipe import geometry
-from fastloader.transforms._recipe.operations import Operation, Size
-from fastloader.transforms._recipe.parameters import RESAMPLINGS, NamedOperation, named
+from fastloader.transforms._recipe import sized
+from fastloader.transforms._recipe.operations import (
+    RESAMPLINGS,
+    NamedOperation,
+    Operation,
+    Size,
+    named,
+)
 from fastloader.transforms._recipe.recipe import Step
 
 if TYPE_CHECKING:
@@ -151,7 +156,7 @@ class Chain:
             if any(border):
                 found.append(("pad", [float(each) for each in (*border, 0, *self.fill)]))
                 height, width = height + lacks[1], width + lacks[0]
-        left, top = geometry.center(width, crop[1]), geometry.center(height, crop[0])
+        left, top = sized.center(width, crop[1]), sized.center(height, crop[0])
         return [*found, ("crop", [float(each) for each in (left, top, crop[1], crop[0])])]
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastloader.transforms._recipe.philox import MASK, philox
+from fastloader.transforms._recipe.draws import MASK, philox
 
 # Operations of the counter-based generator: one deviate for each box, or for each element of a box.
 PER_BOX, PER_ELEMENT = 16, 17

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastloader.transforms._recipe.draws import ERASING, PICTURE
-from fastloader.transforms._recipe.philox import MASK, philox
+from fastloader.transforms._recipe.draws import ERASING, MASK, PICTURE, philox
 
 _ATTEMPTS = 10
 # Pairs of 64-bit numbers for a picture: whether it is erased, area and ratio of each attempt, top and

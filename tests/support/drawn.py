@@ -12,11 +12,10 @@ import pytest
 from pictures import import_torchvision, picture
 
 from fastloader import transforms
-from fastloader.transforms._pillow import canvas
-from fastloader.transforms._pillow.operations import apply_operation
+from fastloader.transforms._recipe import operations as canvas
 from fastloader.transforms._recipe import sized
 from fastloader.transforms._recipe.draw import Draw
-from fastloader.transforms._recipe.operations import OF_MIX
+from fastloader.transforms._recipe.operations import OF_MIX, apply_operation
 from fastloader.transforms._recipe.recipe import Recipe
 
 SIZES = ((1, 1), (1, 7), (9, 1), (2, 2), (3, 2))

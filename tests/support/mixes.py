@@ -1,7 +1,6 @@
 """What is drawn for a mix, taken apart, and done again by Pillow."""
 
-from fastloader.transforms._pillow.canvas import Canvas
-from fastloader.transforms._recipe.operations import OF_MIX
+from fastloader.transforms._recipe.operations import OF_MIX, Canvas
 
 
 def chains_of(operations):

@@ -11,7 +11,7 @@ namespace fastloader {
 
 /// How AugMix mixes a picture and what its chains of operations make of it. Two things are drawn,
 /// both from Dirichlet distributions whose parameters are all alpha: the shares of the picture and
-/// of its chains, and the weights of the chains. fastloader/transforms/_recipe/number.py repeats
+/// of its chains, and the weights of the chains. fastloader/transforms/_recipe/recipe.py repeats
 /// it, and a test compares the two.
 enum class Mixing : uint8_t {
   kSum,     ///< torchvision's: one sum of the picture and its chains, each by share and weight

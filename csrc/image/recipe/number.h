@@ -15,7 +15,7 @@ namespace fastloader {
 ///   number  after + sign * round(unit * (offset + scale * min(max(x, low), high)))
 ///
 /// That is enough for the magnitudes of every policy of torchvision and timm, which are linear in a
-/// level or come from a table. fastloader/transforms/_recipe/number.py repeats it in Python, and a
+/// level or come from a table. fastloader/transforms/_recipe/recipe.py repeats it in Python, and a
 /// test compares the two.
 struct Number {
   enum class From : uint8_t {

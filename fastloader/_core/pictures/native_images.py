@@ -10,7 +10,7 @@ from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.pictures.store import ImageStore
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.transforms._chain import Chain
-from fastloader.transforms.steps.tensors.rolled import Rolled
+from fastloader.transforms.tensors import Rolled
 
 
 @dataclasses.dataclass

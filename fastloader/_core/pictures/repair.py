@@ -14,8 +14,7 @@ from fastloader._core.machine import extension
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader.errors import Error, StoppedError
-from fastloader.transforms._pillow import refusal, warn_of_size
-from fastloader.transforms._pillow.naming import name_picture
+from fastloader.transforms._pillow import name_picture, refusal, warn_of_size
 from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
 
 _log = logging.getLogger("fastloader")

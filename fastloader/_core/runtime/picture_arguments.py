@@ -18,7 +18,7 @@ from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization, check_same_values
 from fastloader.transforms._reader.chain import own_normalization, step_to_floats
-from fastloader.transforms.steps.transform import shown
+from fastloader.transforms.transform import shown
 
 
 def check_picture_arguments(loader: Loader) -> None:

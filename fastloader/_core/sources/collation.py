@@ -19,7 +19,7 @@ from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.names import named
 from fastloader.errors import NotNative
 from fastloader.transforms import CutMix, MixUp, RandomChoice
-from fastloader.transforms.steps.tensors.rolled import Rolled
+from fastloader.transforms.tensors import Rolled
 
 
 def check_collation(loader: Loader) -> None:

@@ -6,7 +6,7 @@ from types import FunctionType
 from typing import Any
 
 from fastloader._core.machine import identity
-from fastloader.transforms.steps.transform import shown
+from fastloader.transforms.transform import shown
 
 
 def named(value: Any) -> str:

@@ -19,7 +19,7 @@ from fastloader.cli.check.collection import Collection
 from fastloader.cli.printable import printable
 from fastloader.errors import Error
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._pillow.native_picture import picture_job
+from fastloader.transforms._pillow import picture_job
 
 
 def check(path: str, workers: int | None, as_json: bool) -> int:

@@ -10,8 +10,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from fastloader.compat.timm.readers import create_reader
-from fastloader.transforms._pillow import opened
-from fastloader.transforms._pillow.naming import naming
+from fastloader.transforms._pillow import naming, opened
 
 _log = logging.getLogger("fastloader")
 

@@ -23,15 +23,15 @@ from fastloader.transforms import (
     ToTensor,
 )
 from fastloader.transforms._arguments import RESAMPLING
-from fastloader.transforms.steps.timm.aug_mix import augment_and_mix_transform
-from fastloader.transforms.steps.timm.auto_augment import auto_augment_transform
-from fastloader.transforms.steps.timm.geometry import (
+from fastloader.transforms.timm import (
     CenterCropOrPad,
     RandomCropOrPad,
     ResizeKeepRatio,
     TrimBorder,
+    augment_and_mix_transform,
+    auto_augment_transform,
+    rand_augment_transform,
 )
-from fastloader.transforms.steps.timm.rand_augment import rand_augment_transform
 
 _FILTERS = (*RESAMPLING, "random")
 

@@ -15,8 +15,7 @@ from fastloader._core.machine.eager import eager
 from fastloader.datasets._encoded.picture_source import PictureSource
 from fastloader.errors import Error
 from fastloader.transforms import _pillow
-from fastloader.transforms._pillow.naming import naming
-from fastloader.transforms._pillow.native_picture import made_picture, picture_job
+from fastloader.transforms._pillow import made_picture, naming, picture_job
 
 _FILTERS = ("box", "bilinear", "bicubic", "hamming", "lanczos")
 

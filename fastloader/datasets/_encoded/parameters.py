@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._recipe.parameters import RESAMPLINGS
-from fastloader.transforms.steps.tensors.named_steps import numbered
+from fastloader.transforms._recipe.operations import RESAMPLINGS
+from fastloader.transforms.tensors import numbered
 
 
 def parameters(

@@ -14,10 +14,9 @@ from fastloader.datasets._encoded.wanted import Wanted
 from fastloader.errors import Error
 from fastloader.transforms import _pillow
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._pillow import chain as pillow_chain
-from fastloader.transforms._pillow.naming import naming
-from fastloader.transforms._pillow.native_picture import made_picture, picture_job
-from fastloader.transforms.steps.tensors.erasing import erased
+from fastloader.transforms._pillow import made_picture, naming, picture_job
+from fastloader.transforms._recipe import draw
+from fastloader.transforms.tensors import erased
 
 if TYPE_CHECKING:
     from fastloader import _native
@@ -64,7 +63,7 @@ class Single:
             except (Error, ValueError):  # a file of another kind, whose size Pillow knows
                 pass
         width, height = self._source.open_rgb().size
-        return pillow_chain.draw(self._wanted.chain, (height, width), seed, sample, number)
+        return draw.draw(self._wanted.chain, (height, width), seed, sample, number)
 
     def _picture(self) -> Any:
         """The Pillow picture that comes out of the chain."""
@@ -78,7 +77,7 @@ class Single:
                 return _pillow.image_module().frombytes("RGB", (width, height), pixels)
             except (Error, ValueError):  # Pillow says what is wrong, or knows how
                 pass
-        return pillow_chain.made(chain, self._source.open_rgb(), seed, sample, number)
+        return draw.made(chain, self._source.open_rgb(), seed, sample, number)
 
 
 def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> torch.Tensor:

@@ -11,7 +11,7 @@ from fastloader.transforms._chain import Chain
 from fastloader.transforms._python_chain import as_tensor_chain
 from fastloader.transforms._reader.chain import is_conversion, read_on_pixels, steps_of
 from fastloader.transforms._reader.kinds import check_unchanged, is_ours
-from fastloader.transforms.steps.structure import Compose
+from fastloader.transforms.structure import Compose
 
 
 @dataclasses.dataclass

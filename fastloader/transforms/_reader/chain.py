@@ -5,21 +5,35 @@ If a step is not known, or not in its place, `NotNative` names it.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
+from fastloader import transforms
 from fastloader.errors import NotNative
-from fastloader.transforms import Compose, Grayscale
+from fastloader.transforms import (
+    AugMix,
+    CenterCrop,
+    Compose,
+    Grayscale,
+    RandomApply,
+    RandomChoice,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomOrder,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+)
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
-from fastloader.transforms._reader.counterpart import counterpart
-from fastloader.transforms._reader.erasing import in_delivered_units, read_erasing
-from fastloader.transforms._reader.grey import check_on_grey
-from fastloader.transforms._reader.head import put_into_head
+from fastloader.transforms._reader import timm, torchvision
 from fastloader.transforms._reader.kinds import (
+    HOLDERS,
     KNOWN,
     check_unchanged,
     home_of,
@@ -28,8 +42,271 @@ from fastloader.transforms._reader.kinds import (
     kind_of_class,
     known_class,
 )
+from fastloader.transforms._reader.torchvision import is_v2
 from fastloader.transforms._recipe.recipe import MOST_STEPS
-from fastloader.transforms.steps.transform import shown, step_of
+from fastloader.transforms.timm import CenterCropOrPad, ResizeKeepRatio
+from fastloader.transforms.transform import RecipeTransform, shown, step_of
+
+# ---- The head of a chain: the steps that decide what of a picture is decoded.
+
+
+def put_into_head(chain: Chain, step: RecipeTransform) -> bool:
+    """Puts a step into the head of the chain, if it stands where the head has it: crop, resize, centre
+    crop, flips, each of them once. Returns whether it did."""
+    put = _HEAD.get(type(step))
+    return put is not None and not chain.recipe and put(chain, step)
+
+
+def _random_resized_crop(chain: Chain, step: RandomResizedCrop) -> bool:
+    if not _may_resize(chain, step.interpolation):
+        return False
+    chain.random_crop = (*step.scale, *step.ratio)
+    chain.exact, chain.filter = step.size, step.interpolation
+    return True
+
+
+def _resize(chain: Chain, step: Resize) -> bool:
+    if not _may_resize(chain, step.interpolation):
+        return False
+    if len(step.size) == 1:
+        chain.shorter, chain.max_size = step.size[0], step.max_size
+    else:
+        chain.exact = (step.size[0], step.size[1])
+    chain.filter = step.interpolation
+    return True
+
+
+def _resize_keep_ratio(chain: Chain, step: ResizeKeepRatio) -> bool:
+    if step.random_scale_prob or step.random_aspect_prob or step.longest not in (0.0, 1.0):
+        return False
+    if not _may_resize(chain, step.interpolation):
+        return False
+    chain.filter = step.interpolation
+    setattr(chain, "fit" if step.longest else "cover", step.size)
+    return True
+
+
+def _center_crop(chain: Chain, step: CenterCrop) -> bool:
+    if not _may_crop(chain):
+        return False
+    chain.center_crop = step.size
+    return True
+
+
+def _center_crop_or_pad(chain: Chain, step: CenterCropOrPad) -> bool:
+    if step.padding_mode != "constant" or not _may_crop(chain):
+        return False
+    chain.center_crop, chain.fill = step.size, step.colour
+    return True
+
+
+def _horizontal_flip(chain: Chain, step: RandomHorizontalFlip) -> bool:
+    if chain.horizontal_flip:
+        return False
+    chain.horizontal_flip = step.p
+    return True
+
+
+def _vertical_flip(chain: Chain, step: RandomVerticalFlip) -> bool:
+    if chain.vertical_flip:
+        return False
+    chain.vertical_flip = step.p
+    return True
+
+
+def _may_crop(chain: Chain) -> bool:
+    return not (chain.center_crop or chain.horizontal_flip or chain.vertical_flip)
+
+
+def _may_resize(chain: Chain, interpolation: str) -> bool:
+    # Rows are resized while they are decoded. Pillow's "nearest" is no filter of rows.
+    return _may_crop(chain) and not chain.scaled and interpolation != "nearest"
+
+
+_HEAD: dict[type, Callable[[Chain, Any], bool]] = {
+    RandomResizedCrop: _random_resized_crop,
+    Resize: _resize,
+    ResizeKeepRatio: _resize_keep_ratio,
+    CenterCrop: _center_crop,
+    CenterCropOrPad: _center_crop_or_pad,
+    RandomHorizontalFlip: _horizontal_flip,
+    RandomVerticalFlip: _vertical_flip,
+}
+
+
+# ---- Steps on pictures of one channel, which Pillow's mode L has.
+#
+# The native path makes them as RGB pictures of three equal channels, and delivers one of these.
+# Each step that passes here gives such a picture what Pillow gives the grey one. A test
+# compares the two step by step.
+
+
+_HOLDERS = (Compose, RandomApply, RandomChoice, RandomOrder)
+
+
+def check_on_grey(step: Any, ours: RecipeTransform) -> None:
+    """Checks a step of a chain, and its counterpart of ours.
+
+    Raises:
+        NotNative: which names the step, if it would give a grey picture something else.
+    """
+    if type(ours) in timm.OURS:
+        raise NotNative(f"{shown(step)}, timm's, stands on pictures of one channel")
+    if type(ours) is AugMix:
+        raise NotNative(f"{shown(step)} stands on pictures of one channel")
+    if isinstance(ours, _HOLDERS):
+        for each, counterpart in zip(getattr(step, "transforms", ()), ours.transforms, strict=True):
+            if isinstance(counterpart, Grayscale):
+                raise NotNative(f"{shown(step)} holds {shown(each)}; on its own that is native")
+            assert isinstance(counterpart, RecipeTransform)
+            check_on_grey(each, counterpart)
+    elif not is_ours(step):
+        _check_fill(step)
+
+
+def _check_fill(step: Any) -> None:
+    """Torchvision refuses a colour of three numbers for a picture of one channel."""
+    if not (hasattr(step, "fill") or hasattr(step, "_fill")):
+        return
+    fill = torchvision.fill_of(step)
+    if isinstance(fill, list | tuple) and len(fill) != 1:
+        raise NotNative(f"{shown(step)} fills pictures of one channel with {len(fill)} numbers")
+
+
+# ---- The reader of random erasing, torchvision's (v1 and v2) and ours.
+
+
+def read_erasing(chain: Chain, step: Any) -> None:
+    """Reads a step that erases, behind the conversion to a tensor. What it has read of the chain by then
+    says in which units the value is.
+
+    Raises:
+        NotNative: which names the step and says what cannot be done natively.
+    """
+    if chain.erasing is not None:
+        raise NotNative(f"{shown(step)} is a second one that erases; one is native")
+    check_unchanged(step)
+    try:
+        ours = step if is_ours(step) else _counterpart(step)
+        erasing = ours.erasing(chain.channels)
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise NotNative(f"{shown(step)}: {error}") from None
+    chain.erasing = erasing
+    chain.erased_in = "bytes" if not chain.floating else "floats" if chain.mean is None else "end"
+    if chain.floating:
+        return
+    if erasing.value is None:
+        raise NotNative(f"{shown(step)} cuts normal deviates to bytes: convert to float before")
+    if not all(-1 < value < 256 for value in erasing.value):
+        raise NotNative(f"{shown(step)} comes after uint8, which holds 0 to 255")
+    # As torch cuts them.
+    cut = tuple(float(math.trunc(value)) for value in erasing.value)
+    chain.erasing = dataclasses.replace(erasing, value=cut)
+
+
+def _counterpart(step: Any) -> RandomErasing:
+    value, ratio = step.value, step.ratio
+    if value is None or isinstance(value, str):
+        value = "random"
+    elif type(value) not in (int, float, bool, list, tuple):
+        raise TypeError(f"its value is of the type {type(value).__name__}")
+    if is_v2(step):
+        # It draws from what it has made of the ratio.
+        low, high = step._log_ratio.tolist()
+        ratio = (math.exp(low), math.exp(high))
+    return RandomErasing(step.p, step.scale, ratio, value)
+
+
+def in_delivered_units(chain: Chain) -> None:
+    """Makes the value of what a whole chain erases what comes out of the chain in its place: steps
+    behind the erasing may have converted and normalised it.
+
+    Raises:
+        NotNative: for normal deviates that are normalised.
+    """
+    erasing, place = chain.erasing, chain.erased_in
+    if erasing is None or place == "end":
+        return
+    if place == "bytes" and chain.floating:
+        assert erasing.value is not None
+        values = chain.normalization.of_pixel([int(value) for value in erasing.value])
+    elif place == "floats" and chain.mean is not None:
+        if erasing.value is None:
+            raise NotNative("RandomErasing(value='random') stands before Normalize: put it behind")
+        # As Normalize does it, and not by the definition of normalise, which is of bytes.
+        given, mean, std = (
+            torch.tensor(each, dtype=torch.float32, device="cpu")
+            for each in (erasing.value, chain.mean, chain.std)
+        )
+        values = tuple(given.sub(mean).div(std).tolist())
+    else:
+        return
+    chain.erasing = dataclasses.replace(erasing, value=values)
+
+
+# ---- Our transform of the same meaning as a step of torchvision's or timm's.
+#
+# `kinds.py` says which class a step is of, and nothing of torchvision or timm is imported.
+
+
+Children = list[RecipeTransform]
+
+# The steps that hold others, by their names in both versions of torchvision.
+_MAKE_HOLDER: dict[str, Callable[[Any, Children], RecipeTransform]] = {
+    "Compose": lambda step, children: transforms.Compose(children),
+    "RandomApply": lambda step, children: transforms.RandomApply(children, step.p),
+    "RandomChoice": lambda step, children: transforms.RandomChoice(children, step.p),
+    "RandomOrder": lambda step, children: transforms.RandomOrder(children),
+}
+# A size to try a step with, which nothing depends on.
+_SOME_SIZE = (64, 64)
+
+
+def counterpart(step: Any) -> RecipeTransform:
+    """Our transform that does the same to a Pillow picture of mode RGB as ``step``, with the same
+    distribution. A transform of ours is its own, but what it holds is read.
+
+    Raises:
+        NotNative: which names the step, for a class that is not known and for attributes that mean
+            something else.
+    """
+    check_unchanged(step)
+    if is_ours(step) and isinstance(step, RecipeTransform):
+        return _with_counterparts(step)
+    home = home_of(step)
+    make = KNOWN.get(home)
+    if make is None and home not in HOLDERS:
+        raise NotNative(f"{shown(step)} is not a native transform")
+    try:
+        if make is None:
+            made = _MAKE_HOLDER[HOLDERS[home]](step, _children(step))
+        else:
+            made = make(step)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise NotNative(f"{shown(step)}: {error}") from None
+    if isinstance(made, transforms.Grayscale):
+        return made  # which may change the channels: the chain looks after that
+    try:
+        step_of(made, _SOME_SIZE)
+    except NotNative as error:
+        raise NotNative(f"{shown(step)}: {error}") from None
+    return made
+
+
+def _with_counterparts(step: RecipeTransform) -> RecipeTransform:
+    if home_of(step)[1] not in _MAKE_HOLDER:
+        return step
+    made: Any = copy.copy(step)
+    made.transforms = _children(step)
+    return made
+
+
+def _children(step: Any) -> Children:
+    held = step.transforms
+    if type(held) not in (list, tuple, torch.nn.ModuleList):
+        raise NotNative(f"{shown(step)} holds a {type(held).__name__}, which may do anything")
+    return [counterpart(each) for each in held]
+
 
 _TO_BYTES = ("PILToTensor", "ToImage", "timm MaybePILToTensor")
 _TO_FLOATS = ("ToTensor", "timm MaybeToTensor")

@@ -10,10 +10,10 @@ import torch
 from fastloader import transforms
 from fastloader._core.machine import identity
 from fastloader.errors import NotNative
-from fastloader.transforms._pillow import operations
 from fastloader.transforms._reader import timm, torchvision
-from fastloader.transforms.steps.timm.augment_op import AugmentOp
-from fastloader.transforms.steps.transform import RecipeTransform, shown
+from fastloader.transforms._recipe import operations
+from fastloader.transforms.timm import AugmentOp
+from fastloader.transforms.transform import RecipeTransform, shown
 
 KNOWN: dict[tuple[str, str], Callable[[Any], RecipeTransform]] = {
     **torchvision.KNOWN,

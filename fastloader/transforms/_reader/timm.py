@@ -12,19 +12,22 @@ from fastloader._core.machine import identity
 from fastloader.errors import NotNative
 from fastloader.transforms import RandomResizedCrop
 from fastloader.transforms._arguments import interpolation_name
-from fastloader.transforms.steps.timm.aug_mix import AugMixAugment
-from fastloader.transforms.steps.timm.augment_op import AugmentOp, colour, filters
-from fastloader.transforms.steps.timm.auto_augment import AutoAugment
-from fastloader.transforms.steps.timm.geometry import (
+from fastloader.transforms.timm import (
+    LEVELS,
+    AugmentOp,
+    AugMixAugment,
+    AutoAugment,
     CenterCropOrPad,
+    Magnitude,
+    RandAugment,
     RandomCropOrPad,
     RandomPad,
     ResizeKeepRatio,
     TrimBorder,
+    colour,
+    filters,
 )
-from fastloader.transforms.steps.timm.magnitude import LEVELS, Magnitude
-from fastloader.transforms.steps.timm.rand_augment import RandAugment
-from fastloader.transforms.steps.transform import RecipeTransform
+from fastloader.transforms.transform import RecipeTransform
 
 # What timm's transforms become, that `fastloader.transforms` has not.
 OURS = (

@@ -11,9 +11,8 @@ from typing import Any
 
 from fastloader import transforms
 from fastloader._core.machine import identity
-from fastloader.transforms.steps.policies.auto_augment import POLICIES
-from fastloader.transforms.steps.policies.space import MIXED_NAMES, NAMES
-from fastloader.transforms.steps.transform import RecipeTransform
+from fastloader.transforms.policies import MIXED_NAMES, NAMES, POLICIES
+from fastloader.transforms.transform import RecipeTransform
 
 V2 = "torchvision.transforms.v2."
 

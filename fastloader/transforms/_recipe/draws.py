@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from fastloader.transforms._recipe.philox import MASK, philox
+from typing import Any
+
+# ---- The counter-based generator of csrc/image/philox.h, for one number and for arrays.
+
+
+MASK = 0xFFFFFFFF
+
+
+def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
+    """philox4x32. The counter's words are ints, or numpy arrays of 32-bit words kept in 64 bits."""
+    a, b, c, d = counter
+    k, m = key
+    for _ in range(10):
+        first = 0xD2511F53 * a
+        second = 0xCD9E8D57 * c
+        a, b, c, d = (second >> 32) ^ b ^ k, second & MASK, (first >> 32) ^ d ^ m, first & MASK
+        k = (k + 0x9E3779B9) & MASK
+        m = (m + 0xBB67AE85) & MASK
+    return a, b, c, d
+
 
 # Where things stand in the word that tells the steps' random numbers apart, as
 # csrc/image/draw_numbers.h says: 8 bits for the step's kind, 12 for how many of the kind come before it,

@@ -6,7 +6,13 @@ csrc/image/ops/operation.h is the definition, and says what the numbers are; a t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from fastloader.transforms import _pillow
 
 Operation = tuple[str, list[float]]  # its name and its numbers
 Size = tuple[int, int]  # height, width
@@ -113,3 +119,390 @@ _SIZES: dict[str, Callable[[Numbers, Size], Size]] = {
     "crop": _cropped,
     "resize": _resized,
 }
+
+
+# ---- Operations as people read and write them: a name, and parameters by their names.
+
+
+NamedOperation = tuple[str, dict[str, Any]]
+
+# Pillow's numbers of them.
+RESAMPLINGS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
+
+# The parameters of each operation in the order of its numbers, and how many numbers each takes.
+_PARAMETERS: dict[str, tuple[tuple[str, int], ...]] = {
+    "invert": (),
+    "posterize": (("bits", 1),),
+    "solarize": (("threshold", 1),),
+    "solarize_add": (("add", 1), ("threshold", 1)),
+    "autocontrast": (),
+    "equalize": (),
+    "brightness": (("factor", 1),),
+    "contrast": (("factor", 1),),
+    "saturation": (("factor", 1),),
+    "grayscale": (),
+    "hue": (("factor", 1),),
+    "sharpness": (("factor", 1),),
+    "pillow_blur": (("radius", 2),),
+    "gaussian_blur": (("kernel_size", 2), ("sigma", 2)),
+    "affine": (("coefficients", 6), ("interpolation", 1), ("fill", 3)),
+    "perspective": (("coefficients", 8), ("interpolation", 1), ("fill", 3)),
+    "rotate": (("angle", 1), ("interpolation", 1), ("expand", 1), ("center", 2), ("fill", 3)),
+    "pad": (("padding", 4), ("padding_mode", 1), ("fill", 3)),
+    "crop": (("left", 1), ("top", 1), ("width", 1), ("height", 1)),
+    "hflip": (),
+    "vflip": (),
+    "resize": (("size", 2), ("interpolation", 1)),
+    "mix_begin": (("weight", 1),),
+    "mix_add": (("weight", 1),),
+    "mix_blend": (("factor", 1),),
+    "mix_end": (("factor", 1),),
+}
+_MAY_LACK = {("solarize_add", "threshold"), ("rotate", "center")}
+_WHOLE = frozenset(
+    ("bits", "add", "kernel_size", "padding", "left", "top", "width", "height", "size", "fill")
+)
+
+
+def named(operation: Operation) -> NamedOperation:
+    """An operation with its parameters by name."""
+    name, numbers = operation
+    rest = list(numbers)
+    if name == "gaussian_blur" and len(rest) == 3:
+        rest.append(rest[-1])  # one sigma stands for both axes
+    lacking = sum(count for _, count in _PARAMETERS[name]) - len(rest)
+    found: dict[str, Any] = {}
+    for parameter, count in _PARAMETERS[name]:
+        if lacking and (name, parameter) in _MAY_LACK:
+            continue
+        taken, rest = rest[:count], rest[count:]
+        found[parameter] = _value(parameter, taken)
+    return name, found
+
+
+def _value(parameter: str, numbers: Sequence[float]) -> Any:
+    if parameter == "interpolation":
+        return RESAMPLINGS[int(numbers[0])]
+    if parameter == "padding_mode":
+        return PADDING_MODES[int(numbers[0])]
+    if parameter == "expand":
+        return bool(numbers[0])
+    values = tuple(int(number) for number in numbers) if parameter in _WHOLE else tuple(numbers)
+    return values[0] if len(values) == 1 else values
+
+
+def unnamed(name: str, parameters: Mapping[str, Any]) -> Operation:
+    """The operation that `named` gave.
+
+    Raises:
+        ValueError: for an operation or a parameter that there is not.
+        KeyError: for a parameter that is missing.
+    """
+    if name not in _PARAMETERS:
+        raise ValueError(f"there is no step {name!r}; there are {', '.join(_PARAMETERS)}")
+    known = [parameter for parameter, _ in _PARAMETERS[name]]
+    unknown = [parameter for parameter in parameters if parameter not in known]
+    if unknown:
+        raise ValueError(f"{name} has no parameter {unknown[0]!r}; it has {known}")
+    numbers: list[float] = []
+    for parameter, count in _PARAMETERS[name]:
+        if parameter not in parameters and (name, parameter) in _MAY_LACK:
+            continue
+        value = parameters[parameter]
+        if parameter == "interpolation":
+            value = RESAMPLINGS.index(value)
+        elif parameter == "padding_mode":
+            value = PADDING_MODES.index(value)
+        values = list(value) if count > 1 else [value]
+        if len(values) != count:
+            raise ValueError(f"{name}: {parameter} takes {count} numbers, not {value!r}")
+        numbers += [float(each) for each in values]
+    return name, numbers
+
+
+# ---- The operations of recipes, done by Pillow: what the native module's pixels are compared
+# with.
+
+
+def apply_operation(image: Any, name: str, numbers: Numbers) -> Any:
+    """What the operation makes of a Pillow picture of any mode that Pillow can do it to."""
+    return _OPERATIONS[name](image, numbers)
+
+
+def _invert(image: Any, _numbers: Numbers) -> Any:
+    from PIL import ImageOps
+
+    return ImageOps.invert(image)
+
+
+def _posterize(image: Any, numbers: Numbers) -> Any:
+    mask = ~(2 ** (8 - int(numbers[0])) - 1) & 0xFF  # Pillow 13 refuses 0 bits, which makes black
+    return _looked_up(image, [value & mask for value in range(256)])
+
+
+def _solarize(image: Any, numbers: Numbers) -> Any:
+    threshold = numbers[0]
+    return _looked_up(image, [v if v < threshold else 255 - v for v in range(256)])
+
+
+def _solarize_add(image: Any, numbers: Numbers) -> Any:
+    """As timm has it."""
+    add, threshold = int(numbers[0]), numbers[1] if len(numbers) > 1 else 128
+    table = [min(255, max(0, v + add)) if v < threshold else v for v in range(256)]
+    return _looked_up(image, table)
+
+
+def _looked_up(image: Any, table: list[int]) -> Any:
+    return image.point(table * len(image.getbands()))
+
+
+def _autocontrast(image: Any, _numbers: Numbers) -> Any:
+    from PIL import ImageOps
+
+    return ImageOps.autocontrast(image)
+
+
+def _equalize(image: Any, _numbers: Numbers) -> Any:
+    from PIL import ImageOps
+
+    return ImageOps.equalize(image)
+
+
+def _brightness(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
+
+    return ImageEnhance.Brightness(image).enhance(numbers[0])
+
+
+def _contrast(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
+
+    return ImageEnhance.Contrast(image).enhance(numbers[0])
+
+
+def _saturation(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
+
+    return ImageEnhance.Color(image).enhance(numbers[0])
+
+
+def _sharpness(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageEnhance
+
+    return ImageEnhance.Sharpness(image).enhance(numbers[0])
+
+
+def _grayscale(image: Any, _numbers: Numbers) -> Any:
+    grey = image.convert("L")
+    bands = len(image.getbands())
+    return grey if bands == 1 else _pillow.image_module().merge("RGB", [grey] * 3)
+
+
+def _hue(image: Any, numbers: Numbers) -> Any:
+    """As torchvision has it: the turn is cut to a byte before it wraps."""
+    if image.mode in ("L", "1", "I", "F"):
+        return image
+    module = _pillow.image_module()
+    hue, saturation, value = image.convert("HSV").split()
+    turned = np.array(hue) + np.int32(numbers[0] * 255).astype(np.uint8)
+    parts = (module.fromarray(turned), saturation, value)
+    return module.merge("HSV", parts).convert(image.mode)
+
+
+def _pillow_blur(image: Any, numbers: Numbers) -> Any:
+    from PIL import ImageFilter
+
+    return image.filter(ImageFilter.GaussianBlur(tuple(numbers)))
+
+
+def _gaussian_blur(image: Any, numbers: Numbers) -> Any:
+    """As torchvision has it, which convolves tensors even for Pillow pictures."""
+    edges, sigmas = (int(numbers[0]), int(numbers[1])), (numbers[2], numbers[-1])
+    pixels = np.array(image)
+    planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    values = torch.from_numpy(np.ascontiguousarray(planes)).float()
+    kernels = []
+    for edge, sigma in zip(edges, sigmas):
+        half = (edge - 1) * 0.5
+        at = torch.linspace(-half, half, steps=edge)
+        weights = torch.exp(-0.5 * (at / sigma).pow(2))
+        kernels.append(weights / weights.sum())
+    kernel = torch.mm(kernels[1][:, None], kernels[0][None, :])
+    border = [edges[0] // 2] * 2 + [edges[1] // 2] * 2
+    padded = torch.nn.functional.pad(values[None], border, mode="reflect")
+    channels = len(values)
+    blurred = torch.nn.functional.conv2d(
+        padded, kernel.expand(channels, 1, *kernel.shape), groups=channels
+    )
+    made = blurred[0].round().clamp(0, 255).to(torch.uint8).numpy()
+    made = made[0] if pixels.ndim == 2 else np.ascontiguousarray(made.transpose(1, 2, 0))
+    return _pillow.image_module().fromarray(made, image.mode)
+
+
+def _colour(image: Any, fill: Numbers) -> Any:
+    """A colour that Pillow takes for the picture's mode."""
+    bands = len(image.getbands())
+    if bands == 1:
+        return int(fill[0])
+    return tuple(int(value) for value in (*fill, *[255] * (bands - 3))[:bands])
+
+
+def _transform(method: str, count: int) -> Callable[[Any, Numbers], Any]:
+    def transform(image: Any, numbers: Numbers) -> Any:
+        module = _pillow.image_module()
+        return image.transform(
+            image.size,
+            getattr(module.Transform, method),
+            tuple(numbers[:count]),
+            module.Resampling(int(numbers[count])),
+            fillcolor=_colour(image, numbers[count + 1 :]),
+        )
+
+    return transform
+
+
+def _rotate(image: Any, numbers: Numbers) -> Any:
+    angle, resampling, expand, *rest = numbers
+    return image.rotate(
+        angle,
+        _pillow.image_module().Resampling(int(resampling)),
+        bool(expand),
+        tuple(rest[:2]) if len(rest) > 3 else None,
+        fillcolor=_colour(image, rest[-3:]),
+    )
+
+
+def _pad(image: Any, numbers: Numbers) -> Any:
+    """As torchvision has it."""
+    left, top, right, bottom, mode = (int(number) for number in numbers[:5])
+    if mode == 0:
+        size = (image.width + left + right, image.height + top + bottom)
+        padded = _pillow.image_module().new(image.mode, size, _colour(image, numbers[5:]))
+        padded.paste(image, (left, top))
+        return padded
+    # A border of less than nothing crops.
+    crop = tuple(max(0, -each) for each in (left, top, right, bottom))
+    if any(crop):
+        box = (crop[0], crop[1], image.width - crop[2], image.height - crop[3])
+        image = image.crop(box)
+    left, top, right, bottom = (max(0, each) for each in (left, top, right, bottom))
+    pixels = np.asarray(image)
+    border = ((top, bottom), (left, right)) + ((0, 0),) * (pixels.ndim - 2)
+    name = ("edge", "reflect", "symmetric")[mode - 1]
+    made = np.pad(pixels, border, mode=name)  # type: ignore[call-overload]
+    return _pillow.image_module().fromarray(made)
+
+
+def _crop(image: Any, numbers: Numbers) -> Any:
+    left, top, width, height = (int(number) for number in numbers)
+    return image.crop((left, top, left + width, top + height))
+
+
+def _hflip(image: Any, _numbers: Numbers) -> Any:
+    return image.transpose(_pillow.image_module().Transpose.FLIP_LEFT_RIGHT)
+
+
+def _vflip(image: Any, _numbers: Numbers) -> Any:
+    return image.transpose(_pillow.image_module().Transpose.FLIP_TOP_BOTTOM)
+
+
+def _resize(image: Any, numbers: Numbers) -> Any:
+    height, width, resampling = (int(number) for number in numbers)
+    return image.resize((width, height), _pillow.image_module().Resampling(resampling))
+
+
+_OPERATIONS: dict[str, Callable[[Any, Numbers], Any]] = {
+    "invert": _invert,
+    "posterize": _posterize,
+    "solarize": _solarize,
+    "solarize_add": _solarize_add,
+    "autocontrast": _autocontrast,
+    "equalize": _equalize,
+    "brightness": _brightness,
+    "contrast": _contrast,
+    "saturation": _saturation,
+    "grayscale": _grayscale,
+    "hue": _hue,
+    "sharpness": _sharpness,
+    "pillow_blur": _pillow_blur,
+    "gaussian_blur": _gaussian_blur,
+    "affine": _transform("AFFINE", 6),
+    "perspective": _transform("PERSPECTIVE", 8),
+    "rotate": _rotate,
+    "pad": _pad,
+    "crop": _crop,
+    "hflip": _hflip,
+    "vflip": _vflip,
+    "resize": _resize,
+}
+
+
+# ---- A picture that operations are done to by Pillow, and what they keep from one to the next.
+
+
+class Canvas:
+    """A Pillow picture, to which operations are done one after the other.
+
+    Attributes: ``picture``, as it is now.
+    """
+
+    def __init__(self, picture: Any) -> None:
+        self.picture = picture
+        self._kept: Any = None  # the picture with which a mix began
+        self._sum = np.zeros(0, np.float32)  # for each of its values, what the mix has come to
+
+    def size(self) -> Size:
+        """The picture's height and width."""
+        width, height = self.picture.size
+        return height, width
+
+    def apply(self, name: str, numbers: Sequence[float]) -> None:
+        """Does an operation.
+
+        Raises:
+            ValueError: for an operation of a mix that has not begun, or that pictures of another size
+                are in.
+        """
+        if name not in OF_MIX:
+            self.picture = apply_operation(self.picture, name, numbers)
+        elif name == "mix_begin":
+            self._begin(*numbers)
+        else:
+            self._check(name)
+            self._go_on(name, *numbers)
+
+    def _begin(self, weight: float) -> None:
+        if self._kept is not None:
+            raise ValueError("mix_begin within a mix")
+        self._kept = self.picture
+        self._sum = np.float32(weight) * self._values()
+
+    def _check(self, name: str) -> None:
+        if self._kept is None:
+            raise ValueError(f"{name} without mix_begin before it")
+        if self._kept.size != self.picture.size:
+            raise ValueError(
+                f"{name}: a picture of {self.picture.size} pixels in a mix of {self._kept.size}"
+            )
+
+    def _go_on(self, name: str, number: float) -> None:
+        if name == "mix_add":
+            self._sum += np.float32(number) * self._values()
+        elif name == "mix_blend":
+            with np.errstate(over="ignore"):
+                self._sum += np.float32(number) * (self._values() - self._sum)
+            self._sum = self._bytes().astype(np.float32)
+        else:
+            module = _pillow.image_module()
+            mixed = module.fromarray(self._bytes(), self._kept.mode)
+            self.picture = module.blend(self._kept, mixed, number)
+            self._kept = None
+            return
+        self.picture = self._kept
+
+    def _values(self) -> Any:
+        return np.asarray(self.picture, dtype=np.float32)
+
+    def _bytes(self) -> Any:
+        return np.clip(self._sum, 0, 255).astype(np.uint8)

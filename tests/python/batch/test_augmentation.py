@@ -18,7 +18,7 @@ from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _deviates
-from fastloader.transforms._recipe.philox import philox
+from fastloader.transforms._recipe.draws import philox
 from support import MEAN, STD, Pictures, random_images
 
 pytestmark = pytest.mark.covering

@@ -15,11 +15,10 @@ from PIL import Image
 
 from fastloader._core.machine import extension
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.counterpart import counterpart
+from fastloader.transforms._reader.chain import counterpart
 from fastloader.transforms._recipe import recipe as trees
-from fastloader.transforms._recipe.number import constant
-from fastloader.transforms._recipe.recipe import Recipe
-from fastloader.transforms.steps.timm.aug_mix import AugMixAugment, augment_and_mix_transform
+from fastloader.transforms._recipe.recipe import Recipe, constant
+from fastloader.transforms.timm import AugMixAugment, augment_and_mix_transform
 
 native = extension.load()
 

@@ -9,7 +9,7 @@ import torch
 from fastloader import transforms
 from fastloader.compat import timm as ours
 from fastloader.compat.timm.transforms import create_transform, what_needs_timm
-from fastloader.transforms._reader.counterpart import counterpart
+from fastloader.transforms._reader.chain import counterpart
 
 pytestmark = pytest.mark.covering
 

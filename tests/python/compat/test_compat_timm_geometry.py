@@ -13,10 +13,10 @@ from pictures import import_timm, picture
 from PIL import Image
 
 from fastloader.errors import NotNative
-from fastloader.transforms._pillow.operations import apply_operation
-from fastloader.transforms._reader.counterpart import counterpart
+from fastloader.transforms import timm
+from fastloader.transforms._reader.chain import counterpart
+from fastloader.transforms._recipe.operations import apply_operation
 from fastloader.transforms._recipe.recipe import Recipe
-from fastloader.transforms.steps.timm import geometry
 
 DRAWS = 2000
 
@@ -60,7 +60,7 @@ def test_central_crops(transforms, mode):
         padding = rng.choice(MODES)
         fill = rng.choice([0, 7, [9, 99, 199]]) if mode == "RGB" else rng.choice([0, 7])
         their = transforms.CenterCropOrPad(size, fill, padding)
-        for mine in (geometry.CenterCropOrPad(size, fill, padding), counterpart(their)):
+        for mine in (timm.CenterCropOrPad(size, fill, padding), counterpart(their)):
             same(mine(image), their(image))
             assert mine.size_after(None) == size
 
@@ -68,10 +68,10 @@ def test_central_crops(transforms, mode):
 def test_central_crops_draw_nothing():
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    for mine in (geometry.CenterCropOrPad(9), geometry.ResizeKeepRatio(9), geometry.TrimBorder(1)):
+    for mine in (timm.CenterCropOrPad(9), timm.ResizeKeepRatio(9), timm.TrimBorder(1)):
         mine(Image.new("RGB", (7, 30)))
     assert torch.equal(torch.get_rng_state(), before)
-    geometry.RandomCropOrPad(9)(Image.new("RGB", (7, 30)))
+    timm.RandomCropOrPad(9)(Image.new("RGB", (7, 30)))
     assert not torch.equal(torch.get_rng_state(), before)
 
 
@@ -105,14 +105,14 @@ def test_random_crops_have_timms_distribution(transforms, size):
     their = transforms.RandomCropOrPad((9, 12))
     image = Image.new("RGB", size[::-1])
     wanted = [their.get_params(image, (9, 12)) for _ in range(DRAWS)]
-    mine = drawn(geometry.RandomCropOrPad((9, 12)), size)
+    mine = drawn(timm.RandomCropOrPad((9, 12)), size)
     assert_same_counts([offsets(each) for each in mine], wanted)
 
 
 @pytest.mark.parametrize("size", [(9, 12), (12, 9), (5, 30), (2, 2), (40, 40)])
 def test_random_pads(transforms, size):
     seeded()
-    their, mine = transforms.RandomPad((9, 12), 77), geometry.RandomPad((9, 12), 77)
+    their, mine = transforms.RandomPad((9, 12), 77), timm.RandomPad((9, 12), 77)
     assert counterpart(their).step(None) == mine.step(None)
     image = picture(random, *size[::-1])
     assert mine(image).size == their(image).size == mine.size_after(size)[::-1]
@@ -133,11 +133,11 @@ def test_borders_are_trimmed(transforms):
         border = rng.randrange(5)
         image = picture(rng, rng.randint(11, 40), rng.randint(11, 40))
         their = transforms.TrimBorder(border)
-        for mine in (geometry.TrimBorder(border), counterpart(their)):
+        for mine in (timm.TrimBorder(border), counterpart(their)):
             same(mine(image), their(image))
             assert mine.size_after(image.size[::-1]) == their(image).size[::-1]
     with pytest.raises(ValueError):  # as little as timm, whose picture is empty
-        geometry.TrimBorder(5)(Image.new("RGB", (9, 30)))
+        timm.TrimBorder(5)(Image.new("RGB", (9, 30)))
 
 
 @pytest.mark.exhaustive
@@ -151,7 +151,7 @@ def test_resizes_in_shape(transforms, interpolation):
         their = transforms.ResizeKeepRatio(size, longest, interpolation)
         if 0 in their.get_params(image, size, longest):
             continue
-        own = geometry.ResizeKeepRatio(size, longest, interpolation)
+        own = timm.ResizeKeepRatio(size, longest, interpolation)
         for mine in (own, counterpart(their)):
             same(mine(image), their(image))
             assert mine.size_after(image.size[::-1]) == their(image).size[::-1]
@@ -176,7 +176,7 @@ RANDOM = {
 def test_random_resizes_have_timms_distribution(transforms, name, size):
     seeded()
     their = transforms.ResizeKeepRatio((300, 200), **RANDOM[name])
-    mine = geometry.ResizeKeepRatio((300, 200), **RANDOM[name])
+    mine = timm.ResizeKeepRatio((300, 200), **RANDOM[name])
     assert counterpart(their).step(None) == mine.step(None)
     assert mine.size_after(size) is None
     image = Image.new("RGB", size[::-1])
@@ -201,12 +201,12 @@ def test_random_resizes_have_timms_distribution(transforms, name, size):
 
 def test_values_that_cannot_work(transforms):
     for make in (
-        lambda: geometry.ResizeKeepRatio(20, interpolation="cubic"),
-        lambda: geometry.ResizeKeepRatio(20, random_scale_prob=1.5),
-        lambda: geometry.ResizeKeepRatio(20, random_aspect_range=(0.0, 1.0)),
-        lambda: geometry.CenterCropOrPad(0),
-        lambda: geometry.CenterCropOrPad(20, padding_mode="wrap"),
-        lambda: geometry.TrimBorder(-1),
+        lambda: timm.ResizeKeepRatio(20, interpolation="cubic"),
+        lambda: timm.ResizeKeepRatio(20, random_scale_prob=1.5),
+        lambda: timm.ResizeKeepRatio(20, random_aspect_range=(0.0, 1.0)),
+        lambda: timm.CenterCropOrPad(0),
+        lambda: timm.CenterCropOrPad(20, padding_mode="wrap"),
+        lambda: timm.TrimBorder(-1),
     ):
         with pytest.raises(ValueError):
             make()

@@ -14,11 +14,14 @@ from pictures import import_timm
 from recorded_timm import done, record
 
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.counterpart import counterpart
+from fastloader.transforms._reader.chain import counterpart
 from fastloader.transforms._recipe.recipe import Recipe
-from fastloader.transforms.steps.timm.augment_op import AugmentOp
-from fastloader.transforms.steps.timm.auto_augment import auto_augment_transform
-from fastloader.transforms.steps.timm.rand_augment import RandAugment, rand_augment_transform
+from fastloader.transforms.timm import (
+    AugmentOp,
+    RandAugment,
+    auto_augment_transform,
+    rand_augment_transform,
+)
 
 DRAWS = 4000
 CONFIGS = [

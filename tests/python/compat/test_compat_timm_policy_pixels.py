@@ -10,9 +10,9 @@ import pytest
 from pictures import import_timm, picture
 from PIL import Image
 
-from fastloader.transforms._pillow.operations import apply_operation
+from fastloader.transforms._recipe.operations import apply_operation
 from fastloader.transforms._recipe.recipe import Recipe
-from fastloader.transforms.steps.timm.augment_op import AugmentOp
+from fastloader.transforms.timm import AugmentOp
 
 FILL = (200, 13, 99)
 DRAWS = 100
@@ -98,8 +98,7 @@ def test_pixels_of_every_operation(policies, mode):
 
 def test_fully_drawn_transforms_run(policies):
     """A whole policy on a picture: of the same size and mode, and other pixels than before."""
-    from fastloader.transforms.steps.timm.auto_augment import auto_augment_transform
-    from fastloader.transforms.steps.timm.rand_augment import rand_augment_transform
+    from fastloader.transforms.timm import auto_augment_transform, rand_augment_transform
 
     rng = random.Random(1)
     for make, config in (

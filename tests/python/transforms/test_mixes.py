@@ -13,10 +13,9 @@ from PIL import Image
 
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader.transforms._pillow.canvas import Canvas
 from fastloader.transforms._recipe import recipe as trees
-from fastloader.transforms._recipe.number import MIXINGS, constant
-from fastloader.transforms._recipe.parameters import named
+from fastloader.transforms._recipe.operations import Canvas, named
+from fastloader.transforms._recipe.recipe import MIXINGS, constant
 
 native = extension.load()
 pytestmark = needs_pillows_x86_64_wheel

@@ -15,8 +15,8 @@ from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._pillow import chain as twin
 from fastloader.transforms._reader.chain import read_chain
+from fastloader.transforms._recipe import draw
 from fastloader.transforms._recipe.draws import PICTURE, VERTICAL_FLIP, Draws
 from fastloader.transforms._recipe.operations import size_after
 
@@ -126,10 +126,10 @@ def test_the_draws_are_the_native_modules(rng, paths):
                 wanted = job.draw(sample, seed, found)
             except ValueError:
                 with pytest.raises(ValueError):
-                    twin.draw(chain, found, seed, sample)
+                    draw.draw(chain, found, seed, sample)
                 refused += 1
                 continue
-            mine = twin.draw(chain, found, seed, sample)
+            mine = draw.draw(chain, found, seed, sample)
             assert mine == wanted, (chain, found, seed, sample)
             assert chain.steps(mine) == chain.steps(wanted)
             drawn += 1
@@ -151,7 +151,7 @@ def test_what_would_be_too_large_is_refused_before_it_is_made(paths, step):
     with pytest.raises(ValueError, match=r"would make a picture of \d+ x \d+ pixels") as wanted:
         job_of(chain, paths).draw(0, 5, (1, 1500))
     with pytest.raises(ValueError, match=re.escape(str(wanted.value))):
-        twin.draw(chain, (1, 1500), 5, 0)
+        draw.draw(chain, (1, 1500), 5, 0)
 
 
 def test_the_pixels_are_the_native_modules(rng, paths):
@@ -166,9 +166,9 @@ def test_the_pixels_are_the_native_modules(rng, paths):
                 pixels, (height, width), _large = job.picture(sample, seed)
             except ValueError:
                 with pytest.raises(ValueError):
-                    twin.made(chain, image, seed, sample)
+                    draw.made(chain, image, seed, sample)
                 continue
-            found = twin.made(chain, image, seed, sample)
+            found = draw.made(chain, image, seed, sample)
             assert found.size == (width, height), (chain, seed, sample)
             assert found.tobytes() == pixels, (chain, seed, sample)
             compared += 1
@@ -180,17 +180,17 @@ def test_pictures_of_one_sample_draw_by_their_number(rng):
     steps += [T.RandomVerticalFlip(), T.ColorJitter(0.4), T.PILToTensor()]
     chain = read_chain(T.Compose(steps), False)
     at = (50, 60), rng.getrandbits(64), 7
-    drawn = [twin.draw(chain, *at, number) for number in range(40)]
+    drawn = [draw.draw(chain, *at, number) for number in range(40)]
     for key in ("box", "hflip", "vflip", "interpolation", "operations"):
         assert len({str(each[key]) for each in drawn}) > 1, key
-    assert twin.draw(chain, *at) == drawn[0]
+    assert draw.draw(chain, *at) == drawn[0]
     flipped = [Draws(*at[1:], VERTICAL_FLIP | n << PICTURE).uniform() < 0.5 for n in range(40)]
     assert [each["vflip"] for each in drawn] == flipped
     image = picture(rng, 60, 50)
-    assert twin.made(chain, image, *at[1:], 3) != twin.made(chain, image, *at[1:])
+    assert draw.made(chain, image, *at[1:], 3) != draw.made(chain, image, *at[1:])
     for number in (-1, 4096):
         with pytest.raises(ValueError, match="4096 are the most"):
-            twin.draw(Chain(exact=(3, 3)), *at, number)
+            draw.draw(Chain(exact=(3, 3)), *at, number)
 
 
 def test_the_size_after_a_rotation_is_pillows(rng):

@@ -12,10 +12,16 @@ import pytest
 
 from fastloader._core.machine import extension
 from fastloader.transforms._recipe import recipe as trees
-from fastloader.transforms._recipe.number import MIXINGS, Number, constant, one_of, uniform
-from fastloader.transforms._recipe.operations import OF_MIX, OPERATIONS
-from fastloader.transforms._recipe.parameters import named, unnamed
-from fastloader.transforms._recipe.recipe import Recipe, Step
+from fastloader.transforms._recipe.operations import OF_MIX, OPERATIONS, named, unnamed
+from fastloader.transforms._recipe.recipe import (
+    MIXINGS,
+    Number,
+    Recipe,
+    Step,
+    constant,
+    one_of,
+    uniform,
+)
 from fastloader.transforms._recipe.sized import SIZED
 
 native = extension.load()

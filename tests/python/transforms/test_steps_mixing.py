@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader.transforms.steps.tensors.rolled import Drawn
+from fastloader.transforms.tensors import Drawn
 
 CLASSES = 7
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from fastloader import transforms as T
 from fastloader.errors import NotNative
-from fastloader.transforms._reader.counterpart import counterpart
+from fastloader.transforms._reader.chain import counterpart
 
 SEED = 20260405
 torchvision = import_torchvision()
@@ -323,7 +323,7 @@ def test_refused(tv, version):
 @pytest.mark.processes
 def test_nothing_of_torchvision_is_imported():
     code = (
-        "import sys, torch, fastloader.transforms._reader.counterpart as read\n"
+        "import sys, torch, fastloader.transforms._reader.chain as read\n"
         "try:\n"
         "    read.counterpart(torch.nn.Identity())\n"
         "except read.NotNative: pass\n"

@@ -21,7 +21,7 @@ from pictures import import_torchvision, picture
 
 from fastloader import transforms as T
 from fastloader.errors import NotNative
-from fastloader.transforms.steps.policies.auto_augment import POLICIES
+from fastloader.transforms.policies import POLICIES
 
 SEED = 20260403
 MANY = 12_000

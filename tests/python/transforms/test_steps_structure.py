@@ -11,7 +11,7 @@ from pictures import picture
 from fastloader import transforms as T
 from fastloader.errors import NotNative
 from fastloader.transforms._recipe.draw import Draw
-from fastloader.transforms.steps.transform import step_of
+from fastloader.transforms.transform import step_of
 
 SEED = 20260404
 MANY = 4000

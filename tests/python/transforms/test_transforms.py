@@ -21,7 +21,7 @@ from PIL import Image
 from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.transforms._recipe import draws as _draws
-from fastloader.transforms._recipe import geometry
+from fastloader.transforms._recipe import sized
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_resize_geometry(tv):
         first = size if isinstance(size, int) else size[0]
         max_size = rng.choice([None, first + rng.randint(1, 100)])
         theirs = tv.functional._compute_resized_output_size((height, width), [first], max_size)
-        ours = geometry.resized(height, width, T.Resize(size, max_size=max_size).size, max_size)
+        ours = sized.resized(height, width, T.Resize(size, max_size=max_size).size, max_size)
         assert list(ours) == theirs, (height, width, size, max_size)
 
 
@@ -342,12 +342,12 @@ def test_python_draws_what_cpp_draws(native):
             filter=native.Interpolation.RANDOM,
         ).geometry(height=height, width=width, index=index, seed=seed)
         draws = _draws.Draws(seed, index, _draws.CROP)
-        box = geometry.random_resized_crop(height, width, scale, ratio, draws)
+        box = sized.random_resized_crop(height, width, scale, ratio, draws)
         wanted = {
             "box": box,
             "hflip": _draws.Draws(seed, index, _draws.HORIZONTAL_FLIP).uniform() < flip,
             "vflip": _draws.Draws(seed, index, _draws.VERTICAL_FLIP).uniform() < 0.5,
-            "interpolation": geometry.random_interpolation(
+            "interpolation": sized.random_interpolation(
                 _draws.Draws(seed, index, _draws.INTERPOLATION)
             ),
         }
@@ -400,7 +400,7 @@ def test_distribution_is_that_of(tv, peer, size, scale, ratio):
         return left, top, w, h
 
     def ours(i):
-        return geometry.random_resized_crop(
+        return sized.random_resized_crop(
             height, width, scale, ratio, _draws.Draws(11, i, _draws.CROP)
         )
 
@@ -431,7 +431,7 @@ def test_flips_are_as_probable_as_said():
 
 
 def test_random_interpolation_is_as_probable_as_timms():
-    drawn = [geometry.random_interpolation(_draws.Draws(1, i, 4)) for i in range(5000)]
+    drawn = [sized.random_interpolation(_draws.Draws(1, i, 4)) for i in range(5000)]
     assert abs(drawn.count("bicubic") / 5000 - 0.5) < 0.03
     assert set(drawn) == {"bilinear", "bicubic"}
 

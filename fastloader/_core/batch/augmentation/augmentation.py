@@ -22,8 +22,8 @@ from fastloader._core.batch.tree import BatchTree
 from fastloader._core.machine import extension
 from fastloader.transforms._erasing import Erasing
 from fastloader.transforms._normalization import Normalization, make_spec
-from fastloader.transforms._recipe.philox import MASK, philox
-from fastloader.transforms.steps.tensors.rolled import Rolled
+from fastloader.transforms._recipe.draws import MASK, philox
+from fastloader.transforms.tensors import Rolled
 
 if TYPE_CHECKING:
     from fastloader import _native

@@ -10,9 +10,8 @@ from fastloader._core.machine import extension
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader._core.pictures.native_images import NativeImages
-from fastloader.transforms._pillow import chain as pillow_chain
-from fastloader.transforms._pillow import image_module, pixel_limits
-from fastloader.transforms._pillow.native_picture import made_picture, picture_job
+from fastloader.transforms._pillow import image_module, made_picture, picture_job, pixel_limits
+from fastloader.transforms._recipe import draw
 
 if TYPE_CHECKING:
     from fastloader import _native
@@ -86,7 +85,7 @@ class BegunPictures(InPlace):
             try:
                 opened = self.store.open_rgb(file)
                 info = opened.info
-                picture = pillow_chain.made(self.images.chain, opened, seed, file)
+                picture = draw.made(self.images.chain, opened, seed, file)
             except Exception:  # the dataset's own code says what is wrong, or knows how
                 return None
         if self.images.chain.grey:

@@ -15,7 +15,7 @@ from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.pictures.crop_seeds import CropSeeds, SeededKeys
 from fastloader._core.pictures.native_images import NativeImages
-from fastloader.transforms._pillow import chain as pillow_chain
+from fastloader.transforms._recipe import draw
 
 
 class InPlace(Dataset[Any]):
@@ -78,7 +78,7 @@ class InPlace(Dataset[Any]):
         seed, file = self._seeds.of(index), self.file(index)
         chain = self.images.chain
         height, width = self.store.open_rgb(file).size[::-1]
-        return chain.replayed(pillow_chain.draw(chain, (height, width), seed, file), seed, file)
+        return chain.replayed(draw.draw(chain, (height, width), seed, file), seed, file)
 
     def part(self, file: int) -> int:
         """The number of the dataset that a file is of, among ``parts``."""

@@ -17,7 +17,7 @@ from fastloader._core.pictures.crop_seeds import SeededKeys
 from fastloader._core.pictures.in_place.in_place import InPlace
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.finish import Finish
-from fastloader.transforms._pillow import chain as pillow_chain
+from fastloader.transforms._recipe import draw
 
 _log = logging.getLogger("fastloader")
 
@@ -49,7 +49,7 @@ class PillowPictures(InPlace):
         """Returns (pixels, file, the sample's own file, seed)."""
         own = self.file(number)
         file, picture = self._opened_one(own)
-        made = pillow_chain.made(self.images.chain, picture, seed, own)
+        made = draw.made(self.images.chain, picture, seed, own)
         return np.asarray(made), file, own, seed
 
     def _opened_one(self, file: int) -> tuple[int, Any]:

@@ -28,7 +28,7 @@ from torch.utils.data._utils import worker
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.pictures.crop_seeds import SeededKeys
 from fastloader._core.pictures.in_place.in_place import InPlace
-from fastloader.transforms._pillow.naming import is_named, name_picture
+from fastloader.transforms._pillow import is_named, name_picture
 
 # The functions by which Pillow reads the bytes of a picture.
 _READING = frozenset({"open", "load", "verify", "seek", "getexif", "feed", "close"})

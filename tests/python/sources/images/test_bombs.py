@@ -28,7 +28,7 @@ from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.cli.check import checker
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
-from fastloader.transforms._pillow import jpeg_work
+from fastloader.transforms import _pillow as jpeg_work
 
 CHAIN = T.Resize((24, 20))
 HUGE = progressive(8000, 8000, 5000)  # a minute

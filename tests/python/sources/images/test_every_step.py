@@ -13,8 +13,8 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
-from fastloader.transforms._pillow.canvas import Canvas
-from fastloader.transforms._reader.counterpart import counterpart
+from fastloader.transforms._reader.chain import counterpart
+from fastloader.transforms._recipe.operations import Canvas
 
 native = extension.load()
 pytestmark = pytest.mark.skipif(native is None, reason="needs the native module")

@@ -19,7 +19,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
-from fastloader.transforms._pillow import jpeg_work
+from fastloader.transforms import _pillow as jpeg_work
 from support import HANG
 
 SMALL = progressive(16, 16, 400)

@@ -14,7 +14,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
-from fastloader.transforms._pillow.counted_jpeg import LARGE, CountedJpeg
+from fastloader.transforms._pillow import LARGE, CountedJpeg
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from exact import normalised, same_bits
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder
-from fastloader.transforms._recipe import draws, geometry
+from fastloader.transforms._recipe import draws, sized
 from support import SUPPORT, same
 
 PLAIN = {"color_jitter": None}
@@ -422,5 +422,5 @@ def test_crops_of_timm_are_drawn_by_the_documented_key(timm, root):
         with Image.open(dataset.filename(index, absolute=True)) as image:
             width, height = image.size
         numbers = draws.Draws(seed, index, draws.CROP)
-        box = geometry.random_resized_crop(height, width, (0.08, 1.0), (3 / 4, 4 / 3), numbers)
+        box = sized.random_resized_crop(height, width, (0.08, 1.0), (3 / 4, 4 / 3), numbers)
         assert loader.replay(index)["box"] == box

@@ -79,7 +79,7 @@ def made(home):
     ):
         step = TIMM[OF_TIMM[name]](None, timm.data.auto_augment)
         return step if type(step) is kind else kinds.KNOWN[type(step).__module__, name](step)
-    if module == "fastloader.transforms.steps.timm.rand_augment":
+    if module == "fastloader.transforms.timm":
         return kinds.KNOWN["timm.data.auto_augment", name](
             timm.data.auto_augment.rand_augment_transform(OF_TIMM[name], HPARAMS)
         )

@@ -19,8 +19,8 @@ from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
 from fastloader._core.sources.encoded.files import EncodedFiles
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization, check_same_values, make_spec
-from fastloader.transforms._pillow import chain as pillow_chain
 from fastloader.transforms._pillow import pixel_limits
+from fastloader.transforms._recipe import draw
 
 if TYPE_CHECKING:
     from fastloader import _native
@@ -124,7 +124,7 @@ class EncodedDecoder:
         """What is drawn for a picture of this (height, width), as the native ``ImageJob.draw`` has
         it."""
         if not self.native:
-            return pillow_chain.draw(self.chain(pickled), size, seed, sample, number)
+            return draw.draw(self.chain(pickled), size, seed, sample, number)
         return self._job(pickled).draw(0, seed, size=size, sample=sample, number=number)
 
     def _job(self, pickled: bytes) -> _native.ImageJob:

@@ -16,7 +16,7 @@ from fastloader._core.sources.encoded.decoding.keys import DrawnBy
 from fastloader._core.sources.encoded.decoding.parts import Part, View, parts
 from fastloader._core.sources.encoded.decoding.repair import EncodedRepair
 from fastloader.datasets._encoded.keeping import EncodedPlace
-from fastloader.transforms.steps.tensors.erasing import erased
+from fastloader.transforms.tensors import erased
 
 
 class PendingPictures:

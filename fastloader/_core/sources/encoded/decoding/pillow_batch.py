@@ -13,7 +13,7 @@ import torch
 from fastloader._core.sources.encoded.batch import MadePart
 from fastloader._core.sources.encoded.files import EncodedFiles
 from fastloader.transforms._chain import Chain
-from fastloader.transforms._pillow import chain as pillow_chain
+from fastloader.transforms._recipe import draw
 
 
 class PillowBatch:
@@ -64,7 +64,7 @@ class PillowBatch:
         """Makes the views of a sample of a Pillow picture."""
         seed = self._seeds[0] if len(self._seeds) == 1 else self._seeds[position]
         for out, (chain, number) in zip(self.made.pixels, self._views, strict=True):
-            made = pillow_chain.made(chain, picture, seed, self._samples[position], number)
+            made = draw.made(chain, picture, seed, self._samples[position], number)
             pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
             if chain.floating:
                 chain.normalization.apply(pixels[None], out[position : position + 1])

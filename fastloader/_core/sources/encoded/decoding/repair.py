@@ -9,7 +9,7 @@ from fastloader._core.pictures.repair import Repair
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.pillow_batch import PillowBatch
 from fastloader._core.sources.encoded.files import EncodedFiles
-from fastloader.transforms._pillow.naming import name_picture
+from fastloader.transforms._pillow import name_picture
 
 
 class EncodedRepair(Repair):

@@ -7,7 +7,7 @@ import dataclasses
 from fastloader._core.batch.augmentation.mixing import Mixing
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader.errors import NotNative
-from fastloader.transforms.steps.tensors.rolled import Rolled
+from fastloader.transforms.tensors import Rolled
 
 
 def checked_mixing(pictures: NativeImages, mixing: Mixing | Rolled) -> Mixing | Rolled:

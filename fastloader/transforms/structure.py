@@ -19,8 +19,8 @@ from fastloader.transforms._recipe.recipe import (
     in_any_order,
     together,
 )
-from fastloader.transforms.steps.tensors.mixing import BatchMixing
-from fastloader.transforms.steps.transform import RecipeTransform, Transform, size_after, step_of
+from fastloader.transforms.tensors import BatchMixing
+from fastloader.transforms.transform import RecipeTransform, Transform, size_after, step_of
 
 Transforms = Sequence[Callable[[Any], Any]]
 

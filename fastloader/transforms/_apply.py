@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastloader.transforms._pillow.canvas import Canvas
-from fastloader.transforms._recipe.parameters import unnamed
-from fastloader.transforms.steps.tensors.erasing import erase
+from fastloader.transforms._recipe.operations import Canvas, unnamed
+from fastloader.transforms.tensors import erase
 
 
 def apply(picture: Any, steps: Iterable[tuple[str, Mapping[str, Any]]]) -> Any:

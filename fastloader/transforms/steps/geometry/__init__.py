@@ -1,1 +1,0 @@
-"""Transforms that change where pixels are, and how many there are."""

@@ -1,1 +1,0 @@
-"""What changes the values of pixels and leaves the picture's size."""

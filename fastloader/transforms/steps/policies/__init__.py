@@ -1,1 +1,0 @@
-"""Policies: many operations of random strength."""

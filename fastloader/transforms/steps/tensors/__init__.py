@@ -1,1 +1,0 @@
-"""Transforms of tensors, behind the conversion."""

@@ -1,1 +1,0 @@
-"""The transforms that timm has and torchvision has not, or has otherwise."""
