@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fastloader import datasets as datasets
     from fastloader import transforms as transforms
     from fastloader._core.machine.build_info import build_info
-    from fastloader.datasets._encoded.decode_image import decode_image
+    from fastloader.datasets.encoded import decode_image
     from fastloader.encoded_image import EncodedImage
     from fastloader.loader import FastLoader
     from fastloader.loader_check import check
@@ -46,7 +46,7 @@ _HOME = {
     "EncodedImage": "fastloader.encoded_image",
     "build_info": "fastloader._core.machine.build_info",
     "check": "fastloader.loader_check",
-    "decode_image": "fastloader.datasets._encoded.decode_image",
+    "decode_image": "fastloader.datasets.encoded",
 }
 
 _PARTS = ("compat", "datasets", "transforms")

@@ -24,7 +24,7 @@ LAYERS: list[list[str]] = [
     ["errors.py"],
     ["_core/machine/**"],
     ["transforms/**"],
-    ["datasets/_encoded/**", "datasets/_formats/**"],
+    ["datasets/encoded.py", "datasets/_formats/**"],
     ["datasets/_remote/**"],
     ["encoded_image.py", "datasets/**"],
     ["_core/batch/**"],

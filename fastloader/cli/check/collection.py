@@ -14,10 +14,9 @@ from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets import LMDBDataset, TarImages
-from fastloader.datasets._formats.files.walk import files_once
-from fastloader.datasets._formats.lmdb.file import data_file, is_lmdb
-from fastloader.datasets._formats.urls import is_url
-from fastloader.datasets.image_folder import IMG_EXTENSIONS
+from fastloader.datasets._formats.lmdb import data_file, is_lmdb
+from fastloader.datasets._formats.paths import files_once, is_url
+from fastloader.datasets.files import IMG_EXTENSIONS
 
 
 @dataclasses.dataclass

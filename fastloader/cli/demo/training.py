@@ -24,7 +24,7 @@ from fastloader._core.machine import devices
 from fastloader._core.machine.limits import available_threads
 from fastloader.cli.demo.process_memory import PeakMemory
 from fastloader.datasets import ImageFolder
-from fastloader.datasets.image_folder import IMG_EXTENSIONS
+from fastloader.datasets.files import IMG_EXTENSIONS
 from fastloader.transforms._pillow import regular_file
 
 MEAN = (0.485, 0.456, 0.406)

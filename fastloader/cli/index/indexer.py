@@ -14,8 +14,8 @@ from fastloader.cli.ahead import ahead
 from fastloader.cli.index.writer import SeekWriter, WritingError
 from fastloader.cli.ray_tasks import on_ray
 from fastloader.datasets import ImageFolder
-from fastloader.datasets._formats.files.seek_file import default_path
-from fastloader.datasets._formats.files.walk import files_once
+from fastloader.datasets._formats.mapped_file import default_path
+from fastloader.datasets._formats.paths import files_once
 from fastloader.transforms._pillow import regular_file, rest_of
 
 _BEGIN_OF_JPEG = b"\xff\xd8"

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fastloader.datasets._formats.files.seek_file import HEADER, MAGIC, header
+from fastloader.datasets._formats.mapped_file import HEADER, MAGIC, header
 
 _HASH = slice(16, 24)  # of a picture, in its index
 _COLUMNS = 3  # hash, begin, size

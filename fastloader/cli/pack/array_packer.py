@@ -13,12 +13,7 @@ from fastloader.cli.pack.array_source import ArraySource
 from fastloader.cli.pack.array_writer import ArrayWriter
 from fastloader.cli.pack.encoding import Encoding
 from fastloader.cli.pack.source_error import SourceError
-from fastloader.datasets._formats.arrays.folder import (
-    ArrayFolder,
-    PackedArray,
-    begin_of,
-    read_folder,
-)
+from fastloader.datasets.arrays import ArrayFolder, PackedArray, begin_of, read_folder
 
 _BLOCK = 1 << 20
 

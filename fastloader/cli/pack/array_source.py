@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastloader.cli.pack.source_error import SourceError
-from fastloader.datasets._formats.arrays.folder import KINDS, ArrayFolder, PackedArray
+from fastloader.datasets.arrays import KINDS, ArrayFolder, PackedArray
 
 
 @dataclasses.dataclass(frozen=True)

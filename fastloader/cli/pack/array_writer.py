@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastloader.cli.pack.source_error import SourceError
-from fastloader.datasets._formats.arrays.folder import (
-    META,
-    ArrayFolder,
-    PackedArray,
-    begin_of,
-    read_folder,
-)
+from fastloader.datasets.arrays import META, ArrayFolder, PackedArray, begin_of, read_folder
 
 # After so much it is written down that the samples are there.
 _TOGETHER = 2000

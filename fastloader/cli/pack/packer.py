@@ -22,8 +22,7 @@ from fastloader.cli.pack.source import PackSource, Sample, open_source
 from fastloader.cli.pack.source_error import SourceError
 from fastloader.cli.pack.writer import Writer
 from fastloader.cli.ray_tasks import on_ray
-from fastloader.datasets._formats.arrays.folder import META
-from fastloader.datasets._formats.lmdb.file import (
+from fastloader.datasets._formats.lmdb import (
     TARGETS,
     DamagedError,
     Record,
@@ -35,6 +34,7 @@ from fastloader.datasets._formats.lmdb.file import (
     open_environment,
     read_meta,
 )
+from fastloader.datasets.arrays import META
 
 
 def pack(

@@ -1,4 +1,4 @@
-"""Writes the file of `fastloader.datasets._formats.lmdb.file`, so that an interruption costs little."""
+"""Writes the file of `fastloader.datasets._formats.lmdb`, so that an interruption costs little."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from fastloader.cli.pack.encoding import Encoding
 from fastloader.cli.pack.source import PackSource, Sample
 from fastloader.cli.pack.source_error import SourceError
-from fastloader.datasets._formats.lmdb.file import (
+from fastloader.datasets._formats.lmdb import (
     EXTENTS,
     FORMAT,
     META,

@@ -10,11 +10,7 @@ from typing import Any
 
 from fastloader._core.machine.messages.progress import progress
 from fastloader.datasets import ImageFolder
-from fastloader.datasets._formats.mongo.connection import (
-    hidden,
-    mongo_module,
-    servers_of,
-)
+from fastloader.datasets._formats.mongo import hidden, mongo_module, servers_of
 from fastloader.transforms._pillow import regular_file
 
 _MOST_BYTES = 15 << 20  # of a picture: a document has 16 MB at most

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from torch.utils.data import default_collate
+import torch
+from torch.utils.data import default_collate, get_worker_info
+
+from fastloader._core.machine.process import ProcessLock
 
 PIXELS, LABELS = "pixel_values", "labels"  # as the models of Hugging Face's transformers call them
 
@@ -121,3 +125,70 @@ def checked_columns(columns: Sequence[str]) -> list[str]:
     if isinstance(columns, str):
         raise TypeError(f"columns is a list of names: [{columns!r}]")
     return list(columns)
+
+
+# ---- What is counted in several processes.
+
+
+_PROCESSES = 1024
+
+
+class Counters:
+    """Numbers by name, which worker processes add to and the main process reads. Each process has a row
+    of its own in memory that they share, so none waits for another."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._rows = torch.zeros((_PROCESSES, len(names)), dtype=torch.int64).share_memory_()
+        self._adding = ProcessLock()  # guards this process's row
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_adding": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._adding = ProcessLock()
+
+    def add(self, name: str, amount: int = 1) -> None:
+        worker = get_worker_info()
+        row = 0 if worker is None else 1 + worker.id % (_PROCESSES - 1)
+        with self._adding.lock:
+            self._rows[row, self._names.index(name)] += amount
+
+    def totals(self) -> dict[str, int]:
+        return dict(zip(self._names, self._rows.sum(0).tolist(), strict=True))
+
+
+# ---- A column that is not there.
+
+
+class NoColumn(KeyError):
+    """A KeyError whose message is shown as it is: that of Python is shown in quotes, as a key."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+# ---- How a dataset is shown.
+
+
+def shown_dataset(dataset: Any, facts: Mapping[str, Any]) -> str:
+    """The repr of a dataset, as torchvision shows its own. ``facts``: what else there is to say, such as
+    where it lies."""
+    body = [f"Number of datapoints: {len(dataset)}"]
+    body += [f"{head}: {fact}" for head, fact in facts.items()]
+    functions = {
+        "Transform: ": dataset.transform,
+        "Target transform: ": dataset.target_transform,
+    }
+    given = {head: function for head, function in functions.items() if function is not None}
+    if given:
+        body.append("StandardTransform")
+    for head, function in given.items():
+        body[-1] += "\n" + head + textwrap.indent(repr(function), " " * len(head)).lstrip()
+    return "\n".join([f"Dataset {type(dataset).__name__}", *(f"    {line}" for line in body)])
+
+
+def shown_files(files: list[str]) -> str:
+    """The first of several files, and how many there are."""
+    return f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else "".join(files)

@@ -159,8 +159,8 @@ def test_a_document_that_is_missing_is_not_measured_as_one_that_came(
 
 
 def test_replies_from_memory_are_read_each_time(collection, confined, monkeypatch):
-    from fastloader.datasets._formats.mongo import documents
-    from fastloader.datasets._formats.mongo.connection import Connection
+    from fastloader.datasets._formats import mongo as documents
+    from fastloader.datasets._formats.mongo import Connection
 
     settings = dataclasses.replace(collection, threads=2)
     epochs = contender("mongo-replayed", settings)

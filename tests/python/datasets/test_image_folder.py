@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader.datasets import ImageFolder, image_folder
+from fastloader.datasets import ImageFolder, files
 
 FILES = [
     "b/x.jpg",
@@ -244,7 +244,7 @@ def test_memory_per_file(tmp_path, monkeypatch, count):
         (tmp_path / name).mkdir()
     names = [f"{i:08}.jpg" for i in range(count // 2)]
     monkeypatch.setattr(
-        image_folder, "_files", lambda folder: (os.path.join(folder, name) for name in names)
+        files, "_files", lambda folder: (os.path.join(folder, name) for name in names)
     )
     path_bytes = len(os.path.join(str(tmp_path), "a", names[0]))
     tracemalloc.start()

@@ -453,7 +453,7 @@ def test_other_processes(files, start):
 
 
 def test_row_groups_are_read_once_in_order_and_kept_within_bounds(data, tmp_path, monkeypatch):
-    from fastloader.datasets._formats.parquet import row_groups
+    from fastloader.datasets import parquet as row_groups
 
     rewritten({"compression": "snappy"})(data, tmp_path)
     read = []

@@ -10,9 +10,9 @@ import pytest
 from parquet_files import MANY, parquet, pyarrow, read, values_of, work_of, written
 
 from fastloader.datasets import ParquetImages
-from fastloader.datasets._formats.parquet import file as parquet_file
-from fastloader.datasets._formats.parquet.file import ParquetFile
-from fastloader.datasets._formats.parquet.header import DamagedParquet
+from fastloader.datasets._formats import parquet as parquet_file
+from fastloader.datasets._formats.parquet import ParquetFile
+from fastloader.datasets._formats.parquet_pages import DamagedParquet
 
 
 def test_row_groups_that_are_too_large(tmp_path, monkeypatch):

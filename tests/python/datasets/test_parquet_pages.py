@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from parquet_files import MANY, parquet, read, values_of, work_of, written
 
-from fastloader.datasets._formats.parquet import file as parquet_file
-from fastloader.datasets._formats.parquet import index
-from fastloader.datasets._formats.parquet.file import ParquetFile
-from fastloader.datasets._formats.parquet.header import DamagedParquet
-from fastloader.datasets._formats.parquet.pages import Chunk, NotPlain, places_of
-from fastloader.datasets._formats.parquet.runs import read_runs
+from fastloader.datasets._formats import parquet as index
+from fastloader.datasets._formats import parquet as parquet_file
+from fastloader.datasets._formats.parquet import ParquetFile
+from fastloader.datasets._formats.parquet_pages import (
+    Chunk,
+    DamagedParquet,
+    NotPlain,
+    places_of,
+    read_runs,
+)
 
 WRITTEN = {
     "plain": dict(use_dictionary=False),

@@ -21,11 +21,11 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.datasets import TarImages
-from fastloader.datasets._formats.files import looks, mapped_file
-from fastloader.datasets._formats.tar import index as tar_index
-from fastloader.datasets._formats.tar import members as tar_members
-from fastloader.datasets._formats.tar.members import DamagedTar
-from fastloader.datasets._formats.tar.shard import TarShard
+from fastloader.datasets._formats import mapped_file
+from fastloader.datasets._formats import mapped_file as looks
+from fastloader.datasets._formats import tar as tar_index
+from fastloader.datasets._formats import tar as tar_members
+from fastloader.datasets._formats.tar import DamagedTar, TarShard
 from fastloader.errors import Error
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]

@@ -18,7 +18,7 @@ from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._formats.lmdb.file import Environment
+from fastloader.datasets._formats.lmdb import Environment
 from fastloader.transforms import CenterCrop, Compose, Resize
 from support import MEAN, STD, Pictures, Stream, require_hooks, run_script
 

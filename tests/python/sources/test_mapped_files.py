@@ -18,7 +18,7 @@ from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import LMDBDataset, ParquetImages, TarImages
-from fastloader.datasets._formats.files.mapped_file import MappedFile
+from fastloader.datasets._formats.mapped_file import MappedFile
 from support import run_script
 
 pytestmark = [

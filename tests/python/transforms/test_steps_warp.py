@@ -327,7 +327,7 @@ def test_ranges_of_one_number_are_torchvisions(name, version, native, monkeypatc
     chain = tv.Compose([step, tv.PILToTensor()])
     assert read_beginning(chain, ours_ends_in_tensor=True).chain.recipe
     if not native:
-        monkeypatch.setattr("fastloader.datasets._encoded.single.extension.load", lambda: None)
+        monkeypatch.setattr("fastloader.datasets.encoded.extension.load", lambda: None)
     for seed in range(20):
         image = picture(random.Random(seed), 97, 61)
         file = io.BytesIO()

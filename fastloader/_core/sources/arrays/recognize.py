@@ -25,7 +25,7 @@ from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.collation import check_collation
 from fastloader._core.sources.sequences import picked_by
-from fastloader.datasets.packed_arrays import PackedArrays
+from fastloader.datasets.arrays import PackedArrays
 from fastloader.errors import NotNative
 
 # Bytes of one array in one batch. Below this, torch's own memory is as fast as a pool's, and a page for

@@ -17,9 +17,14 @@ from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
 from fastloader._core.sources.encoded.decoding import in_worker
 from fastloader._core.sources.encoded.files import EncodedFiles
 from fastloader._core.sources.names import named
-from fastloader.datasets._encoded.encoded_image import EncodedImage, collate_encoded, collated
-from fastloader.datasets._encoded.keeping import EncodedPlace, Keeping
-from fastloader.datasets._encoded.wanted import wanted
+from fastloader.datasets.encoded import (
+    EncodedImage,
+    EncodedPlace,
+    Keeping,
+    collate_encoded,
+    collated,
+    wanted,
+)
 
 _KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
 

@@ -13,7 +13,7 @@ import torch
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import read_view
-from fastloader.datasets._encoded.picture_source import PictureSource
+from fastloader.datasets.encoded import PictureSource
 from fastloader.transforms._pillow import decoded_rgb, open_rgb
 
 if TYPE_CHECKING:

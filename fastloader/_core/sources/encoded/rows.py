@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fastloader.datasets._encoded.parameters import are_parameters, stacked
+from fastloader.datasets.encoded import are_parameters, stacked
 
 
 def kept_rows(batch: Any, samples: int, kept: Sequence[int]) -> Any:

@@ -30,10 +30,10 @@ from fastloader._core.sources.python.torch_iterators import (
     MultiProcessIterator,
     SingleProcessIterator,
 )
-from fastloader.datasets._formats.files.file_list import FileList
-from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.datasets.mongo_images import MongoImages
-from fastloader.datasets.tar_images import TarImages
+from fastloader.datasets.files import FileList
+from fastloader.datasets.lmdb import LMDBDataset
+from fastloader.datasets.mongo import MongoImages
+from fastloader.datasets.tar import TarImages
 from fastloader.transforms._normalization import Normalization
 
 # What several of them are called, and one.

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cached_files import NEVER, find, ours, put, there, writer
 
-from fastloader.datasets._remote.cache import cache_folder, file_lock, kept_files
-from fastloader.datasets._remote.cache.cache_folder import CacheFolder
-from fastloader.datasets._remote.cache.cache_full import CacheFull
+from fastloader.datasets._remote import cache_folder
+from fastloader.datasets._remote import cache_folder as file_lock
+from fastloader.datasets._remote import cache_folder as kept_files
+from fastloader.datasets._remote.cache_folder import CacheFolder, CacheFull
 from fastloader.errors import Error
 from support import HANG, eventually
 

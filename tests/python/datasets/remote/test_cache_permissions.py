@@ -7,8 +7,8 @@ import tempfile
 import pytest
 from cached_files import NEVER, find, ours, put, there
 
-from fastloader.datasets._remote.cache import held_file
-from fastloader.datasets._remote.cache.cache_folder import CacheFolder
+from fastloader.datasets._remote import cache_folder
+from fastloader.datasets._remote.cache_folder import CacheFolder
 
 
 @pytest.fixture
@@ -106,6 +106,6 @@ def test_a_file_that_is_removed_is_that_file(folder):
     new, _ = put(folder, "a", b"0123456789")
     old.remove()
     assert find(folder, "a", 10).read(0, 3) == b"012"
-    assert isinstance(new, held_file.HeldFile)
+    assert isinstance(new, cache_folder.HeldFile)
     new.remove()
     assert find(folder, "a", 10) is None

@@ -7,9 +7,8 @@ import pytest
 from remote_shards import EACH, check_samples
 
 from fastloader.datasets import ShardCache, TarImages
-from fastloader.datasets._remote.store import connection
-from fastloader.datasets._remote.store.obstore_bucket import ObstoreBucket
-from fastloader.datasets._remote.store.remote_object import RemoteObject
+from fastloader.datasets._remote import store as connection
+from fastloader.datasets._remote.store import ObstoreBucket, RemoteObject
 from fastloader.errors import Error
 
 

@@ -11,9 +11,8 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.machine.messages.progress import Progress
 from fastloader.datasets import TarImages
-from fastloader.datasets._remote.cache import shard_cache
-from fastloader.datasets._remote.store import connection
-from fastloader.datasets._remote.tar import shards
+from fastloader.datasets._remote import shard_cache, tar
+from fastloader.datasets._remote import store as connection
 from fastloader.errors import Error
 
 pytestmark = pytest.mark.covering
@@ -54,7 +53,7 @@ def test_fetching_shows_how_far_it_is(store, tmp_path, monkeypatch):
         assert (what, total, unit) == ("fetching shards", sum(map(len, store.shards)), "bytes")
         yield Noted(what, total, unit, after, 0)
 
-    monkeypatch.setattr(shards, "progress", noted)
+    monkeypatch.setattr(tar, "progress", noted)
     for _ in range(2):
         TarImages(store.url(), cache=store.cache(tmp_path / "cache"))
     whole = sum(map(len, store.shards))

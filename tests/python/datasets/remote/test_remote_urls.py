@@ -12,7 +12,7 @@ from remote_shards import EACH, check_batches, check_samples
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder, LMDBDataset, ShardCache, TarImages
-from fastloader.datasets._remote.store import spans
+from fastloader.datasets._remote import store as spans
 from fastloader.errors import Error
 
 

@@ -11,10 +11,9 @@ from torch.utils.data import DataLoader
 
 from fastloader._core.machine import ranks
 from fastloader.datasets import ShardCache, ShardwiseSampler, TarImages
-from fastloader.datasets._remote.cache.cache_folder import CacheFolder
-from fastloader.datasets._remote.cache.cache_full import CacheFull
-from fastloader.datasets._remote.store.remote_object import ChangedObject
-from fastloader.datasets._remote.tar.fetch_ahead import FetchAhead
+from fastloader.datasets._remote.cache_folder import CacheFolder, CacheFull
+from fastloader.datasets._remote.store import ChangedObject
+from fastloader.datasets.shardwise import FetchAhead
 from support import eventually
 
 SHARDS, EACH = 12, 5

@@ -25,8 +25,7 @@ from torch.utils.data._utils import collate
 import fastloader
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
-from fastloader.datasets import ImageFolder
-from fastloader.datasets._encoded import encoded_image
+from fastloader.datasets import ImageFolder, encoded
 from support import same
 
 pytestmark = pytest.mark.covering
@@ -268,7 +267,7 @@ class Pairs(Captions):
 
 
 def pictures_as_doubles(batch, *, collate_fn_map=None):
-    return encoded_image.collate_encoded(batch, collate_fn_map=collate_fn_map).double()
+    return encoded.collate_encoded(batch, collate_fn_map=collate_fn_map).double()
 
 
 def lists_in_halves(batch, *, collate_fn_map=None):

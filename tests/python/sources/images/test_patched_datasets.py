@@ -104,23 +104,25 @@ def timm(module):
 
 
 MAKERS = {
-    "fastloader.datasets.image_folder": folder,
-    "fastloader.datasets.list_images": listed,
-    "fastloader.datasets.lmdb_dataset": lmdb,
-    "fastloader.datasets.tar_images": tar,
-    "fastloader.datasets.hf_images": lambda root: ours.HFImages(hugging_face(root), CHAIN),
-    "fastloader.datasets.parquet_images": parquet,
-    "datasets.arrow_dataset": lambda root: hugging_face(root).with_transform(CHAIN),
-    "timm.data.dataset": timm("timm.data.dataset"),
-    "fastloader.compat.timm.dataset": timm("fastloader.compat.timm.dataset"),
+    ("fastloader.datasets.files", "ImageFolder"): folder,
+    ("fastloader.datasets.files", "ListImages"): listed,
+    ("fastloader.datasets.lmdb", "LMDBDataset"): lmdb,
+    ("fastloader.datasets.tar", "TarImages"): tar,
+    ("fastloader.datasets.hugging_face", "HFImages"): lambda root: ours.HFImages(
+        hugging_face(root), CHAIN
+    ),
+    ("fastloader.datasets.parquet", "ParquetImages"): parquet,
+    ("datasets.arrow_dataset", "Dataset"): lambda root: hugging_face(root).with_transform(CHAIN),
+    ("timm.data.dataset", "ImageDataset"): timm("timm.data.dataset"),
+    ("fastloader.compat.timm.dataset", "ImageDataset"): timm("fastloader.compat.timm.dataset"),
 }
 
 
 @pytest.fixture
 def dataset(home, monkeypatch, tmp_path):
     importlib.import_module(home[0])
-    if home[0] in MAKERS:
-        found = MAKERS[home[0]](plain_folder(tmp_path / "plain", 3))
+    if home in MAKERS:
+        found = MAKERS[home](plain_folder(tmp_path / "plain", 3))
     else:
         made.stand_in(monkeypatch, tv)
         v2 = importlib.import_module("torchvision.transforms.v2")
@@ -618,7 +620,7 @@ def test_indices_of_a_subset_that_are_found_by_place(tmp_path, indices):
         (("torchvision.datasets.mnist", "MNIST"), "targets"),
         (("torchvision.datasets.svhn", "SVHN"), "labels"),
         (("torchvision.datasets.caltech", "Caltech101"), "y"),
-        (("fastloader.datasets.image_folder", "ImageFolder"), "targets"),
+        (("fastloader.datasets.files", "ImageFolder"), "targets"),
     ],
     ids=str,
 )

@@ -10,7 +10,7 @@ import torch
 from fastloader._core.sources.encoded.batch import EncodedColumn
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.keys import DrawnBy
-from fastloader.datasets._encoded.parameters import parameters
+from fastloader.datasets.encoded import parameters
 
 
 class DrawnBatch:

@@ -15,7 +15,7 @@ from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch
 from fastloader._core.sources.encoded.decoding.keys import DrawnBy
 from fastloader._core.sources.encoded.decoding.parts import Part, View, parts
 from fastloader._core.sources.encoded.decoding.repair import EncodedRepair
-from fastloader.datasets._encoded.keeping import EncodedPlace
+from fastloader.datasets.encoded import EncodedPlace
 from fastloader.transforms.tensors import erased
 
 

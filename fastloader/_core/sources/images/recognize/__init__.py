@@ -42,13 +42,11 @@ from fastloader._core.sources.images.recognize.reading import (
 from fastloader._core.sources.images.recognize.timm import recognize_timm
 from fastloader._core.sources.images.recognize.torchvision.datasets import DATASETS
 from fastloader._core.sources.images.recognize.wrappers import concatenated, subset
-from fastloader.datasets._formats.files.file_list import FileList
-from fastloader.datasets.hf_images import HFImages
-from fastloader.datasets.image_folder import ImageFolder
-from fastloader.datasets.list_images import ListImages
-from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.datasets.parquet_images import ParquetImages
-from fastloader.datasets.tar_images import TarImages
+from fastloader.datasets.files import FileList, ImageFolder, ListImages
+from fastloader.datasets.hugging_face import HFImages
+from fastloader.datasets.lmdb import LMDBDataset
+from fastloader.datasets.parquet import ParquetImages
+from fastloader.datasets.tar import TarImages
 from fastloader.errors import NotNative
 from fastloader.transforms import _pillow
 

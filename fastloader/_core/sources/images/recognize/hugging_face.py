@@ -10,7 +10,7 @@ from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.sources.images.recognize.ours import recognize_mapped
 from fastloader._core.sources.images.recognize.reading import Reading
 from fastloader.datasets._formats.sample_form import SampleForm
-from fastloader.datasets.hf_images import CLASS_LABEL, IMAGE, HFImages
+from fastloader.datasets.hugging_face import CLASS_LABEL, IMAGE, HFImages
 from fastloader.errors import NotNative
 from fastloader.transforms._reader.kinds import is_ours
 

@@ -10,11 +10,11 @@ from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader._core.sources.images.stores.mapped import MappedStore
 from fastloader._core.sources.sequences import by_place
-from fastloader.datasets._formats.files.file_list import FileList
-from fastloader.datasets.hf_images import HFImages
-from fastloader.datasets.lmdb_dataset import LMDBDataset
-from fastloader.datasets.parquet_images import ParquetImages
-from fastloader.datasets.tar_images import TarImages
+from fastloader.datasets.files import FileList
+from fastloader.datasets.hugging_face import HFImages
+from fastloader.datasets.lmdb import LMDBDataset
+from fastloader.datasets.parquet import ParquetImages
+from fastloader.datasets.tar import TarImages
 from fastloader.errors import NotNative
 
 

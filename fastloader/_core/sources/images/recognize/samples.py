@@ -11,7 +11,7 @@ import numpy as np
 from fastloader._core.sources.images.last_time import last_time
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.sequences import by_place
-from fastloader.datasets._formats.files.seek_file import found_beside
+from fastloader.datasets._formats.mapped_file import found_beside
 from fastloader.errors import NotNative
 
 Samples = Any  # (path, class) of each, in a list or an array

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastloader._core.machine import extension
-from fastloader.datasets._formats.files.seek_file import SeekFile
+from fastloader.datasets._formats.mapped_file import SeekFile
 from fastloader.transforms._pillow import open_rgb, opened
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import address_of
-from fastloader.datasets._formats.files.looks import Looks
-from fastloader.datasets._formats.lmdb.file import DamagedError
-from fastloader.datasets.lmdb_dataset import LMDBDataset
+from fastloader.datasets._formats.lmdb import DamagedError
+from fastloader.datasets._formats.mapped_file import Looks
+from fastloader.datasets.lmdb import LMDBDataset
 from fastloader.transforms._pillow import opened
 
 

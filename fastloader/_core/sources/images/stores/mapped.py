@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fastloader._core.machine import extension
-from fastloader.datasets._formats.files.looks import Looks, WatchedFile
+from fastloader.datasets._formats.mapped_file import Looks, WatchedFile
 from fastloader.transforms._pillow import opened
 
 

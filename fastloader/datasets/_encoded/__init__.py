@@ -1,1 +1,0 @@
-"""Pictures that a dataset gives as they are encoded."""

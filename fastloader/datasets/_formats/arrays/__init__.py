@@ -1,1 +1,0 @@
-"""The folders of arrays that ``fastloader pack`` writes."""

@@ -1,1 +1,0 @@
-"""The collections behind `MongoImages`."""

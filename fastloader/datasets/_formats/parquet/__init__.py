@@ -1,1 +1,0 @@
-"""The Parquet files behind `ParquetImages`."""

@@ -1,1 +1,0 @@
-"""Shards of an object store that are kept on this machine."""

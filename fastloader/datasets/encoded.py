@@ -1,0 +1,677 @@
+"""``EncodedImage``: a picture that a dataset gives as it is encoded."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import math
+import operator
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType, NoneType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+from fastloader._core.machine import extension, identity
+from fastloader._core.machine.eager import eager
+from fastloader._core.machine.mapped_memory import read_view
+from fastloader.errors import Error, NotNative
+from fastloader.transforms import _pillow
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._pillow import decoded_rgb, made_picture, naming, open_rgb, picture_job
+from fastloader.transforms._reader.beginning import read_beginning
+from fastloader.transforms._reader.chain import read_chain, steps_of
+from fastloader.transforms._reader.kinds import global_hooks, is_read, own_classes
+from fastloader.transforms._recipe import draw
+from fastloader.transforms._recipe.operations import RESAMPLINGS
+from fastloader.transforms.tensors import erased, numbered
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
+
+# ---- Where a batch is collated whose encoded pictures stay encoded.
+
+
+class EncodedPlace:
+    """Stands in a batch in the place of column number ``column`` of encoded pictures. It is no
+    dataclass, because those are opened like other containers."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+
+
+class Keeping:
+    """While it is entered, what this thread collates keeps its encoded pictures: a place stands for each
+    column of them. Attributes: ``columns``, the `EncodedImage`s of each that is kept; ``made``, how many
+    pictures were made meanwhile; ``why``, what ``refusal`` said. That is asked at the first picture, and
+    says why all of them are to be made; nothing if they are to be kept."""
+
+    def __init__(self, refusal: Callable[[], str] = str) -> None:
+        self.columns: list[list[Any]] = []
+        self.made = 0
+        self.why: str | None = None  # before the first picture
+        self._refusal = refusal
+        self._passing_on = False  # while a function runs that knows no places
+
+    def keeps(self) -> bool:
+        """Whether pictures that are collated now stay encoded."""
+        if self.why is None:
+            self.why = self._refusal()
+        return not self.why and not self._passing_on
+
+    def keep(self, column: list[Any]) -> EncodedPlace:
+        self.columns.append(column)
+        return EncodedPlace(len(self.columns) - 1)
+
+    def making(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function of somebody who knows no places: while it runs, pictures are made."""
+
+        def made(*args: Any, **options: Any) -> Any:
+            before, self._passing_on = self._passing_on, True
+            try:
+                return function(*args, **options)
+            finally:
+                self._passing_on = before
+
+        return made
+
+    def __enter__(self) -> Keeping:
+        _of_thread.keeping = self
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        _of_thread.keeping = None
+
+
+def keeping() -> Keeping | None:
+    """That of this thread."""
+    found: Keeping | None = getattr(_of_thread, "keeping", None)
+    return found
+
+
+_of_thread = threading.local()
+
+
+# ---- What was drawn for pictures, as tensors.
+
+
+def parameters(
+    chains: Sequence[Chain],
+    drawn: Sequence[Mapping[str, Any] | None],
+    keys: Sequence[tuple[int, int]],
+    number: int,
+) -> dict[str, torch.Tensor]:
+    """The tensors that `EncodedImage` documents, a row for each picture.
+
+    Args:
+        chains: what is done to each picture.
+        drawn: what its chain draws for each, as the native module's ``ImageJob.draw`` gives it. None
+            for a picture that could not be read, whose row says nothing.
+        keys: (seed, sample) of each.
+        number: which picture of its sample each is.
+    """
+    rows: list[list[list[float]]] = []
+    for chain, each, (seed, sample) in zip(chains, drawn, keys, strict=True):
+        named = [] if each is None else [*chain.steps(each), *chain.erased(seed, sample, number)]
+        rows.append([numbered(step) for step in named])
+    longest = max((len(steps) for steps in rows), default=0)
+    widest = max((len(step) for steps in rows for step in steps), default=1)
+    table = torch.full((len(rows), longest, widest), math.nan, dtype=torch.float64, device="cpu")
+    for row, steps in zip(table, rows):
+        for place, step in zip(row, steps):
+            place[: len(step)] = torch.tensor(step, dtype=torch.float64, device="cpu")
+    known = [_UNREAD if each is None else each for each in drawn]
+    return {
+        "size": _whole([each["size"] for each in known]),
+        "box": _whole([each["box"] for each in known]),
+        "hflip": _whole([each["hflip"] for each in known]).bool(),
+        "vflip": _whole([each["vflip"] for each in known]).bool(),
+        "interpolation": _whole([RESAMPLINGS.index(each["interpolation"]) for each in known]),
+        "steps": table,
+    }
+
+
+_UNREAD = {
+    "size": (0, 0),
+    "box": (0, 0, 0, 0),
+    "hflip": False,
+    "vflip": False,
+    "interpolation": RESAMPLINGS[0],
+}
+_NAMES = {*_UNREAD, "steps"}
+
+
+def are_parameters(value: Any) -> bool:
+    """Whether a value in a batch is what `parameters` gives."""
+    return type(value) is dict and value.keys() == _NAMES
+
+
+def stacked(rows: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Parameters of single pictures in one dict. Their steps differ in number."""
+    steps = [row["steps"][0] for row in rows]
+    high, wide = (max(each.shape[axis] for each in steps) for axis in (0, 1))
+    table = torch.full((len(steps), high, wide), math.nan, dtype=torch.float64, device="cpu")
+    for place, each in zip(table, steps):
+        place[: each.shape[0], : each.shape[1]] = each
+    return {name: torch.cat([row[name] for row in rows]) for name in rows[0] if name != "steps"} | {
+        "steps": table
+    }
+
+
+def _whole(values: Sequence[Any]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64, device="cpu")
+
+
+# ---- Where one encoded picture lies.
+
+
+class PictureSource:
+    """A file, by its path, or bytes in memory.
+
+    Args:
+        source: the path or the bytes.
+        called: what messages call bytes in memory; None: their number.
+        problem: why there is no picture, although the sample wants one. It is an error of that sample
+            when the picture is decoded.
+
+    Attributes: ``path``, encoded as the system has it, or None; ``data``, a contiguous array of bytes
+    over the memory that was given, or None; ``called`` and ``problem``.
+
+    Raises:
+        TypeError: for anything else.
+    """
+
+    __slots__ = ("called", "data", "path", "problem")
+
+    def __init__(self, source: Any, called: str | None = None, problem: str | None = None) -> None:
+        self.path: bytes | None = None
+        self.data: Any = None
+        self.called = called
+        self.problem = problem
+        if isinstance(source, str | os.PathLike):
+            self.path = os.fsencode(source)
+            if b"\0" in self.path:
+                raise ValueError(f"a path with a null character: {source!r}")
+            return
+        try:
+            view = memoryview(source)
+        except TypeError:
+            view = memoryview(_array_of(source))
+        if view.format not in ("B", "b", "c"):
+            raise _unknown(source)
+        if not view.c_contiguous:
+            raise TypeError(
+                "the bytes of an encoded picture must lie one after the other in memory"
+            )
+        self.data = np.frombuffer(view.cast("B") if view.nbytes else b"", dtype=np.uint8)
+
+    def __reduce__(self) -> Any:
+        given = self.data.tobytes() if self.path is None else os.fsdecode(self.path)
+        return PictureSource, (given, self.called, self.problem)
+
+    @property
+    def name(self) -> str:
+        """What messages call the picture."""
+        if self.path is not None:
+            return os.fsdecode(self.path)
+        return f"{len(self.data)} bytes in memory" if self.called is None else self.called
+
+    @property
+    def same(self) -> Any:
+        """What two sources of the same picture have in common."""
+        if self.path is not None:
+            return self.path
+        if self.problem is not None:
+            return "problem", self.problem
+        return self.data.__array_interface__["data"][0], len(self.data)
+
+    def opened(self) -> _native.FolderSource | _native.MemorySource:
+        """A source of the native module with this one picture."""
+        if self.path is not None:
+            ends = np.array([len(self.path)], dtype=np.uint64)
+            return extension.native.FolderSource(np.frombuffer(self.path, dtype=np.uint8), ends)
+        where = np.array([self.data.__array_interface__["data"][0]], dtype=np.uint64)
+        return extension.native.MemorySource(
+            where, np.array([len(self.data)], np.uint64), self.data
+        )
+
+    def open_rgb(self, upright: bool = False) -> Any:
+        """The Pillow picture, or why there is none. ``upright``: bytes are turned as EXIF says."""
+        if self.problem is not None:
+            raise ValueError(self.problem)
+        if self.path is not None:
+            return open_rgb(os.fsdecode(self.path))
+        data = io.BytesIO(read_view(self.data, self.name))
+        return decoded_rgb(data, self.name, upright)
+
+
+def _array_of(source: Any) -> Any:
+    """A tensor of bytes as an array."""
+    array = source.numpy() if callable(getattr(source, "numpy", None)) else None
+    if array is None or array.dtype != np.uint8:
+        raise _unknown(source)
+    return array
+
+
+def _unknown(source: Any) -> TypeError:
+    kind = type(source)
+    return TypeError(
+        "an encoded picture is a path, or bytes: bytes, bytearray, memoryview, a numpy array or a "
+        f"tensor of uint8; this is a {kind.__module__}.{kind.__qualname__}"
+    )
+
+
+# ---- What a transform makes of an encoded picture.
+
+
+class Wanted:
+    """A transform as it was read.
+
+    Attributes: ``chain``, what is done without Python; ``rest``, the steps behind it; ``whole``, whether
+    every picture comes out as a tensor of one shape, with nothing left for Python to do; ``why`` not, in
+    words.
+    """
+
+    def __init__(self, chain: Chain, rest: list[Callable[[Any], Any]], why: str = "") -> None:
+        self.chain = chain
+        self.rest = rest
+        self.whole = not why
+        self.why = why
+
+    @functools.cached_property
+    def encoded_chain(self) -> bytes:
+        """The chain as it crosses to another process."""
+        return pickle.dumps(self.chain)
+
+
+def wanted(transform: Any) -> Wanted:
+    """Reads a transform. What was read last is kept for as long as the transform is made of the same,
+    because reading one may take as long as decoding a picture."""
+    stamp = list(_stamp(transform))
+    with _kept_lock:
+        for place, (kept, made) in enumerate(_kept):
+            if len(kept) == len(stamp) and all(map(_same, kept, stamp)):
+                _kept.append(_kept.pop(place))
+                return made
+    made = _read(transform)
+    with _kept_lock:
+        _kept.append((stamp, made))
+        del _kept[:-_MOST_KEPT]
+    return made
+
+
+# The last few transforms: what each is made of, and what was read.
+_kept: list[tuple[list[Any], Wanted]] = []
+_kept_lock = threading.Lock()  # guards _kept: worker threads read transforms, too
+_MOST_KEPT = 32
+_MOST_OBJECTS = 4096  # in a stamp
+_PLAIN = (NoneType, bool, float, int, str)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Value:
+    """What may change in place, as it is now."""
+
+    value: Any
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (type(one) is _Value and one == other)
+
+
+def _stamp(transform: Any) -> Iterator[Any]:
+    """What a transform is made of: the objects, itself first, with their classes, their attributes and
+    what is in their containers, and the values of tensors and arrays. Only objects of known classes
+    are looked into, since no other is read, and the user's own classes that derive from these."""
+    yield _Value(torch.get_default_dtype())  # in which bytes become floats
+    yield identity.generation()
+    yield _Value(global_hooks())
+    waiting = [transform]
+    for _ in range(_MOST_OBJECTS):
+        if not waiting:
+            return
+        each = waiting.pop()
+        if isinstance(each, torch.Tensor | np.ndarray):
+            # The text, because not a number is not equal to itself.
+            yield _Value((type(each), each.dtype, repr(each.tolist())))
+            continue
+        yield each
+        if type(each) in _PLAIN:
+            continue
+        yield type(each)
+        if isinstance(each, list | tuple | set | frozenset):
+            waiting.extend(each)
+        elif isinstance(each, dict):
+            waiting.extend(each)
+            waiting.extend(each.values())
+        elif isinstance(each, property):
+            waiting.append(each.fget)
+        elif type(each) is FunctionType:
+            yield each.__code__
+        elif is_read(each):
+            waiting.extend(getattr(each, "__dict__", {}).values())
+            for own in own_classes(each):
+                yield own
+                yield _Value((*vars(own),))
+                waiting.extend(vars(own).values())
+    yield object()  # there is more, which is not compared
+
+
+def _read(transform: Any) -> Wanted:
+    if transform is None:
+        return Wanted(Chain(tensor=True), [], "without a transform pictures keep their sizes")
+    try:
+        return Wanted(read_chain(transform, ours_ends_in_tensor=True), [])
+    except NotNative as refusal:
+        why = str(refusal)
+    try:
+        beginning = read_beginning(transform, ours_ends_in_tensor=True)
+    except NotNative:
+        return Wanted(Chain(), list(steps_of(transform)), why)
+    return Wanted(beginning.chain, beginning.rest, why)
+
+
+# ---- One encoded picture, made on the calling thread.
+
+
+class Single:
+    """A picture that is decoded and transformed without the loader's threads.
+
+    Args:
+        wanted: what its transform makes of it.
+        seed, sample, number: what is drawn for it: the seed, its sample, and which picture of that it
+    is."""
+
+    def __init__(
+        self, source: PictureSource, wanted: Wanted, seed: int, sample: int = 0, number: int = 0
+    ) -> None:
+        self._source = source
+        self._wanted = wanted
+        self._key = (seed, sample, number)
+
+    def made(self) -> Any:
+        """What the transform makes.
+
+        Raises:
+            OSError: for a picture that Pillow cannot decode either.
+        """
+        wanted = self._wanted
+        picture: Any = self._picture()
+        if wanted.rest and wanted.chain.grey:
+            picture = picture.getchannel(0)
+        for step in wanted.rest:
+            picture = step(picture)
+        if not (wanted.chain.tensor or wanted.whole):
+            return picture
+        return finished(wanted.chain, _tensor(picture)[: wanted.chain.channels], self._key)
+
+    def drawn(self) -> Mapping[str, Any]:
+        """What is drawn for it, as the native module's ``ImageJob.draw`` gives it."""
+        seed, sample, number = self._key
+        if extension.load() is not None:
+            try:
+                job = _job(self._wanted.chain, self._source)
+                return dict(job.draw(0, seed, sample=sample, number=number))
+            except (Error, ValueError):  # a file of another kind, whose size Pillow knows
+                pass
+        width, height = self._source.open_rgb().size
+        return draw.draw(self._wanted.chain, (height, width), seed, sample, number)
+
+    def _picture(self) -> Any:
+        """The Pillow picture that comes out of the chain."""
+        seed, sample, number = self._key
+        chain = self._wanted.chain
+        if extension.load() is not None:
+            try:
+                job = _job(chain, self._source)
+                with naming(self._source.name):
+                    pixels, (height, width) = made_picture(job, 0, seed, sample, number)
+                return _pillow.image_module().frombytes("RGB", (width, height), pixels)
+            except (Error, ValueError):  # Pillow says what is wrong, or knows how
+                pass
+        return draw.made(chain, self._source.open_rgb(), seed, sample, number)
+
+
+def finished(chain: Chain, pixels: torch.Tensor, key: tuple[int, int, int]) -> torch.Tensor:
+    """The end of a chain: normalised as the loader does it, and erased. ``pixels`` is uint8 (3, H,
+    W)."""
+    if chain.floating:
+        normalization = chain.normalization
+        out = normalization.output((1, *pixels.shape), pixels.device)
+        pixels = normalization.apply(pixels[None], out)[0]
+    if chain.erasing is None:
+        return pixels
+    seed, sample, number = key
+    return erased(pixels, chain.erasing, seed, sample, number)
+
+
+def _tensor(picture: Any) -> torch.Tensor:
+    pixels = torch.from_numpy(np.array(picture))
+    return pixels.permute(2, 0, 1).contiguous()
+
+
+def _job(chain: Chain, source: PictureSource) -> _native.ImageJob:
+    return picture_job(
+        source=source.opened(), transform=chain.native(), recipe=chain.native_recipe()
+    )
+
+
+class EncodedImage:
+    """A picture that is still encoded, anywhere in a sample of any dataset. ::
+
+        class Captions(Dataset):
+            def __getitem__(self, i):
+                return fastloader.EncodedImage(self.path[i], self.transform), self.tokens[i]
+
+    `FastLoader` decodes and transforms it on its C++ threads, straight into the batch, which is
+    collated as default_collate collates the tensors. Several pictures of a sample that have the same
+    source are decoded once where that is cheaper. Random steps draw by the seed of the epoch, the sample
+    and which picture of the sample it is, so a picture comes out the same for any number of workers.
+
+    The worker makes the picture if the transform is not known to the end, or does not give tensors of
+    one shape: it decodes and begins natively, and Python does the rest. The same happens in a plain
+    DataLoader, and for a collate_fn of your own, which gets tensors. Then torch's default generator
+    gives the seed.
+
+    Args:
+        source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
+            array or a tensor of uint8. Nothing is copied unless the picture crosses to another process.
+        transform: What is done to the RGB picture: a transform of torchvision, of timm or of
+            `fastloader.transforms`, or a callable that takes a Pillow picture. None (default) gives its
+            pixels, uint8 0..255 of shape (3, H, W), which collate only if all pictures have one size.
+        return_parameters: True gives a pair (tensor, parameters) in its place. The parameters say what
+            was drawn, for the part of the transform that is done natively. They are a dict of tensors:
+            "size" (height, width) of the picture, "box" (left, top, width, height) of the part that was
+            used, "hflip", "vflip", "interpolation" (Pillow's number) and "steps", which
+            `fastloader.transforms.named_steps` reads. False (default) gives the tensor alone.
+
+    Raises:
+        TypeError: for a source of another type.
+        ValueError: for a path with a null character.
+    """
+
+    __slots__ = ("_source", "return_parameters", "transform")
+
+    any_made = False  # whether this process has made one; loaders of other datasets need not look
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
+        transform: Callable[[Any], Any] | None = None,
+        return_parameters: bool = False,
+    ) -> None:
+        self._source = source if isinstance(source, PictureSource) else PictureSource(source)
+        self.transform = transform
+        self.return_parameters = bool(return_parameters)
+        EncodedImage.any_made = True
+
+    @property
+    def source(self) -> str | Any:
+        """The path, or an array of the encoded bytes."""
+        return self._source.data if self._source.path is None else os.fsdecode(self._source.path)
+
+    @property
+    def encoded(self) -> PictureSource:
+        """Where the picture lies, as the loader sees it."""
+        return self._source
+
+    def decode(self) -> Any:
+        """What the transform makes of the picture, on this thread and without the GIL while it is
+        native. One draw from torch's default generator gives the seed. With ``return_parameters`` a pair
+        of that and the parameters of this picture.
+
+        Raises:
+            OSError: for a file that cannot be read or decoded.
+        """
+        made, rows = self._made()
+        return made if rows is None else (made, {name: row[0] for name, row in rows.items()})
+
+    def _made(self) -> tuple[Any, dict[str, torch.Tensor] | None]:
+        """What the transform makes; and the parameters in one row, if they are asked for."""
+        its = wanted(self.transform)
+        seed = 0
+        if its.chain.random or its.chain.erasing is not None:
+            seed = int(torch.randint(0, 2**63 - 1, (), device="cpu").item())
+        single = Single(self._source, its, seed)
+        made = single.made()
+        if not self.return_parameters:
+            return made, None
+        return made, parameters([its.chain], [single.drawn()], [(seed, 0)], 0)
+
+    def __reduce__(self) -> Any:
+        return EncodedImage, (self._source, self.transform, self.return_parameters)
+
+    def __repr__(self) -> str:
+        return f"EncodedImage({self._source.name!r}, {self.transform!r})"
+
+
+def collated(column: list[Any], collate_fn_map: Any) -> Any:
+    """A column of encoded pictures, made on this thread and collated."""
+    made = [each._made() for each in column]
+    pictures = collate([picture for picture, _row in made], collate_fn_map=collate_fn_map)
+    rows = [row for _picture, row in made if row is not None]
+    return [pictures, stacked(rows)] if rows else pictures
+
+
+def collate_encoded(column: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """What default_collate makes of a column of encoded pictures."""
+    for each in column:
+        if type(each) is not EncodedImage:
+            raise TypeError(f"a batch of EncodedImages has a {type(each).__qualname__} among them")
+    if len({each.return_parameters for each in column}) > 1:
+        raise TypeError("a batch has EncodedImages with return_parameters, and others without")
+    kept = keeping()
+    if kept is not None and kept.keeps():
+        return kept.keep(column)
+    if kept is not None:
+        kept.made += len(column)
+    return collated(column, collate_fn_map)
+
+
+default_collate_fn_map[EncodedImage] = collate_encoded
+
+
+# ---- ``decode_image``: the pixels of one encoded picture.
+
+
+_FILTERS = ("box", "bilinear", "bicubic", "hamming", "lanczos")
+
+
+@eager
+def decode_image(
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview | Any,
+    region: Sequence[int] | None = None,
+    size: Sequence[int] | None = None,
+    *,
+    interpolation: str = "bilinear",
+    as_tensor: bool = False,
+) -> Any:
+    """The pixels of a picture, as Pillow has them after ``convert("RGB")``, ``crop`` and ``resize``. The
+    calling thread decodes no more than the region, and releases the GIL meanwhile.
+
+    Args:
+        source: A path (str or os.PathLike), or the encoded bytes: bytes, bytearray, memoryview, a numpy
+            array or a tensor of uint8.
+        region: (left, top, width, height) in pixels, within the picture; None (default) is all of it.
+        size: (height, width) to which the region is resized; None (default) leaves it as it is.
+        interpolation: Of the resize: "box", "bilinear" (default), "bicubic", "hamming" or "lanczos",
+            with antialiasing, as Pillow has them.
+        as_tensor: False (default) gives a numpy array of uint8, 0..255, of shape (height, width, 3);
+            True a torch tensor of shape (3, height, width).
+
+    Raises:
+        TypeError: for an argument of another type.
+        ValueError: for a region that is not in the picture, a size below 1, an interpolation that there
+            is not.
+        OSError: for a file that cannot be read, or that neither the native decoder nor Pillow decodes.
+    """
+    picture = PictureSource(source)
+    box = None if region is None else _numbers("region", region, 4, (0, 0, 1, 1))
+    made = None if size is None else _numbers("size", size, 2, (1, 1))
+    if interpolation not in _FILTERS:
+        raise ValueError(f"interpolation={interpolation!r}: use one of {', '.join(_FILTERS)}")
+    pixels = _native_pixels(picture, box, made, interpolation)
+    if pixels is None:
+        pixels = _pillow_pixels(picture, box, made, interpolation)
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous() if as_tensor else pixels
+
+
+def _numbers(name: str, given: Sequence[int], count: int, least: Sequence[int]) -> list[int]:
+    try:
+        numbers = [operator.index(each) for each in given]
+    except TypeError:
+        raise TypeError(f"{name} is a sequence of {count} whole numbers, got {given!r}") from None
+    if len(numbers) != count:
+        raise ValueError(f"{name}={given!r}: {count} whole numbers are needed")
+    if any(number < low for number, low in zip(numbers, least)):
+        raise ValueError(f"{name}={given!r}: at least {tuple(least)} is needed")
+    return numbers
+
+
+def _native_pixels(
+    picture: PictureSource, box: list[int] | None, size: list[int] | None, interpolation: str
+) -> Any | None:
+    """None if Pillow is to decode it, or to say what is wrong."""
+    if extension.load() is None:
+        return None
+    try:
+        native = extension.native
+        transform = native.ImageTransform(
+            box=box,
+            exact=None if size is None else (size[0], size[1]),
+            filter=getattr(native.Interpolation, interpolation.upper()),
+            pass_order=getattr(native.PassOrder, _pillow.pass_order()),
+        )
+        job = picture_job(source=picture.opened(), transform=transform)
+        with naming(picture.name):
+            pixels, (height, width) = made_picture(job, 0, 0)
+    except (Error, ValueError):
+        return None
+    return np.frombuffer(pixels, dtype=np.uint8).reshape(height, width, 3)
+
+
+def _pillow_pixels(
+    picture: PictureSource, box: list[int] | None, size: list[int] | None, interpolation: str
+) -> Any:
+    decoded = picture.open_rgb()
+    if box is not None:
+        left, top, width, height = box
+        if left + width > decoded.width or top + height > decoded.height:
+            raise ValueError(
+                f"region={tuple(box)} is not in {picture.name}, a picture of "
+                f"{decoded.width}x{decoded.height}"
+            )
+        decoded = decoded.crop((left, top, left + width, top + height))
+    if size is not None:
+        resampling = getattr(_pillow.image_module().Resampling, interpolation.upper())
+        decoded = decoded.resize((size[1], size[0]), resampling)
+    return np.array(decoded)

@@ -1,0 +1,365 @@
+"""``ShardwiseSampler``: some shards after the other, and a random order within them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+from torch.utils.data import ConcatDataset, DistributedSampler, Subset
+
+from fastloader._core.machine.ranks import most_ranks_here
+from fastloader._core.machine.torch_datasets import kind_of
+from fastloader.datasets._remote.cache_folder import CacheFull, HeldFile
+from fastloader.datasets._remote.tar import RemoteTarShard, Shard
+from fastloader.datasets.tar import TarImages
+
+# ---- Shards that come into the cache before they are wanted.
+
+
+_SHARDS_AT_ONCE = 4
+
+
+class FetchAhead:
+    """Has threads fetch shards, and keeps those in the cache that are still wanted. One thread calls
+    its methods. Shards that stay on this machine anyway are as good as there."""
+
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self._shards = {
+            number: shard
+            for number, shard in enumerate(shards)
+            if isinstance(shard, RemoteTarShard) and not shard.local_file
+        }
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(_SHARDS_AT_ONCE, "fastloader-ahead")
+        self._begun: dict[int, Future[HeldFile]] = {}
+
+    def begin(self, numbers: Collection[int]) -> None:
+        """Begins to fetch these shards, and waits for none."""
+        for number in numbers:
+            shard = self._shards.get(number)
+            if shard is not None and number not in self._begun:
+                fetch = shard.cache.fetch
+                self._begun[number] = self._pool.submit(fetch, shard.object, self._stop)
+
+    def wait(self, numbers: Collection[int]) -> None:
+        """Waits until these are in the cache. Raises what fetching them raised."""
+        self.begin(numbers)
+        for number in [each for each in numbers if each in self._begun]:
+            try:
+                self._begun[number].result()
+            except CacheFull:  # which it was when this was begun, and need not be any more
+                del self._begun[number]
+                self.begin([number])
+                self._begun[number].result()
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Lets the cache have the room of all other shards when it needs that."""
+        for number in [each for each in self._begun if each not in numbers]:
+            self._release(self._begun.pop(number))
+
+    def end(self) -> None:
+        """Fetches nothing more. What was kept last stays in the cache."""
+        self._stop.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        self.end()
+        self.keep(())
+
+    def _release(self, begun: Future[HeldFile]) -> None:
+        begun.cancel()
+        begun.add_done_callback(_close)
+
+
+def _close(begun: Future[HeldFile]) -> None:
+    if not begun.cancelled() and begun.exception() is None:
+        begun.result().close()
+
+
+POLICIES = ("pad", "drop", "exact")
+_GROUPS_HELD = (
+    3  # in the cache: the one before, which workers may still read, this one and the next
+)
+
+
+class ShardwiseSampler(DistributedSampler[int]):
+    """Gives the samples of some shards in random order, then those of the next ones.
+
+    An epoch takes the shards in random order, ``buffer`` of them at a time, and the samples of these in
+    random order. Shards that lie in an object store are fetched into their cache ahead of that, so
+    that a rank fetches each of its shards once in an epoch, and workers read files. docs/remote.md says
+    what this order costs in randomness.
+
+    Each rank gets a run of that order of its own. So it shares few shards with other ranks, if there are
+    at least as many groups of ``buffer`` shards as ranks. All ranks have the same order, by seed and
+    epoch. An epoch that stops in the middle goes on with the same number of ranks or another one, if all
+    ranks have received the same number of samples: `FastLoader.state_dict` has what is needed. What was
+    received does not come again.
+
+    Every ``iter()`` begins the next epoch. ``set_epoch`` says which one. Iterating fetches shards;
+    ``order(epoch)`` shows the order and fetches nothing. Also ``next(iter(loader))`` begins an epoch: on
+    one rank alone it loses samples, because that rank is then an epoch ahead. To look at a batch use
+    ``loader.show_batch()``, look on all ranks, or call ``set_epoch`` before each epoch.
+
+    Args:
+        dataset: A `TarImages`, or a Subset or ConcatDataset of such.
+        num_replicas, rank: How many ranks there are, and which one this is. Default None: as
+            torch.distributed has it, or one rank if that is not initialised.
+        shuffle: False takes shards and samples in the dataset's order; default True.
+        seed: Of the order; default 0. It must be the same on all ranks.
+        buffer: How many shards are mixed; default 8. The cache must have room for three times as many,
+            for each rank of the machine. How many these are says LOCAL_WORLD_SIZE in the environment,
+            or SLURM. Otherwise all ranks count.
+        policy: What becomes of the uneven end, as `FastLoader`'s ``distributed`` has it. "pad"
+            (default) repeats samples until all ranks have the same number. "drop" leaves the rest out.
+            "exact" gives each sample once, so that some ranks have one more than others.
+
+    Raises:
+        TypeError: for another dataset.
+        ValueError: if the cache has no room for three times the ``buffer`` beside what others use now,
+            if WORLD_SIZE says that there are ranks and torch.distributed is not initialised, or for an
+            unknown policy.
+        RuntimeWarning: if there are fewer groups of shards than ranks.
+    """
+
+    elastic = True  # see `is_elastic`
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        *,
+        buffer: int = 8,
+        policy: str = "pad",
+    ) -> None:
+        if policy not in POLICIES:
+            raise ValueError(f"policy={policy!r}: one of {', '.join(map(repr, POLICIES))}")
+        if buffer < 1:
+            raise ValueError(f"buffer={buffer}: at least one shard")
+        world, own = _ranks(num_replicas, rank)
+        super().__init__(dataset, world, own, shuffle, seed, drop_last=policy == "drop")
+        self.buffer = buffer
+        self.policy = policy
+        self._shard_of, self._shards = shards_of(dataset)
+        self._history: list[list[int]] = []  # (ranks, samples that each had received) of this epoch
+        self._running: tuple[int, list[list[int]]] | None = (
+            None  # epoch and history of the iterator
+        )
+        self._given = 0  # by the iterator
+        # Holds the last shards of an epoch until the next one begins: workers may still read them when
+        # all indices are drawn.
+        self._behind: FetchAhead | None = None
+        self._check_room()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_behind": None}
+
+    def _check_room(self) -> None:
+        fetched = [
+            shard
+            for shard in self._shards
+            if isinstance(shard, RemoteTarShard) and not shard.local_file
+        ]
+        groups = -(-len(self._shards) // self.buffer)
+        if fetched and groups < self.num_replicas:
+            fits = len(self._shards) // self.num_replicas
+            warnings.warn(
+                f"buffer={self.buffer}: {len(self._shards)} shards are {groups} groups, fewer than the "
+                f"{self.num_replicas} ranks, so that several ranks fetch the same shards. "
+                + (f"Take buffer={fits}, or more shards" if fits else "Write more shards"),
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        ranks = most_ranks_here(self.num_replicas)
+        for cache in {id(shard.cache): shard.cache for shard in fetched}.values():
+            objects = [shard.object for shard in fetched if shard.cache is cache]
+            sizes = sorted((each.size for each in objects), reverse=True)
+            largest = sizes[: self.buffer]
+            needed = min(sum(sizes), _GROUPS_HELD * ranks * sum(largest))
+            room = cache.room_for(objects)
+            if needed > room:
+                fits = room // (_GROUPS_HELD * ranks * largest[0])
+                raise ValueError(
+                    f"buffer={self.buffer}: {_GROUPS_HELD} times as many shards for each of {ranks} "
+                    f"ranks on this machine take {needed} bytes, and the cache {cache.folder} has "
+                    f"{room} of its {cache.max_bytes} for them: the rest is in use. "
+                    + (f"Take buffer={fits}, or " if fits > 0 else "")
+                    + "give ShardCache a larger max_bytes"
+                    + (", or set LOCAL_WORLD_SIZE if fewer ranks are here" if ranks > 1 else "")
+                )
+
+    # --- the order ---------------------------------------------------------------------------------
+
+    def order(self, epoch: int) -> list[int]:
+        """The indices of all ranks in that epoch: each gets a run of these."""
+        indices, _groups = self._ordered(epoch)
+        return list(indices.tolist())
+
+    def _ordered(self, epoch: int) -> tuple[Any, Any]:
+        """The indices of the epoch, and of each the number of its group of shards."""
+        generator = torch.Generator().manual_seed(self.seed + epoch)
+        count = len(self._shard_of)
+        if self.shuffle:
+            shards = torch.randperm(len(self._shards), generator=generator, device="cpu").numpy()
+            within = torch.randperm(count, generator=generator, device="cpu").numpy()
+        else:
+            shards, within = np.arange(len(self._shards)), np.arange(count)
+        group_of = np.empty(len(self._shards), np.int64)
+        group_of[shards] = np.arange(len(self._shards)) // self.buffer
+        groups = group_of[self._shard_of]
+        order = np.lexsort((within, groups))
+        return order, groups[order]
+
+    def _places(self, count: int, world: int, rank: int) -> Any:
+        """The places of a rank in an order of so many samples."""
+        run = np.arange(count * rank // world, count * (rank + 1) // world)
+        if self.policy == "drop":
+            return run[: count // world]
+        if self.policy == "pad" and len(run) < -(-count // world):
+            # At its end, so that an epoch that stops before has repeated nothing.
+            return np.append(run, run[0] if len(run) else 0)
+        return run
+
+    def _left(self, count: int, history: list[list[int]]) -> Any:
+        """The places in the order of what no rank has received."""
+        left = np.arange(count)
+        for world, received in history:
+            if self.policy == "drop" and received >= len(left) // world:
+                left = left[:0]  # the rest was left out, for whatever number of ranks
+            there = np.ones(len(left), bool)
+            for rank in range(world):
+                there[self._places(len(left), world, rank)[:received]] = False
+            left = left[there]
+        return left
+
+    def __len__(self) -> int:
+        return len(self._places(len(self._shard_of), self.num_replicas, self.rank))
+
+    def __iter__(self) -> Iterator[int]:
+        epoch, history = self.epoch, self._history
+        self.epoch, self._history = epoch + 1, []
+        self._running, self._given = (epoch, history), 0
+        return self._indices(self._running)
+
+    def _indices(self, running: tuple[int, list[list[int]]]) -> Iterator[int]:
+        order, groups = self._ordered(running[0])
+        left = self._left(len(order), running[1])
+        mine = left[self._places(len(left), self.num_replicas, self.rank)]
+        order, groups = order[mine], groups[mine]
+        runs = np.split(order, np.flatnonzero(np.diff(groups)) + 1)
+        needed = [set(np.unique(self._shard_of[run]).tolist()) for run in runs]
+        self._keep_behind(None)
+        ahead = FetchAhead(self._shards)
+        try:
+            # Alone: shards that come ahead could have the room that these are waiting for.
+            ahead.wait(needed[0] if needed else ())
+            for number, run in enumerate(runs):
+                ahead.keep(set().union(*needed[max(0, number - 1) : number + 2]))
+                for wanted in needed[number : number + 2]:
+                    ahead.begin(wanted)
+                ahead.wait(needed[number])
+                for index in run.tolist():
+                    if self._running is running:
+                        self._given += 1
+                    yield index
+        except BaseException:  # the loop is left, or a shard cannot be fetched
+            ahead.close()
+            raise
+        ahead.end()
+        self._keep_behind(ahead)
+        if self._running is running:
+            self._given = -(-len(left) // self.num_replicas)  # as of the rank that has the most
+
+    def _keep_behind(self, ahead: FetchAhead | None) -> None:
+        before, self._behind = self._behind, ahead
+        if before is not None:
+            before.close()
+
+    # --- where it stands ---------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next ``iter()`` begins. An epoch that was loaded goes on if it is this
+        one."""
+        if epoch != self.epoch:
+            self.epoch, self._history = epoch, []
+
+    def state_dict(self) -> dict[str, Any]:
+        """What an epoch needs to go on: the same for all ranks. Of an epoch that is at its end nothing
+        is left, and the next one comes after that."""
+        state: dict[str, Any] = self._identity()
+        if self._running is None:
+            return {**state, "epoch": self.epoch, "history": list(self._history)}
+        epoch, history = self._running
+        received = [[self.num_replicas, self._given]] if self._given else []
+        return {**state, "epoch": epoch, "history": [*history, *received]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Has the next ``iter()`` go on from there.
+
+        Raises:
+            ValueError: if the state is of another order.
+        """
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise ValueError(
+                    f"the state is of another order: its {name} is {state.get(name)!r}, here it is "
+                    f"{value!r}"
+                )
+        self.epoch = state["epoch"]
+        self._history = [list(each) for each in state["history"]]
+        self._running = None
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "buffer": self.buffer,
+            "policy": self.policy,
+            "samples": len(self._shard_of),
+            "shards": len(self._shards),
+        }
+
+
+def shards_of(dataset: Any) -> tuple[Any, list[Shard]]:
+    """Of each sample the number of its shard, an int64 array, and the shards."""
+    if isinstance(dataset, TarImages):
+        return dataset.shard_numbers()
+    kind = kind_of(dataset)
+    if kind is Subset:
+        numbers, shards = shards_of(dataset.dataset)
+        return numbers[np.asarray(dataset.indices, np.int64)], shards
+    if kind is ConcatDataset:
+        numbers, shards = [np.empty(0, np.int64)], []
+        for each in dataset.datasets:
+            its, more = shards_of(each)
+            numbers.append(its + len(shards))
+            shards.extend(more)
+        return np.concatenate(numbers), shards
+    raise TypeError(
+        f"a ShardwiseSampler is of TarImages, or a Subset or ConcatDataset of such, not of a "
+        f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+    )
+
+
+def _ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    initialised = distributed.is_available() and distributed.is_initialized()
+    if (num_replicas is None or rank is None) and not initialised:
+        said = os.environ.get("WORLD_SIZE", "")
+        if said.isdecimal() and int(said) > 1:
+            raise ValueError(
+                f"WORLD_SIZE is {said}, but torch.distributed is not initialised: call "
+                "init_process_group() first, or give num_replicas and rank"
+            )
+    world = num_replicas or (distributed.get_world_size() if initialised else 1)
+    own = rank if rank is not None else (distributed.get_rank() if initialised else 0)
+    return world, own

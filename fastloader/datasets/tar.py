@@ -1,0 +1,296 @@
+"""``TarImages``: pictures in tar shards, as WebDataset keeps them."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from fastloader.datasets._formats.mapped_file import Looks, MappedFile
+from fastloader.datasets._formats.paths import paths_of
+from fastloader.datasets._formats.sample_form import (
+    SampleForm,
+    checked_columns,
+    shown_dataset,
+    shown_files,
+)
+from fastloader.datasets._formats.tar import LABEL, NO_LABEL, content_of, own_name
+from fastloader.datasets._remote.shard_cache import ShardCache
+from fastloader.datasets._remote.tar import Shard, open_shards, read_files
+from fastloader.datasets.encoded import EncodedImage, PictureSource
+from fastloader.datasets.files import checked_index
+from fastloader.transforms._python_chain import as_tensor_chain
+
+IMAGES = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "pbm", "pnm", "bmp", "tif", "tiff", "img")
+
+
+class TarImages(Dataset[Any]):
+    """Pictures in tar files: WebDataset's shards, with random access.
+
+    Files of one name up to the first dot, next to each other, are a sample, which is WebDataset's rule:
+    ``0001.jpg`` and ``0001.cls``. A shard is mapped into memory, and the native path decodes from it.
+    Where its samples are is found once, by a walk over its headers, and kept beside the shard
+    (``<shard>.fastloader-tar``). An index of DALI's ``wds2idx`` beside a shard spares the walk. So a
+    sample can be read by its number: shuffling is a true one over all shards, an epoch has each sample
+    once on whatever number of ranks, and a resumed epoch skips nothing.
+
+    Shards in an object store (``s3://``, ``gs://``, ``az://``, ``https://``) go through a `ShardCache`.
+    If the cache has room for all of them, they are fetched here, and are then as local ones. If not,
+    workers read them, from the cache or by ranges, and `ShardwiseSampler` gives an order in which that
+    is fast (docs/remote.md).
+
+    Args:
+        shards: The shards: a path, a URL, a pattern (``train-*.tar``), or WebDataset's braces
+            (``train-{000000..000146}.tar``), or a list of such. Shards of a pattern are sorted by name.
+        transform: What becomes of a picture, as in `ImageFolder`; default None.
+        target_transform: A function of the label; None (default) leaves the label.
+        image: The extensions of pictures; of a sample that has several, the first in this order counts.
+            Default: those of the usual formats. Samples without such a file are left out.
+        columns: The extensions of further files of which a sample has the contents: ``.json`` (any
+            value), ``.txt`` (text), ``.cls`` and ``.id`` (a whole number), bytes for any other. Default:
+            none.
+        as_dict: Whether a sample is a dict with the keys "pixel_values", "labels" and the extensions in
+            ``columns``. Default False: (picture, label), and then the columns.
+        index_dir: A folder for the indices of shards that lie where nothing may be written; default
+            None, beside the shards, or in the cache. If nothing can be written, they are made anew each
+            time.
+        cache: Where shards that come from a URL are kept, and how to reach them. Default None: a
+            `ShardCache` with its defaults. Not used for paths.
+
+    Attributes:
+        shards: the paths or URLs.
+        mapped: whether all shards are files on this machine, so that the native path reads them.
+        targets: the numbers in the samples' ``.cls`` files, an int64 array; -1: it has none, or holds
+            something else.
+        classes: None.
+
+    A dataset may be pickled, and used after a fork
+    or in a spawned process.
+
+    Raises:
+        FileNotFoundError: if a shard, or any shard for a pattern, is missing.
+        ImportError: for a URL, if obstore is missing.
+        fastloader.errors.Error: for a URL, if the store cannot be read, or the cache has no room.
+        RuntimeWarning: if a ``.cls`` is no whole number.
+        ValueError: if a shard is no tar, is damaged, was cut off, or is still written. The error names
+            the shard and the byte. Also if there is no sample with a picture. From indexing, if a
+            sample lacks one of the columns, or it cannot be read.
+    """
+
+    upright = False
+
+    def __init__(
+        self,
+        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        transform: Callable[[Any], Any] | None = None,
+        target_transform: Callable[[int], Any] | None = None,
+        *,
+        image: str | Sequence[str] = IMAGES,
+        columns: Sequence[str] = (),
+        as_dict: bool = False,
+        index_dir: str | os.PathLike[str] | None = None,
+        cache: ShardCache | None = None,
+    ) -> None:
+        self.transform = transform
+        self.target_transform = target_transform
+        self.classes: list[str] | None = None
+        named = list(paths_of(shards))
+        kept = None if index_dir is None else os.path.abspath(os.fspath(index_dir))
+        if kept is not None:
+            os.makedirs(kept, exist_ok=True)
+        if not named:
+            raise ValueError("no shard is named")
+        self._shards, self.cache = open_shards(named, kept, cache)
+        self.shards = [shard.path for shard in self._shards]
+        self.mapped = all(shard.local_file for shard in self._shards)
+        wanted = [image] if isinstance(image, str) else list(image)
+        self._wanted = [each.lower().lstrip(".") for each in wanted]
+        self.columns = [each.lower().lstrip(".") for each in checked_columns(columns)]
+        self.form = SampleForm.of(self.columns, self._rest, as_dict)
+        self._find_pictures()
+        self._check_columns()
+
+    def _find_pictures(self) -> None:
+        """Sets the flat arrays: of each sample with a picture, its number in its shard, and where the
+        picture lies there."""
+        numbers, offsets, sizes, labels, counts = [], [], [], [], [0]
+        for shard in self._shards:
+            index = shard.index
+            offset = np.zeros(len(index), np.uint64)
+            size = np.zeros(len(index), np.uint64)
+            for each in self._wanted:
+                if each in index.extensions:
+                    column = index.extensions.index(each)
+                    first = (offset == 0) & (index.offsets[:, column] > 0)
+                    offset[first] = index.offsets[first, column]
+                    size[first] = index.sizes[first, column]
+            (there,) = np.nonzero(offset)
+            numbers.append(there.astype(np.uint32))
+            offsets.append(offset[there])
+            sizes.append(size[there])
+            labels.append(index.labels[there])
+            counts.append(len(there))
+        if not sum(counts):
+            raise ValueError(
+                f"{', '.join(self.shards[:3])}: no sample has a picture (.{', .'.join(self._wanted)})"
+            )
+        self._starts = np.cumsum(counts).tolist()  # of the shards
+        self._numbers = np.concatenate(numbers)
+        self.offsets = np.concatenate(offsets)
+        self.sizes = np.concatenate(sizes)
+        self.targets = np.concatenate(labels)
+
+    def _check_columns(self) -> None:
+        """Looks for what would otherwise be found in the middle of an epoch, or never."""
+        there = sorted({each for shard in self._shards for each in shard.index.extensions})
+        for column in self.columns:
+            if column not in there:
+                raise ValueError(f"no sample has a file .{column}; there are .{', .'.join(there)}")
+        for shard in self._shards:
+            index = shard.index
+            if LABEL not in index.extensions:
+                continue
+            has = index.offsets[:, index.extensions.index(LABEL)] > 0
+            (without,) = np.nonzero(has & (index.labels == NO_LABEL))
+            if len(without):
+                sample = index.key(int(without[0]))
+                warnings.warn(
+                    f"{shard.path}: the .{LABEL} of {len(without)} samples is no whole number, such as "
+                    f'that of {sample}: their label is {NO_LABEL}. columns=["{LABEL}"] reads what it is',
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                return
+
+    def locate(self, index: int) -> tuple[Shard, int]:
+        """The shard in which sample ``index`` lies, and its number there."""
+        shard = bisect.bisect_right(self._starts, index) - 1
+        return self._shards[shard], int(self._numbers[index])
+
+    def shard_numbers(self) -> tuple[Any, list[Shard]]:
+        """Of each sample the number of its shard, an int64 array, and the shards."""
+        return np.repeat(np.arange(len(self._shards)), np.diff(self._starts)), list(self._shards)
+
+    def _encoded(self, indices: list[int]) -> list[bytes]:
+        """The encoded pictures, read at the same time."""
+        return read_files(
+            [
+                (self.locate(index)[0], int(self.offsets[index]), int(self.sizes[index]))
+                for index in indices
+            ]
+        )
+
+    def places(self) -> tuple[Any, Any, Any]:
+        """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays."""
+        addresses, sizes = self.offsets.copy(), self.sizes.copy()
+        mapped = [np.frombuffer(shard.mapping, np.uint8) for shard in self._shards]
+        for each, begin, end in zip(mapped, self._starts, self._starts[1:]):
+            addresses[begin:end] += np.uint64(each.__array_interface__["data"][0])
+        return addresses, sizes, mapped
+
+    def name(self, index: int) -> str:
+        """The file of the picture, as its shard names it, and the shard. Of a shard that is read by
+        ranges from a store, the extension is in lower case."""
+        shard, number = self.locate(checked_index(index, len(self)))
+        offset, key = int(self.offsets[index]), shard.index.key(number)
+        extension = shard.index.extensions[shard.index.offsets[number].tolist().index(offset)]
+        name = f"{key}.{extension}"
+        if shard.local_file and (file := shard.mapped_file):
+            with contextlib.suppress(ValueError):  # the shard has changed
+                name = own_name(file.read_bytes, offset, key, extension)
+        return f"{name} in {shard.path}"
+
+    def image_bytes(self, index: int) -> bytes:
+        """The encoded picture, as it lies in the shard."""
+        index = checked_index(index, len(self))
+        (found,) = self._encoded([index])
+        self._check(index)
+        return found
+
+    def _check(self, index: int) -> None:
+        """Raises ValueError if the shard of a sample, which was read, has changed."""
+        for file in self.files_of([index]):
+            file.check()
+
+    def open_rgb(self, index: int) -> Any:
+        """Opens a picture through Pillow, in RGB."""
+        return PictureSource(self.image_bytes(index), self.name(index)).open_rgb()
+
+    def files_of(self, indices: list[int]) -> list[MappedFile]:
+        """The files that these pictures are read from, and that may change meanwhile."""
+        numbers = {bisect.bisect_right(self._starts, index) - 1 for index in indices}
+        return [file for number in numbers if (file := self._shards[number].mapped_file)]
+
+    def will_need(self, indices: list[int]) -> None:
+        """Has the system read these pictures ahead, all at the same time. Waits for nothing."""
+        numbers = [bisect.bisect_right(self._starts, index) - 1 for index in indices]
+        # Taken from the arrays together, since each number taken alone costs as much as the call below.
+        offsets, sizes = self.offsets[indices].tolist(), self.sizes[indices].tolist()
+        for number, offset, size in zip(numbers, offsets, sizes):
+            self._shards[number].will_need(offset, size)
+
+    def __repr__(self) -> str:
+        return shown_dataset(self, {"Shards": shown_files(self.shards)})
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def _rest(self, indices: list[int]) -> list[tuple[Any, ...]]:
+        """The contents of the further files of these samples."""
+        asked = [(index, extension) for index in indices for extension in self.columns]
+        contents = read_files([self._file(index, extension) for index, extension in asked])
+        values = []
+        for (index, extension), content in zip(asked, contents, strict=True):
+            try:
+                values.append(content_of(content, extension))
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{self.name(index)}: .{extension}: {error}") from None
+        count = len(self.columns)
+        return [tuple(values[begin : begin + count]) for begin in range(0, len(values), count)]
+
+    def _file(self, index: int, extension: str) -> tuple[Shard, int, int]:
+        shard, number = self.locate(index)
+        found = shard.index.place(number, extension)
+        if found is None:
+            raise ValueError(f"{self.name(index)}: the sample has no .{extension}")
+        return shard, *found
+
+    def _target(self, index: int) -> Any:
+        target = int(self.targets[index])
+        return target if self.target_transform is None else self.target_transform(target)
+
+    def __getitem__(self, index: int) -> Any:
+        index = checked_index(index, len(self))
+        image = self.open_rgb(index)
+        if self.transform is not None:
+            image = as_tensor_chain(self.transform)(image)
+        sample = self.form.sample(image, self._target(index), index)
+        if self.columns:  # which were read since the look at the picture's file
+            self._check(index)
+        return sample
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        """The samples of a batch. Of shards that are not `mapped`, what they consist of is read at the
+        same time, and pictures with a transform are `EncodedImage`s, which ``default_collate`` makes to
+        tensors."""
+        if self.mapped or type(self).__getitem__ is not TarImages.__getitem__:
+            return [self[index] for index in indices]
+        indices = [checked_index(index, len(self)) for index in indices]
+        rest = self._rest(indices) if self.columns else [()] * len(indices)
+        samples = []
+        for index, content, others in zip(indices, self._encoded(indices), rest, strict=True):
+            source = PictureSource(content, self.name(index))
+            picture = (
+                source.open_rgb()
+                if self.transform is None
+                else EncodedImage(source, self.transform)
+            )
+            samples.append(self.form.sample(picture, self._target(index), index, others))
+        Looks(self.files_of(indices)).check()
+        return samples
