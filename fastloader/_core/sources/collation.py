@@ -141,7 +141,7 @@ OF_TORCH: dict[Any, str] = {
     bytes: "collate_str_fn",
 }
 _IN_SAMPLES = (torch.Tensor, np.ndarray, np.generic, float, int, str, bytes, tuple, list, dict)
-_FAST_COLLATES = ("fastloader.compat.timm.collate", "timm.data.loader")
+_FAST_COLLATES = ("fastloader.compat.timm.mixup", "timm.data.loader")
 
 
 def mixing_of(collate_fn: Any) -> Mixing | Rolled | None:

@@ -65,7 +65,7 @@ _PLAIN = (abs, divmod, hash, int, isinstance, max, min, pow, round, *_KINDS)
 def only_seeds(init: Any) -> bool:
     """Whether a worker_init_fn seeds the generators of a worker process and does nothing else. Where no
     worker makes the samples, such a function has nothing to do."""
-    if identity.is_a(init, ("fastloader.compat.timm.collate", "WorkerSeeding")):
+    if identity.is_a(init, ("fastloader.compat.timm.mixup", "WorkerSeeding")):
         return bool(init.usual)
     return _seeds(init, set())
 

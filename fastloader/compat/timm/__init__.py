@@ -6,16 +6,15 @@ from fastloader.compat.timm import create_loader, ImageDataset
 
 from __future__ import annotations
 
-from fastloader.compat.timm.collate import fast_collate
-from fastloader.compat.timm.create import create_loader
 from fastloader.compat.timm.dataset import ImageDataset
-from fastloader.compat.timm.mixup import FastCollateMixup, Mixup
-from fastloader.compat.timm.multi_epochs import MultiEpochsDataLoader
-from fastloader.compat.timm.prefetch import (
+from fastloader.compat.timm.loader import (
     IMAGENET_DEFAULT_MEAN,
     IMAGENET_DEFAULT_STD,
+    MultiEpochsDataLoader,
     PrefetchLoader,
+    create_loader,
 )
+from fastloader.compat.timm.mixup import FastCollateMixup, Mixup, fast_collate
 from fastloader.compat.timm.samplers import OrderedDistributedSampler, RepeatAugSampler
 
 __all__ = [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastloader.compat.timm.original import import_timm
 from fastloader.transforms import (
     CenterCrop,
     ColorJitter,
@@ -32,6 +32,21 @@ from fastloader.transforms.timm import (
     auto_augment_transform,
     rand_augment_transform,
 )
+
+# ---- timm itself, imported where it is needed.
+
+
+def import_timm(argument: str) -> Any:
+    """``timm.data``. Raises ImportError without it, which says that ``argument`` needs it."""
+    try:
+        return importlib.import_module("timm.data")
+    except Exception as error:  # a torchvision of another torch is a RuntimeError
+        raise ImportError(
+            f"{argument} needs timm, which cannot be imported ({error}): install the torchvision of "
+            "your torch first, which pip, left to itself, brings with another torch "
+            "(torchvision==0.28.0 for torch 2.13.0), and then pip install timm"
+        ) from error
+
 
 _FILTERS = (*RESAMPLING, "random")
 

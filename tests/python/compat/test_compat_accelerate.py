@@ -352,7 +352,7 @@ def test_its_samplers_repeat_as_what_they_group():
     from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler, SkipBatchSampler
 
     from fastloader._core.order.samplers import may_repeat
-    from fastloader.compat.accelerate.batches import PreparedBatches
+    from fastloader.compat.accelerate import PreparedBatches
 
     for repeats in (False, True):
         sampler = SeedableRandomSampler(range(6), replacement=repeats)

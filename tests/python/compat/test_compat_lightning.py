@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 import fastloader
 from fastloader import FastLoader
 from fastloader.compat.prefetch_generator import DataLoaderX
-from fastloader.compat.timm.erasing import ErasingLoader
+from fastloader.compat.timm.loader import ErasingLoader
 from support import MEAN, STD, Pictures, generator
 
 # Lightning's warnings have classes of its own. pytest-xdist imports Lightning to show them, where nobody

@@ -14,7 +14,7 @@ from pictures import plain_folder
 from PIL import Image
 
 from fastloader.compat import timm as ours
-from fastloader.compat.timm import readers
+from fastloader.compat.timm import dataset as readers
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from torch.utils.data import DistributedSampler, TensorDataset
 
 from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader.compat.timm import MultiEpochsDataLoader
-from fastloader.compat.timm.erasing import ErasingMultiEpochsLoader
+from fastloader.compat.timm.loader import ErasingMultiEpochsLoader
 from support import MEAN, STD, Pictures, random_images, same
 
 pytestmark = pytest.mark.covering

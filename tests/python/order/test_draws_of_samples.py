@@ -21,7 +21,7 @@ from torch.utils.data import (
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
 from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader.compat.timm.erasing import ErasingLoader
+from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, generator
 

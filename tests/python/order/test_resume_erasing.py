@@ -19,7 +19,7 @@ from fastloader import transforms as T
 from fastloader._core.batch.augmentation.augmentation import Augmentation
 from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader.compat import timm
-from fastloader.compat.timm.erasing import ErasingLoader
+from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, Stream, random_images, same
 

@@ -15,7 +15,7 @@ from torchrun import torchrun
 from fastloader import FastLoader
 from fastloader._core.batch.augmentation.erasing import RandomErasing
 from fastloader._core.batch.shown_pictures import find_pictures
-from fastloader.compat.timm.erasing import ErasingLoader
+from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder, ShardwiseSampler, TarImages
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
 from support import MEAN, STD

@@ -14,7 +14,7 @@ from fastloader.errors import NotNative
 READERS = Rows[str](
     {
         ("timm.data.readers.reader_image_folder", "ReaderImageFolder"): "folder",
-        ("fastloader.compat.timm.readers", "ReaderImageFolder"): "folder",
+        ("fastloader.compat.timm.dataset", "ReaderImageFolder"): "folder",
     }
 )
 

@@ -4,17 +4,120 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from fastloader.compat.accelerate import PreparedLoader, skip_first_batches
-from fastloader.compat.accelerate.prepare import adopt
-from fastloader.compat.transformers.collation import native_collation
-from fastloader.compat.transformers.rest_of_epoch import RestOfEpoch
+from fastloader._core.machine import identity
+from fastloader._core.machine.torch_datasets import kind_of
+from fastloader._core.sources.images.recognize import RECOGNIZERS
+from fastloader.compat.accelerate import PreparedLoader, adopt, skip_first_batches
+from fastloader.datasets._formats.sample_form import LABELS, PIXELS
 from fastloader.loader import FastLoader
+
+# ---- When the Trainer's data collator does what ``default_collate`` does, which the native
+# path knows.
+
+
+_HOME = "transformers.data.data_collator"
+
+
+def native_collation(collate_fn: Any, dataset: Any) -> Any:
+    """None, which stands for default_collate, if batches of ``dataset`` are the same by it as by the
+    data collator ``collate_fn``; else ``collate_fn``.
+
+    They are for fastloader's own datasets of pictures with ``as_dict=True``, without further columns,
+    and for the Trainer's default collator: it stacks tensors, and makes int64 of whole numbers.
+    """
+    inner = collate_fn
+    if identity.is_a(inner, ("transformers.trainer_utils", "RemoveColumnsCollator")):
+        if identity.change(type(inner), type(inner)):
+            return collate_fn
+        if not {PIXELS, LABELS} <= set(inner.signature_columns):
+            return collate_fn
+        inner = inner.data_collator
+    while kind_of(dataset) is Subset:
+        dataset = dataset.dataset
+    known = RECOGNIZERS.known(type(dataset))
+    ours = known is not None and not identity.change(type(dataset), known)
+    pictures = ours and getattr(getattr(dataset, "form", None), "keys", None) == (PIXELS, LABELS)
+    # Which may give floats. The two collators make other dtypes of these.
+    whole = getattr(dataset, "target_transform", None) is None
+    return None if pictures and whole and _is_default(inner) else collate_fn
+
+
+def _is_default(collator: Any) -> bool:
+    """Whether it is the default collator of transformers, as its source has it."""
+    names = ("default_data_collator", "torch_default_data_collator")
+    if any(
+        identity.function_change(identity.found(_HOME, name), _HOME, name) != "" for name in names
+    ):
+        return False
+    if identity.is_a(collator, (_HOME, "DefaultDataCollator")):
+        return collator.return_tensors == "pt" and not identity.change(
+            type(collator), type(collator)
+        )
+    return collator is identity.found(_HOME, names[0])
+
+
+# ---- The rest of an epoch, in the shape in which the Trainer asks for it.
+
+
+class RestOfEpoch(Dataset[Any]):
+    """Stands in for a loader that goes on in the middle of an epoch, where the Trainer calls
+    Accelerate's ``skip_first_batches``.
+
+    That function makes a plain DataLoader of the attributes that it reads, with a batch sampler that
+    leaves out the first ``skipped`` of this one's. This object is the batch sampler and the dataset as
+    well. As a batch sampler it gives ``skipped`` places of batches that nobody wants, and takes a batch
+    of ``rest`` for every further place. As a dataset it hands over that batch. So the plain DataLoader
+    passes the batches of ``rest`` on, one by one and as they are.
+
+    Args:
+        rest: a prepared loader, whose next ``iter()`` gives the rest of the epoch.
+        skipped: how many steps of the epoch are over.
+    """
+
+    sampler = None
+    num_workers = 0
+    prefetch_factor = None
+
+    def __init__(self, rest: Any, skipped: int) -> None:
+        self.rest = rest
+        self.skipped = skipped
+        self._taken: list[Any] = []
+
+    @property
+    def dataset(self) -> RestOfEpoch:
+        return self
+
+    @property
+    def batch_sampler(self) -> RestOfEpoch:
+        return self
+
+    @staticmethod
+    def collate_fn(batch: Any) -> Any:
+        return batch
+
+    def __len__(self) -> int:
+        return self.skipped + len(self.rest)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for place in range(self.skipped):
+            yield [place]
+        for batch in self.rest:
+            self._taken.append(batch)
+            del batch  # so that only the training loop holds it
+            yield [self.skipped]
+
+    def __getitem__(self, place: int) -> Any:
+        raise TypeError("a rest of an epoch gives batches, not samples")
+
+    def __getitems__(self, places: list[int]) -> Any:
+        return self._taken.pop()
 
 
 class FastTrainerMixin:
@@ -162,3 +265,11 @@ def _fast(plain: DataLoader[Any], options: dict[str, Any]) -> FastLoader[Any]:
     arguments = {name: getattr(plain, name) for name in names}
     arguments["collate_fn"] = native_collation(plain.collate_fn, plain.dataset)
     return FastLoader(plain.dataset, **{**arguments, **options})
+
+
+# ---- ``transformers.Trainer`` with a FastLoader.
+#
+# from fastloader.compat.transformers import FastTrainerMixin
+
+
+__all__ = ["FastTrainerMixin"]
