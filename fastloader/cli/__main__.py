@@ -7,16 +7,10 @@ import sys
 from collections.abc import Sequence
 
 from fastloader._core.machine.build_info import installed_version
+from fastloader.cli import check, demo, doctor, index, pack, push, tune
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
 from fastloader.cli.bench import command as bench
-from fastloader.cli.check import command as check
-from fastloader.cli.demo import command as demo
-from fastloader.cli.doctor import command as doctor
-from fastloader.cli.index import command as index
-from fastloader.cli.pack import command as pack
-from fastloader.cli.push import command as push
-from fastloader.cli.tune import command as tune
 
 
 def make_parser() -> argparse.ArgumentParser:

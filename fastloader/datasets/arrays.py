@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 
 from fastloader.datasets.files import checked_index
 
-META = "arrays.json"
+ARRAYS_META = "arrays.json"
 FORMAT = "fastloader-arrays"
 VERSION = 1
 KINDS = "biufc"  # of numpy's dtypes: truths and numbers
@@ -71,7 +71,7 @@ def read_folder(path: str) -> ArrayFolder | None:
     Raises:
         ValueError: which names the file, if it says what cannot be, or is of another version.
     """
-    meta = os.path.join(path, META)
+    meta = os.path.join(path, ARRAYS_META)
     try:
         with open(meta, encoding="utf-8") as file:
             said = json.load(file)
@@ -162,7 +162,9 @@ class PackedArrays(Dataset[Any]):
             raise FileNotFoundError(f"{self.path}: there is no such folder")
         folder = read_folder(self.path)
         if folder is None:
-            raise ValueError(f"{self.path} is no folder of `fastloader pack`: it has no {META}")
+            raise ValueError(
+                f"{self.path} is no folder of `fastloader pack`: it has no {ARRAYS_META}"
+            )
         if not folder.count:
             raise ValueError(f"{self.path} has no sample, of {folder.total} that were to be packed")
         if not folder.complete:

@@ -14,8 +14,7 @@ from fastloader._core.machine.limits import available_threads
 from fastloader.cli.bench.recipes import EVERY, RECIPES
 from fastloader.cli.bench.scenarios import ON_DEVICE, PEERS, SCENARIOS
 from fastloader.cli.bench.sources import ROUNDS, SOURCES, THREADS
-from fastloader.cli.help_format import HelpFormat
-from fastloader.cli.whole_number import at_least_one
+from fastloader.cli.tasks import HelpFormat, at_least_one
 
 
 def add_command(commands: Any) -> None:

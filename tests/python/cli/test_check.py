@@ -13,8 +13,8 @@ from pictures import picture
 from PIL import Image
 from terminal import on_terminal
 
+from fastloader.cli import check as checker
 from fastloader.cli.__main__ import main
-from fastloader.cli.check import checker
 from fastloader.datasets import LMDBDataset
 
 
@@ -111,7 +111,7 @@ def test_a_reader_that_has_seen_enough(folder, monkeypatch):
     def closed(*_args, **_more):
         raise BrokenPipeError
 
-    monkeypatch.setattr("fastloader.cli.check.checker.print", closed, raising=False)
+    monkeypatch.setattr("fastloader.cli.check.print", closed, raising=False)
     monkeypatch.setattr(sys, "stdout", sys.stdout)  # which the command takes away then
     assert check(folder) == 141
 

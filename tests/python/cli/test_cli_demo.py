@@ -23,11 +23,9 @@ from pictures import upstream_pillow
 from PIL import Image
 
 from fastloader import FastLoader
-from fastloader.cli import pictures
+from fastloader.cli import demo, demo_plots, demo_training, pictures
 from fastloader.cli.__main__ import main
-from fastloader.cli.demo import command as demo
-from fastloader.cli.demo import comparison, crops, plots, table, training
-from fastloader.cli.demo.process_memory import PeakMemory, held_by
+from fastloader.cli.demo_training import PeakMemory, held_by
 from support import HANG, PACKAGE_ROOT, eventually, run_script
 
 RUN = """
@@ -234,7 +232,7 @@ def test_dataset_of_a_folder(tmp_path):
     make_folder(tmp_path, ["b/deep/er", "a", "empty"])
     for path in (tmp_path / "empty").iterdir():
         path.unlink()
-    dataset = training.make_dataset(tmp_path, 16)
+    dataset = demo_training.make_dataset(tmp_path, 16)
     assert dataset.classes == ["a", "b", "empty"] and len(dataset) == 6
     pixels, label = dataset[5]
     assert pixels.shape == (3, 16, 16) and pixels.dtype == torch.uint8 and label == 1
@@ -243,31 +241,31 @@ def test_dataset_of_a_folder(tmp_path):
 @upstream_pillow
 def test_the_comparison_takes_the_native_path_and_finds_equal_pixels(tmp_path):
     make_folder(tmp_path, ["a", "b"], per_class=5, extension="jpg")
-    found = comparison.compare_pixels(tmp_path, 14, at_most=4)
-    assert found == comparison.Comparison(pictures=4, equal=4, native=True)
+    found = demo_plots.compare_pixels(tmp_path, 14, at_most=4)
+    assert found == demo_plots.Comparison(pictures=4, equal=4, native=True)
 
 
 def test_the_comparison_sees_a_difference(tmp_path, monkeypatch):
     make_folder(tmp_path, ["a"], per_class=3, extension="jpg")
-    from fastloader.cli.demo.comparison import DataLoader
+    from fastloader.cli.demo_plots import DataLoader
 
     def darker(dataset, batch_size):
         for images, labels in DataLoader(dataset, batch_size):
             images[1] //= 2
             yield images, labels
 
-    monkeypatch.setattr(comparison, "DataLoader", darker)
-    assert comparison.compare_pixels(tmp_path, 14).equal == 2
+    monkeypatch.setattr(demo_plots, "DataLoader", darker)
+    assert demo_plots.compare_pixels(tmp_path, 14).equal == 2
 
 
 def test_both_loaders_see_the_same_pictures_in_the_same_order(tmp_path):
     make_folder(tmp_path, ["a", "b", "c"], per_class=4, extension="jpg")
-    dataset = training.make_dataset(tmp_path, 16)
+    dataset = demo_training.make_dataset(tmp_path, 16)
     labels = []
     for name in ("FastLoader", "DataLoader"):
-        job = training.Job(name, tmp_path, "cpu", 5, 4, 0, 16, 7)
-        loader, prepare = training.make_loader(job, dataset)
-        batches = training.ready_batches(loader, prepare, 5, [], [])
+        job = demo_training.Job(name, tmp_path, "cpu", 5, 4, 0, 16, 7)
+        loader, prepare = demo_training.make_loader(job, dataset)
+        batches = demo_training.ready_batches(loader, prepare, 5, [], [])
         labels.append([batch[1].tolist() for batch in batches])
         if name == "FastLoader":
             assert loader.plan().startswith("native images")
@@ -295,11 +293,11 @@ def test_only_missing_pictures_are_made(tmp_path):
 @upstream_pillow
 def test_the_boxes_that_are_drawn_are_those_of_the_crops(tmp_path):
     make_folder(tmp_path, ["a", "b"], per_class=4, extension="jpg")
-    found = crops.crop_some(tmp_path, 12, seed=0)
+    found = demo_plots.crop_some(tmp_path, 12, seed=0)
     assert [picture.name for picture in found] == ["a"] * 3 + ["b"] * 3
     boxes = set()
     for picture in found:
-        assert picture.original.shape == (20, 30, 3) and len(picture.crops) == crops.EPOCHS
+        assert picture.original.shape == (20, 30, 3) and len(picture.crops) == demo_plots.EPOCHS
         for crop in picture.crops:
             left, top, width, height = crop.box
             box = (left, top, left + width, top + height)
@@ -308,21 +306,21 @@ def test_the_boxes_that_are_drawn_are_those_of_the_crops(tmp_path):
                 cut = cut.transpose(Image.FLIP_LEFT_RIGHT)
             assert np.array_equal(np.asarray(cut), crop.pixels)
             boxes.add(box)
-    assert len(boxes) > crops.EPOCHS, "each epoch draws others"
+    assert len(boxes) > demo_plots.EPOCHS, "each epoch draws others"
 
 
 def test_crops_of_the_python_path_have_no_boxes(tmp_path, monkeypatch):
     make_folder(tmp_path / "data", ["a"], per_class=2)
-    monkeypatch.setattr(crops, "FastLoader", functools.partial(FastLoader, native=False))
-    found = crops.crop_some(tmp_path / "data", 12, seed=0)
+    monkeypatch.setattr(demo_plots, "FastLoader", functools.partial(FastLoader, native=False))
+    found = demo_plots.crop_some(tmp_path / "data", 12, seed=0)
     assert len(found) == 2 and all(crop.box is None for crop in found[0].crops)
-    plots.draw_crops(found, tmp_path / "batches.png")
+    demo_plots.draw_crops(found, tmp_path / "batches.png")
     assert_is_a_picture(tmp_path / "batches.png", (400, 300))
 
 
 def test_batches_go_on_into_the_next_epoch():
     asks, waits = [], []
-    batches = list(training.ready_batches([1, 2, 3], lambda batch: -batch, 7, asks, waits))
+    batches = list(demo_training.ready_batches([1, 2, 3], lambda batch: -batch, 7, asks, waits))
     assert batches == [-1, -2, -3, -1, -2, -3, -1] and len(asks) == len(waits) == 7
     assert all(ask + wait <= later for ask, wait, later in zip(asks, waits, asks[1:]))
 
@@ -330,9 +328,9 @@ def test_batches_go_on_into_the_next_epoch():
 def two_runs(folder, labels=((1, 2), (1, 2)), plan="native images: x"):
     runs = []
     for name, speed, seen in zip(("FastLoader", "DataLoader"), (1.0, 123.0), labels):
-        job = training.Job(name, folder, "cuda:0", 3, 4, 2, 96, 0)
+        job = demo_training.Job(name, folder, "cuda:0", 3, 4, 2, 96, 0)
         waits, losses = [speed, 0.5, 0.5], [2.0, 1.0, 0.5]
-        run = training.Run(
+        run = demo_training.Run(
             job, ["a"], [0.0, speed + 1, speed + 2], waits, speed + 4, 2.0, losses, None, 5_000_000, 2,
             list(seen), plan if name == "FastLoader" else "", "fork",
         )  # fmt: skip
@@ -342,7 +340,7 @@ def two_runs(folder, labels=((1, 2), (1, 2)), plan="native images: x"):
 
 def test_table_is_aligned_and_says_what_the_device_held(tmp_path):
     runs = two_runs(tmp_path)
-    lines = table.side_by_side(runs, comparison.Comparison(8, 8, True)).splitlines()
+    lines = demo_plots.side_by_side(runs, demo_plots.Comparison(8, 8, True)).splitlines()
     start = next(i for i, line in enumerate(lines) if line.endswith("better by"))
     end = lines.index("", start)
     assert {len(line) for line in lines[start:end] if line.endswith(" x")} == {len(lines[start])}
@@ -364,12 +362,12 @@ def test_table_is_aligned_and_says_what_the_device_held(tmp_path):
 def test_the_gain_is_one_sentence(tmp_path):
     fast, plain = two_runs(tmp_path)
     faster = dataclasses.replace(fast, seconds=3.0)  # two seconds after the first batch
-    assert table.gain([faster, plain]) == (
+    assert demo_plots.gain([faster, plain]) == (
         "FastLoader trained 2.0 times as fast, on 2.0 s of CPU time where DataLoader took 2.0 s: its "
         "loop waited 2.0 s for data, and DataLoader's 124.0 s. README's chart compares loading alone: "
         "no loader makes the steps themselves faster."
     )
-    assert table.gain([fast, plain]).startswith(
+    assert demo_plots.gain([fast, plain]).startswith(
         "FastLoader did not train faster here, on 2.0 s of CPU"
     )
 
@@ -378,13 +376,13 @@ def test_runs_are_drawn_whatever_they_measured(tmp_path):
     fast, plain = two_runs(tmp_path)
     idle = dataclasses.replace(fast, waits=[0.0] * 3)
     for number, runs in enumerate([[fast, plain], [idle, plain], [plain, idle]]):
-        plots.draw_waits(runs, tmp_path / f"{number}.png")
+        demo_plots.draw_waits(runs, tmp_path / f"{number}.png")
         assert_is_a_picture(tmp_path / f"{number}.png", (600, 300))
 
 
 def test_table_says_what_is_not_as_it_should_be(tmp_path):
     runs = two_runs(tmp_path, labels=((1, 2), (2, 1)), plan="Python path: native=False")
-    text = table.side_by_side(runs, comparison.Comparison(8, 5, False))
+    text = demo_plots.side_by_side(runs, demo_plots.Comparison(8, 5, False))
     assert "in order: NOT THE SAME" in text and "by both: 5 equal" in text
     assert "Pillow-SIMD" in text and "Python path: native=False" in text
     assert "other random numbers" not in text

@@ -7,10 +7,9 @@ import types
 import pytest
 
 from fastloader._core.machine import extension
+from fastloader.cli import doctor, probes
 from fastloader.cli.__main__ import main
-from fastloader.cli.doctor import command as doctor
-from fastloader.cli.doctor import probes
-from fastloader.cli.doctor.advice import advise, size
+from fastloader.cli.doctor import advise, size
 from support import run_script
 
 GIB = 1 << 30

@@ -12,8 +12,9 @@ from interrupts import interrupt_at_line
 from pictures import picture
 
 from fastloader._core.machine import extension
-from fastloader.cli.index import indexer, writer
-from fastloader.cli.index.writer import SeekWriter
+from fastloader.cli import index as indexer
+from fastloader.cli import index as writer
+from fastloader.cli.index import SeekWriter
 
 SUFFIX = ".fastloader-index"
 

@@ -6,9 +6,9 @@ from pictures import random_folder
 from ray_cluster import cluster_of
 
 from fastloader._core.machine import extension
-from fastloader.cli import ray_tasks
+from fastloader.cli import tasks
 from fastloader.cli.__main__ import main
-from fastloader.cli.pack.source_error import SourceError
+from fastloader.cli.pack_source import SourceError
 from fastloader.datasets import ImageFolder, LMDBDataset
 
 pytestmark = pytest.mark.processes
@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def short_runs(monkeypatch):
     """Several tasks for few pictures."""
-    monkeypatch.setattr(ray_tasks, "_RUN", 5)
+    monkeypatch.setattr(tasks, "_RUN", 5)
 
 
 def packed(path):
@@ -49,7 +49,7 @@ def test_pack(cluster, folder, short_runs, tmp_path, monkeypatch, capsys):
     assert main(["pack", str(folder), str(here), *options]) == 0
     monkeypatch.chdir(folder.parent)  # a path that says something else in another folder
     command = ["pack", folder.name, str(there), *options, "--ray", "auto"]
-    real = ray_tasks._taken
+    real = tasks._taken
     taken = []
 
     def interrupted(*arguments):
@@ -58,7 +58,7 @@ def test_pack(cluster, folder, short_runs, tmp_path, monkeypatch, capsys):
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(ray_tasks, "_taken", interrupted)
+    monkeypatch.setattr(tasks, "_taken", interrupted)
     assert main(command) == 130
     assert 0 < len(LMDBDataset(str(there))) < len(LMDBDataset(str(here)))
     assert main(command) == 0
@@ -85,9 +85,8 @@ def test_a_picture_that_a_node_does_not_have(cluster, tmp_path, capsys):
     def begin():  # in the task: the file has gone since the command looked
         import os
 
-        from fastloader.cli.pack.encoding import Encoding
-        from fastloader.cli.pack.packer import preparation
-        from fastloader.cli.pack.source import open_source
+        from fastloader.cli.pack import preparation
+        from fastloader.cli.pack_source import Encoding, open_source
 
         source = open_source(str(root))
         os.unlink(gone)
@@ -95,7 +94,7 @@ def test_a_picture_that_a_node_does_not_have(cluster, tmp_path, capsys):
 
     got = []
     with pytest.raises(SourceError) as caught:
-        for sample in ray_tasks.on_ray("auto", begin, range(6), SourceError):
+        for sample in tasks.on_ray("auto", begin, range(6), SourceError):
             got.append(sample)
     assert len(got) == 3
     assert gone in str(caught.value) and "sample 3" in str(caught.value)

@@ -119,7 +119,7 @@ def test_a_side_that_is_small_enough_keeps_the_bytes(folder, tmp_path):
 
 
 def test_the_map_grows(folder, tmp_path, monkeypatch):
-    from fastloader.cli.pack import writer
+    from fastloader.cli import pack as writer
 
     monkeypatch.setattr(writer, "_FIRST_MAP", 1 << 16)
     monkeypatch.setattr(writer, "_BATCH_RECORDS", 2)

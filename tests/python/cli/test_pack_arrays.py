@@ -13,8 +13,8 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 from fastloader import FastLoader
+from fastloader.cli import pack_arrays
 from fastloader.cli.__main__ import main
-from fastloader.cli.pack import array_writer
 from fastloader.datasets import LMDBDataset, PackedArrays
 from fastloader.transforms import RandomHorizontalFlip
 from support import same
@@ -244,7 +244,7 @@ def test_options_of_pictures_are_refused(tmp_path, pack, capsys):
 
 def test_going_on(tmp_path, pack, capsys, monkeypatch):
     """After an error in the middle, with other samples, and when all is there."""
-    monkeypatch.setattr(array_writer, "_TOGETHER", 3)
+    monkeypatch.setattr(pack_arrays, "_TOGETHER", 3)
     samples = random_samples("a list with numbers")
     broken = [*samples[:14], "text", *samples[15:]]
     assert pack(broken, tmp_path / "set") == 1
@@ -350,7 +350,7 @@ class Doubled(PackedArrays):
 
 def test_a_subclass_in_another_process(tmp_path, pack, monkeypatch):
     """It stays one, and has as many samples as it had, also if packing has gone on since."""
-    monkeypatch.setattr(array_writer, "_TOGETHER", 3)
+    monkeypatch.setattr(pack_arrays, "_TOGETHER", 3)
     samples = random_samples("an array")
     assert pack([*samples[:9], "text", *samples[10:]], tmp_path / "set") == 1
     with pytest.warns(RuntimeWarning, match="interrupted after"):

@@ -9,8 +9,8 @@ import pytest
 from mongodb import given_uri, server_or_skip
 from pictures import plain_folder, random_folder
 
+from fastloader.cli import push
 from fastloader.cli.__main__ import main
-from fastloader.cli.push import pusher
 from fastloader.datasets import ImageFolder, LMDBDataset, MongoImages
 
 pymongo = pytest.importorskip("pymongo")
@@ -80,17 +80,17 @@ def test_another_numbering_of_classes(folder, uri, tmp_path, capsys):
 
 def test_an_interrupted_push_goes_on(folder, uri, capsys, monkeypatch):
     own = ImageFolder(folder)
-    real = pusher._documents
-    monkeypatch.setattr(pusher, "_TOGETHER", 4)
+    real = push._documents
+    monkeypatch.setattr(push, "_TOGETHER", 4)
 
     def interrupted(*arguments):
         yield from real(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pusher, "_documents", interrupted)
+    monkeypatch.setattr(push, "_documents", interrupted)
     assert main(["push", str(folder), uri]) == 130
-    monkeypatch.setattr(pusher, "_documents", real)
-    monkeypatch.setattr(pusher, "_BYTES_TOGETHER", 1)
+    monkeypatch.setattr(push, "_documents", real)
+    monkeypatch.setattr(push, "_BYTES_TOGETHER", 1)
     assert main(["push", str(folder), uri]) == 0
     assert f"4 of {len(own)} pictures were there already" in capsys.readouterr().out
     assert len(pushed(uri)) == len(own)
@@ -123,7 +123,7 @@ def test_what_cannot_be_pushed(folder, uri, tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().err
     assert "MongoDB at 127.0.0.1:1: ServerSelectionTimeoutError" in said
     assert "cret" not in said
-    monkeypatch.setattr(pusher, "_MOST_BYTES", 10)
+    monkeypatch.setattr(push, "_MOST_BYTES", 10)
     assert main(["push", str(folder), uri]) == 1
     assert "keep such pictures in GridFS" in capsys.readouterr().err
 
@@ -133,6 +133,6 @@ def test_a_pipe_is_refused_by_name(tmp_path):
     plain_folder(tmp_path / "photos", count=2, classes=1)
     os.mkfifo(tmp_path / "photos" / "c0" / "pipe.jpg")
     pictures = ImageFolder(tmp_path / "photos")
-    fields = pusher.Fields("_id", "image", "label")
+    fields = push.Fields("_id", "image", "label")
     with pytest.raises(OSError, match=r"not a regular file: .*pipe\.jpg"):
-        list(pusher._documents(pictures, ["0", "1", "2"], [2], fields))
+        list(push._documents(pictures, ["0", "1", "2"], [2], fields))

@@ -16,9 +16,9 @@ from terminal import on_terminal
 from torch.utils.data import DataLoader
 
 from fastloader import FastLoader
+from fastloader.cli import tune as tuning
 from fastloader.cli.__main__ import main
-from fastloader.cli.tune import tuning
-from fastloader.cli.tune.native import Native
+from fastloader.cli.tune import Native
 from support import require_program, run_script
 
 NUMBERS = itertools.count()

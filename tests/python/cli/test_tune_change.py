@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fastloader.cli.tune import change
-from fastloader.cli.tune.change import Wanted, diff_of
+from fastloader.cli import tune_change
+from fastloader.cli.tune_change import Wanted, diff_of
 from support import require_program
 
 
@@ -86,7 +86,7 @@ def test_arguments_that_may_have_num_workers(call):
 )
 def test_where_the_import_goes(source, changed):
     wanted = Wanted({}, None)
-    assert change._changed(source.encode(), (1, 0), wanted).decode() == changed
+    assert tune_change._changed(source.encode(), (1, 0), wanted).decode() == changed
 
 
 def test_a_transform_of_another_dataset_stays():

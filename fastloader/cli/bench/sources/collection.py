@@ -93,7 +93,7 @@ def _why_not_bare(uri: str) -> str:
 
 
 def _fill(folder: str, uri: str, collection: str, listed: str) -> None:
-    from fastloader.cli.push.pusher import Fields, PushError, push
+    from fastloader.cli.push import Fields, PushError, push
 
     try:
         with contextlib.redirect_stdout(sys.stderr):

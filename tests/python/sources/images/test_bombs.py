@@ -25,7 +25,7 @@ import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.sources.images.stores.folder import FolderStore
-from fastloader.cli.check import checker
+from fastloader.cli import check
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
 from fastloader.transforms import _pillow as jpeg_work
@@ -284,7 +284,7 @@ def begun(dataset):
 def checked(dataset):
     """`fastloader check` has the error, and says nothing of a large picture, which is sound."""
     store = FolderStore(dataset.paths, dataset.ends)
-    error = checker._Trial(store).error(0)
+    error = check._Trial(store).error(0)
     if error is not None:
         raise error
 

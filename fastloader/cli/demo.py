@@ -1,4 +1,4 @@
-"""``fastloader demo``: the same short training with FastLoader and with torch's DataLoader."""
+"""fastloader demo."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.machine.limits import available_threads
-from fastloader.cli.help_format import HelpFormat
-from fastloader.cli.whole_number import at_least_one, not_negative
+from fastloader.cli.tasks import HelpFormat, at_least_one, not_negative
 
 if TYPE_CHECKING:
-    from fastloader.cli.demo.training import Job, Run
+    from fastloader.cli.demo_training import Job, Run
+
+
+# ---- ``fastloader demo``: the same short training with FastLoader and with torch's DataLoader.
+
 
 WIDTH, HEIGHT = 400, 300  # of the pictures it makes
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -114,20 +117,20 @@ def check_folder(folder: Path) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from fastloader.cli.demo import comparison, crops, plots, table, training
+    from fastloader.cli import demo_plots, demo_training
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     try:
-        device = training.resolve_device(arguments.device)
+        device = demo_training.resolve_device(arguments.device)
         folder = arguments.data or _made_pictures(arguments)
-        count = len(training.make_dataset(folder, arguments.size))
+        count = len(demo_training.make_dataset(folder, arguments.size))
     except (ValueError, FileNotFoundError) as error:
         raise DemoError(str(error)) from error
 
     print(f"Training {arguments.steps} steps with each loader ...\n", flush=True)
     runs = []
     for loader in ("FastLoader", "DataLoader"):
-        job = training.Job(
+        job = demo_training.Job(
             loader=loader,
             folder=folder,
             device=device,
@@ -140,17 +143,17 @@ def _compare(arguments: argparse.Namespace) -> None:
         )
         runs.append(run_in_own_process(job))
 
-    print(table.side_by_side(runs, comparison.compare_pixels(folder, arguments.size)))
+    print(demo_plots.side_by_side(runs, demo_plots.compare_pixels(folder, arguments.size)))
     if load > available_threads() / 2:
         print(
             f"\nThis machine was busy with other work when the demo began (load {load:.1f} on "
             f"{available_threads()} CPUs): repeat it when it is idle, the times above say little."
         )
     batches, waits = arguments.out / "batches.png", arguments.out / "waits.png"
-    plots.draw_crops(crops.crop_some(folder, arguments.size, arguments.seed), batches)
-    plots.draw_waits(runs, waits)
+    demo_plots.draw_crops(demo_plots.crop_some(folder, arguments.size, arguments.seed), batches)
+    demo_plots.draw_waits(runs, waits)
     print(f"\nFiles, crops and batches: {batches}\nWhen the loops waited:    {waits}")
-    print(f"\n{table.gain(runs)}")
+    print(f"\n{demo_plots.gain(runs)}")
 
 
 def _made_pictures(arguments: argparse.Namespace) -> Path:
@@ -170,12 +173,12 @@ def _made_pictures(arguments: argparse.Namespace) -> Path:
 
 
 def run_in_own_process(job: Job) -> Run:
-    from fastloader.cli.demo import training
+    from fastloader.cli import demo_training
 
     # Not forked: CUDA does not survive that, and memory would be shared with what this one holds.
     spawning = multiprocessing.get_context("spawn")
     receiver, sender = spawning.Pipe(duplex=False)
-    process = spawning.Process(target=training.train_and_send, args=(job, sender))
+    process = spawning.Process(target=demo_training.train_and_send, args=(job, sender))
     process.start()
     sender.close()  # so that the end of the process is the end of the pipe
     try:

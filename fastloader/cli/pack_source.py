@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib
 import io
+import numbers
 import operator
 import os
 import re
@@ -13,12 +14,113 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fastloader import datasets
+from fastloader._core.machine import extension
 from fastloader._core.machine.identity import function_change
-from fastloader.cli.pack.array_source import ArraySource, holds_arrays
-from fastloader.cli.pack.source_error import SourceError
+from fastloader.datasets.arrays import KINDS, ArrayFolder, PackedArray
 from fastloader.encoded_image import EncodedImage
 from fastloader.transforms._pillow import whole_file
+
+# ---- What ends a packing.
+
+
+class SourceError(Exception):
+    """Ends the packing with a message and no traceback."""
+
+
+# ---- Samples of arrays, as ``fastloader pack`` packs them.
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySource:
+    """A dataset whose samples are arrays, or tuples of arrays and numbers, of the same dtypes and
+    shapes. ``folder``: what of it is packed, nothing so far. ``sample``: gives one by its
+    number."""
+
+    folder: ArrayFolder
+    sample: Callable[[int], Any]
+
+    @classmethod
+    def of(cls, sample: Callable[[int], Any], count: int, identity: str, first: Any) -> ArraySource:
+        """``first``: the dataset's first sample, which the others have to be like."""
+        arrays = [
+            PackedArray(f"{number}.npy", array.dtype.str, array.shape)
+            for number, array in enumerate(_arrays(first, 0))
+        ]
+        single = not isinstance(first, tuple | list)
+        return cls(ArrayFolder(arrays, single, identity, count), sample)
+
+    def read(self, index: int) -> list[bytes]:
+        """The bytes of each array of a sample.
+
+        Raises:
+            SourceError: which names the sample, if it is not like the first one.
+        """
+        sample = self.sample(index)
+        found = _arrays(sample, index)
+        wanted = self.folder.arrays
+        if isinstance(sample, tuple | list) == self.folder.single or len(found) != len(wanted):
+            raise SourceError(f"sample {index} is {_said(found)}, and sample 0 is {_said(wanted)}")
+        for number, (array, packed) in enumerate(zip(found, wanted, strict=True)):
+            if array.dtype.str != packed.dtype or array.shape != packed.shape:
+                raise SourceError(
+                    f"sample {index}: array {number} is {_said([array])}, and that of sample 0 is "
+                    f"{_said([packed])}: arrays of one dtype and shape can be packed"
+                )
+        return [array.tobytes() for array in found]
+
+    def __str__(self) -> str:
+        return _said(self.folder.arrays)
+
+
+def holds_arrays(sample: Any) -> bool:
+    """Whether a sample is an array, or a tuple of arrays and numbers."""
+    parts = list(sample) if isinstance(sample, tuple | list) else [sample]
+    return any(map(_is_array, parts)) and all(_is_array(each) or _is_number(each) for each in parts)
+
+
+def _is_array(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, numbers.Number | np.generic):
+        return True
+    return hasattr(value, "ndim") and value.ndim == 0
+
+
+def _arrays(sample: Any, index: int) -> list[Any]:
+    parts = sample if isinstance(sample, tuple | list) else [sample]
+    return [_array(each, f"sample {index}: array {number}") for number, each in enumerate(parts)]
+
+
+def _array(value: Any, where: str) -> Any:
+    """The array in the machine's byte order, of a dtype that torch has."""
+    import torch
+
+    try:
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cpu().numpy()
+        array = np.asarray(value)
+        if array.dtype.kind not in KINDS:
+            raise TypeError(f"arrays of {array.dtype}")
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        torch.from_numpy(np.empty(0, array.dtype))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SourceError(
+            f"{where} is a {type(value).__name__}, which numpy and torch do not both have ({error}): "
+            "arrays of numbers, and numbers, can be packed"
+        ) from None
+    return array
+
+
+def _said(arrays: Any) -> str:
+    return ", ".join(f"{np.dtype(each.dtype)} {tuple(each.shape)}" for each in arrays)
+
 
 _ORIENTATION = 0x0112  # EXIF's tag
 _EXPRESSION = re.compile(r"^([A-Za-z_][\w.]*):(.+)$", re.DOTALL)
@@ -271,3 +373,87 @@ def _as_file(image: EncodedImage, index: int) -> bytes:
     if source.path is None:
         return bytes(source.data)
     return whole_file(os.fsdecode(source.path))
+
+
+# ---- How ``fastloader pack`` stores pictures.
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """How pictures are stored: as they are unless ``max_side`` or ``quality`` ask for less. Pictures
+    that come without a file are stored as PNG, which loses nothing, unless ``quality`` is given.
+    ``recode``: "baseline" writes progressive JPEGs anew as sequential ones of the same pixels.
+    ``index``: whether JPEGs get a seek index; None: that is still to be decided, by `decided`."""
+
+    max_side: int | None = None
+    quality: int | None = None
+    recode: str | None = None
+    index: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.recode is not None and self.quality is not None:
+            raise SourceError("--quality writes every picture anew: leave --recode out")
+        if self.recode is not None and (extension.load() is None or extension.lacks_libjpeg()):
+            raise SourceError(
+                "--recode is done by the native module with libjpeg-turbo, which this installation "
+                "lacks: `fastloader doctor` says why"
+            )
+        if self.index and extension.load() is None:
+            raise SourceError(
+                "--index is done by the native module, which this installation lacks: "
+                "`fastloader doctor` says why"
+            )
+
+    def decided(self, kept: dict[str, Any] | None) -> Encoding:
+        """With ``index`` as in the options of the file that is gone on with, or for a new file, None,
+        wherever the native module can make one."""
+        if self.index is not None:
+            return self
+        able = extension.load() is not None
+        return dataclasses.replace(self, index=able if kept is None else bool(kept.get("index")))
+
+    def options(self) -> dict[str, Any]:
+        """As the file keeps them. What is not used is left out, as in files from before it came."""
+        kept: dict[str, Any] = {"max_side": self.max_side, "quality": self.quality}
+        if self.recode is not None:
+            kept["recode"] = self.recode
+        if self.index:
+            kept["index"] = True
+        return kept
+
+    def seek_index(self, file: bytes) -> bytes:
+        """Of a file as it will be stored."""
+        if not self.index:
+            return b""
+        return extension.native.jpeg_seek_index(file) or b""
+
+    def encode(self, image: Any) -> bytes:
+        """The bytes of a file, from those of a file or from a Pillow image."""
+        from fastloader.transforms._pillow import image_module, opened
+
+        module = image_module()
+        if isinstance(image, bytes):
+            if self.max_side is None and self.quality is None:
+                return self._kept(image)
+            with opened(io.BytesIO(image)) as encoded:
+                if self.quality is None and max(encoded.size) <= (self.max_side or 0):
+                    return self._kept(image)
+                picture = encoded.convert("RGB")
+        else:
+            picture = image
+        longest = max(picture.size)
+        if self.max_side is not None and longest > self.max_side:
+            size = tuple(max(1, round(edge * self.max_side / longest)) for edge in picture.size)
+            picture = picture.resize(size, module.Resampling.LANCZOS)
+        out = io.BytesIO()
+        if self.quality is None and not isinstance(image, bytes):
+            picture.save(out, "PNG")
+        else:
+            picture.convert("RGB").save(out, "JPEG", quality=self.quality or 90)
+        return out.getvalue()
+
+    def _kept(self, file: bytes) -> bytes:
+        if self.recode is None:
+            return file
+        sequential = extension.native.jpeg_as_sequential(file)
+        return file if sequential is None else sequential

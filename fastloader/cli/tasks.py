@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
+import concurrent.futures
 import contextlib
+import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -95,3 +98,78 @@ def _run(begun: list[Any], name: str, indices: range) -> tuple[list[Any], str]:
         node = ray.util.get_node_ip_address()
         return made, f"{error} (on node {node})"
     return made, ""
+
+
+# ---- What threads prepare ahead of a loop.
+
+
+def ahead(prepare: Callable[[int], Prepared], indices: range, workers: int) -> Iterator[Prepared]:
+    """Gives ``prepare(index)`` for each index, in order. Threads are a few indices ahead each."""
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        flying: collections.deque[concurrent.futures.Future[Prepared]] = collections.deque()
+        try:
+            for index in indices:
+                flying.append(pool.submit(prepare, index))
+                if len(flying) > 4 * workers:
+                    yield flying.popleft().result()
+            while flying:
+                yield flying.popleft().result()
+        finally:
+            for future in flying:
+                future.cancel()
+
+
+# ---- Whole numbers on the command line.
+
+
+def whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def at_least_one(text: str) -> int:
+    value = whole_number(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def not_negative(text: str) -> int:
+    value = whole_number(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is negative")
+    return value
+
+
+# ---- How ``--help`` looks.
+
+
+class HelpFormat(argparse.HelpFormatter):
+    """Wraps descriptions at the terminal's width, leaves the lines of examples as they are, and names a
+    default where there is one to name."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if "\n" in text or text.startswith("fastloader "):  # examples, to be copied
+            return "\n".join(indent + line for line in text.splitlines())
+        return super()._fill_text(text, width, indent)
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        nothing = action.default in (None, False, [], argparse.SUPPRESS)
+        return text if nothing or "default" in text else f"{text} (default: %(default)s)"
+
+
+# ---- Names of any bytes, as a terminal may show them.
+
+
+def printable(text: str) -> str:
+    """The text on one line. What is no character to be seen is escaped: a terminal may take it for an
+    order, and no encoding has the bytes of a name that is no UTF-8."""
+    return "".join(
+        each.encode("unicode_escape").decode()
+        if unicodedata.category(each)[0] == "C" or each in "\u2028\u2029"
+        else each
+        for each in text
+    )

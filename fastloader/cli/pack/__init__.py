@@ -1,1 +1,0 @@
-"""fastloader pack."""

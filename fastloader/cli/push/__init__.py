@@ -1,1 +1,0 @@
-"""``fastloader push``: a folder of pictures into a MongoDB collection."""
