@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from fastloader._core.machine.eager import eager
-from fastloader._core.machine.worker_count import WORKER_PROCESSES, warn_of_workers
+from fastloader._core.machine.limits import WORKER_PROCESSES, warn_of_workers
 from fastloader._core.observation.headspace import Headspace
-from fastloader._core.observation.reports.report import Report, make_report
+from fastloader._core.observation.report import Report, make_report
 from fastloader._core.observation.trace import Trace
 from fastloader._core.order.loader import AutoWorkers
 from fastloader._core.runtime.accelerate_notice import AccelerateNotice

@@ -11,10 +11,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
-from fastloader._core.observation.figures import Figures
-from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader._core.batch.augmentation import EpochDraws
+from fastloader._core.observation.statistics import Figures, Statistics
+from fastloader._core.observation.tuning import DepthRule
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader.transforms._normalization import Normalization

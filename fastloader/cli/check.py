@@ -19,7 +19,7 @@ import numpy as np
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.machine.messages.progress import progress
+from fastloader._core.machine.messages import progress
 from fastloader._core.pictures.store import ImageStore, OpenStore
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore

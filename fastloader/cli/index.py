@@ -17,7 +17,7 @@ import numpy as np
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.machine.messages.progress import progress
+from fastloader._core.machine.messages import progress
 from fastloader.cli import tasks
 from fastloader.cli.tasks import HelpFormat, ahead, at_least_one, on_ray, printable
 from fastloader.datasets import ImageFolder

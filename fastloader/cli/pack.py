@@ -16,7 +16,7 @@ import numpy as np
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.machine.messages.progress import progress
+from fastloader._core.machine.messages import progress
 from fastloader.cli import tasks
 from fastloader.cli.pack_arrays import check_arrays, pack_arrays, source_reader
 from fastloader.cli.pack_source import (

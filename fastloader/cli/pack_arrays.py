@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader._core.machine.messages.progress import progress
+from fastloader._core.machine.messages import progress
 from fastloader.cli.pack_source import ArraySource, Encoding, SourceError
 from fastloader.datasets.arrays import ARRAYS_META, ArrayFolder, PackedArray, begin_of, read_folder
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fastloader._core.machine.messages.progress import progress
+from fastloader._core.machine.messages import progress
 from fastloader.cli.tasks import HelpFormat, printable
 from fastloader.datasets import ImageFolder
 from fastloader.datasets._formats.mongo import hidden, mongo_module, servers_of

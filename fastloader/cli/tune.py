@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from fastloader import FastLoader, PythonPathWarning
 from fastloader._core.machine import devices
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.machine.messages.progress import Progress, progress
+from fastloader._core.machine.messages import Progress, progress
 from fastloader._core.runtime.options import FIXED
 from fastloader._core.runtime.python_path_warning import native_form
 from fastloader._core.sources.images.recognize import (

@@ -18,7 +18,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from fastloader._core.machine import extension
-from fastloader._core.machine.messages.progress import SILENT, progress
+from fastloader._core.machine.messages import SILENT, progress
 from fastloader.datasets._formats.mapped_file import SeekFile, found_beside
 from fastloader.datasets._formats.paths import is_url, walk
 from fastloader.datasets._formats.sample_form import (

@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from fastloader._core.machine.mapped_memory import read_view
-from fastloader._core.machine.messages.progress import SILENT, progress
+from fastloader._core.machine.messages import SILENT, progress
 from fastloader.datasets._formats.lmdb import (
     TARGETS,
     DamagedError,

@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 
-from fastloader._core.machine.ranks import most_ranks_here
+from fastloader._core.machine.limits import most_ranks_here
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader.datasets._remote.cache_folder import CacheFull, HeldFile
 from fastloader.datasets._remote.tar import RemoteTarShard, Shard

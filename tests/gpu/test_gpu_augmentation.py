@@ -5,7 +5,7 @@ import torch
 from augmenting import ERASINGS, KINDS, MIXINGS, batches_of, delivered
 
 from exact import same_bits
-from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation import Augmentation
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

@@ -76,7 +76,7 @@ def test_other_leaves(gpu, fences):
 def test_augmented_images(gpu, fences, channels_last):
     from augmenting import ERASINGS, MIXINGS, batches_of, delivered
 
-    from fastloader._core.batch.augmentation.augmentation import Augmentation
+    from fastloader._core.batch.augmentation import Augmentation
 
     for size in ((33, 31), (8, 8), (1, 5)):
         augmentation = Augmentation(ERASINGS["pixel"], MIXINGS["batch"])

@@ -3,8 +3,7 @@
 import torch
 
 from fastloader import DevicePrefetcher
-from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Mixing, RandomErasing
 from support import MEAN, STD, random_images
 
 CLASSES = 7

@@ -7,8 +7,8 @@ import types
 import torch
 
 from fastloader import Error
-from fastloader._core.machine import ranks as machine_ranks
-from fastloader._core.order.distributed import agreement
+from fastloader._core.machine import limits
+from fastloader._core.order import distributed
 
 
 class ThreadRanks:
@@ -25,10 +25,10 @@ class ThreadRanks:
         monkeypatch.setattr(torch.distributed, "get_world_size", lambda: self.here.world)
         monkeypatch.setattr(torch.distributed, "get_rank", lambda: self.here.rank)
         for name in ("_ranks_here", "_ranks_sharing"):
-            monkeypatch.setattr(machine_ranks, name, None)
+            monkeypatch.setattr(limits, name, None)
         # Each rank counts its agreements, which a process does by its store.
         rounds = types.SimpleNamespace(setdefault=lambda _store, _count: self.here.rounds)
-        monkeypatch.setattr(agreement, "_rounds", rounds)
+        monkeypatch.setattr(distributed, "_rounds", rounds)
 
     def run(self, world, work):
         first = 1000 * next(self.runs)

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from torch.utils.data import default_collate
 from toy import ToyPlan, ToySource
 
-from fastloader._core.observation.loop_iterator import LoopIterator
+from fastloader._core.observation.statistics import LoopIterator
 
 AHEAD = 2
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch.utils.data import default_collate
 
-from fastloader._core.observation.figures import Figures, Stage
-from fastloader._core.observation.loop_iterator import LoopIterator
+from fastloader._core.observation.statistics import Figures, LoopIterator, Stage
 from fastloader._core.sources.arguments import check_no_image_options
 from fastloader._core.sources.collation import check_collation
 

@@ -18,7 +18,7 @@ const int32_t kNormalTable[kNormalTableSize] = {
 };
 
 static_assert(sizeof(MixRecord) == 44 && sizeof(EraseBox) == 16,
-              "fastloader/_core/batch/augmentation/augmentation.py writes these");
+              "fastloader/_core/batch/augmentation.py writes these");
 
 void validate(const AugmentSpec& spec) {
   const NormalizeSpec& normalize = spec.normalize;

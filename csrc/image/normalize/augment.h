@@ -8,7 +8,7 @@
 namespace fastloader {
 
 // Random erasing, Mixup and CutMix as a variant of normalise. What becomes of each image is drawn
-// elsewhere (fastloader/_core/batch/augmentation/augmentation.py) and crosses the bus with the
+// elsewhere (fastloader/_core/batch/augmentation.py) and crosses the bus with the
 // batch as *records*:
 //
 //   float[kMaxChannels]                       what the constant fill writes into each channel

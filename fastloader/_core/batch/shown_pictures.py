@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastloader._core.batch.containers import Key, rebuild
-from fastloader._core.batch.images import described
+from fastloader._core.batch.tree import Key, described, rebuild
 from fastloader.transforms._normalization import Normalization
 
 _LABELS = ("label", "labels", "target", "targets", "y")

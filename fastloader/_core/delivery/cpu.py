@@ -10,23 +10,25 @@ from typing import Any
 import torch
 from torch.utils.data._utils import pin_memory
 
-from fastloader._core.batch.augmentation.augmentation import (
-    EpochDraws,
-    Records,
-    make_augment_spec,
+from fastloader._core.batch.augment_in_torch import apply
+from fastloader._core.batch.augmentation import EpochDraws, Records, make_augment_spec
+from fastloader._core.batch.tree import (
+    Image,
+    Key,
+    as_image,
+    find_images,
+    flatten,
+    is_leaf,
+    rebuild,
+    unflatten,
 )
-from fastloader._core.batch.augmentation.in_torch import apply
-from fastloader._core.batch.containers import Key, rebuild
-from fastloader._core.batch.images import Image, as_image, find_images
-from fastloader._core.batch.tree import flatten, is_leaf, unflatten
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.delivery.path import DeliveryPath, stays_on_cpu
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.handoff import Handoff, Plan
 from fastloader._core.machine import extension
 from fastloader._core.observation import trace
-from fastloader._core.observation.figures import LOOP, Figures, Stage
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.statistics import LOOP, Figures, Stage, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.transforms._normalization import Normalization, make_spec
 

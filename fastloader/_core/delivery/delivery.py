@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation
+from fastloader._core.batch.augmentation import Augmentation
 from fastloader._core.delivery.cpu import CpuPath
 from fastloader._core.delivery.engine.path import EnginePath
 from fastloader._core.delivery.path import DeliveryPath
@@ -18,9 +18,7 @@ from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.delivery.streams.path import StreamPath
 from fastloader._core.handoff import Plan
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.observation.figures import Figures
-from fastloader._core.observation.loop_iterator import LoopIterator
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.statistics import Figures, LoopIterator, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization

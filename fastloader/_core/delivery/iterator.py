@@ -8,8 +8,7 @@ from typing import Any
 
 from torch.utils.data.dataloader import _DatasetKind
 
-from fastloader._core.observation.loop_iterator import LoopIterator
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.statistics import LoopIterator, Statistics
 
 
 class DeliveryIterator(LoopIterator):

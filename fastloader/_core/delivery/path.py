@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.handoff import Handoff, LentMemory, Plan, Slots
 from fastloader._core.machine import devices
-from fastloader._core.observation.figures import Figures
-from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader._core.observation.statistics import Figures, Statistics
+from fastloader._core.observation.tuning import DepthRule
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.transforms._normalization import Normalization
 

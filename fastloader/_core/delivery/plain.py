@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.delivery.path import DeliveryPath, stays_on_cpu
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.handoff import Handoff, Plan

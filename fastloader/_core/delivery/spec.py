@@ -8,7 +8,7 @@ import torch
 
 from fastloader._core.handoff import DEFAULT_DEPTH
 from fastloader._core.machine import devices, extension
-from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader._core.observation.tuning import DepthRule
 from fastloader.transforms._normalization import make_normalization
 
 _MAX_DEPTH = 64

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,3 +177,121 @@ def _numbers(file: Path) -> list[int]:
         return [int(word) for word in file.read_text().split()]
     except (OSError, ValueError):
         return []
+
+
+# ---- How many ranks share this machine, and this one's part of its processors and memory.
+
+
+# The batches of one loader may take this part (1/8) of the free memory.
+_MEMORY_SHARE = 8
+
+_LAUNCHERS = (
+    "LOCAL_WORLD_SIZE"  # torchrun's variable, by which it says how many ranks it starts here
+)
+
+# What the last agreement counted: the ranks on this machine, and those of them on the same processors.
+_ranks_here: int | None = None
+_ranks_sharing: int | None = None
+
+
+def note_ranks_here(here: int, sharing: int) -> None:
+    """Notes how many ranks the last agreement counted on this machine, and on the same processors."""
+    global _ranks_here, _ranks_sharing
+    _ranks_here, _ranks_sharing = here, sharing
+
+
+def ranks_here() -> int:
+    """How many ranks share this machine with this one, itself included."""
+    if _ranks_here is not None:
+        return _ranks_here
+    try:
+        return max(1, int(os.environ.get(_LAUNCHERS, "1")))
+    except ValueError:
+        return 1
+
+
+def ranks_sharing() -> int:
+    """How many ranks share the processors that this one may use, itself included. A launcher, or the
+    rank itself, may have bound it to a part of those that all ranks were started on."""
+    ranks, own = ranks_here(), usable_processors()
+    if _ranks_here is not None:
+        return ranks if _ranks_sharing is None else _ranks_sharing
+    if ranks == 1 or own is None:
+        return ranks
+    together = launchers_processors(_LAUNCHERS) or installed_processors()
+    return min(ranks, max(1, round(ranks * own / together)))
+
+
+def most_ranks_here(world: int) -> int:
+    """How many of ``world`` ranks share this machine, this one included, or all of them if neither an
+    agreement nor the launcher says how many."""
+    if _ranks_here is not None or _LAUNCHERS in os.environ:
+        return ranks_here()
+    # srun's tasks are the ranks, unless each of them starts ranks of its own.
+    if os.environ.get("SLURM_NTASKS") == str(world):
+        tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get(
+            "SLURM_TASKS_PER_NODE"
+        )
+        counts = re.findall(r"(?:^|,)(\d+)", tasks or "")  # such as 4(x2),3
+        return max([min(int(each), world) for each in counts], default=world)
+    return world
+
+
+def own_threads() -> int:
+    """How many threads are this rank's part of the processors."""
+    quota = cpu_quota()
+    threads, ranks = threads_within(quota), float(ranks_sharing())
+    if quota is not None:  # which holds for all ranks of the machine together, bound or not
+        ranks = max(ranks, ranks_here() * threads / quota)
+    return max(1, int(threads / ranks))
+
+
+def memory_budget() -> int:
+    """The bytes for the batches of one loader that are ready or being made."""
+    return available_memory() // _MEMORY_SHARE // ranks_here()
+
+
+# ---- What becomes of a ``num_workers`` that is larger than the number of processors.
+
+
+# What ``num_workers`` counts in an epoch, as `warn_of_workers` and plans say it.
+WORKER_PROCESSES = "worker processes"
+WORKER_THREADS = "worker threads"
+RAY_ACTORS = "Ray actors"
+DECODE_THREADS = "decode threads"
+GATHER_THREADS = "gather threads"
+
+# More threads for a processor only take memory and wait for each other: what is read is read ahead
+# of them.
+MOST_DECODE_THREADS = 16
+
+
+def decode_threads(workers: int) -> int:
+    """Returns how many threads decode for a loader with ``num_workers=workers``: as many, at most
+    `MOST_DECODE_THREADS` for each processor of this process. 0 means this rank's share of processors."""
+    return min(workers, MOST_DECODE_THREADS * available_threads()) if workers else own_threads()
+
+
+def exceeds_processors(workers: int) -> bool:
+    """Returns whether torch warns of so many workers: they are more than the processors that this
+    process may use. A control group's quota does not count, as in DataLoader."""
+    processors = usable_processors()
+    return bool(workers) and (processors is None or workers > processors)
+
+
+def warn_of_workers(workers: int, kind: str) -> None:
+    """Warns as torch does of too many worker processes, and says what they are here: ``kind``."""
+    here = f"Note that here these are {kind}"
+    if kind == DECODE_THREADS and decode_threads(workers) < workers:
+        here += (
+            f", of which fastloader starts {decode_threads(workers)}: {MOST_DECODE_THREADS} for each "
+            "processor that this process may use"
+        )
+    elif kind == RAY_ACTORS:
+        here += ", which may have processors elsewhere"
+    warnings.warn(
+        f"This DataLoader will create {workers} worker processes in total. {here}. "
+        "Please be aware that excessive worker creation might get DataLoader running slow or even "
+        "freeze, lower the worker number to avoid potential slowness/freeze if necessary.",
+        stacklevel=3,
+    )

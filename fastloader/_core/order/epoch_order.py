@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
-from fastloader._core.machine import default_device
+from fastloader._core.batch.augmentation import Augmentation, EpochDraws
+from fastloader._core.machine import devices
+from fastloader._core.order.generators import splitmix64
 from fastloader._core.order.loader import Loader
-from fastloader._core.order.position import Position
-from fastloader._core.order.samplers import may_repeat
-from fastloader._core.order.states.generators import splitmix64
+from fastloader._core.order.position import Position, may_repeat
 
 
 class EpochOrder:
@@ -56,7 +55,7 @@ class EpochOrder:
         elif drawn is not None:
             seed = drawn
         else:
-            seed = default_device.drawn_seed(loader.generator)
+            seed = devices.drawn_seed(loader.generator)
         run_seed = position.run_seed
         if current.saved is not None and run_seed is None:
             seed = cast("int", current.saved["epoch_seed"])  # None only with a run's seed

@@ -8,31 +8,460 @@ by ``iter()``. In return, the iterator that the loop holds makes a call for each
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
+import itertools
+import operator
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, cast
 
+import numpy as np
 import torch
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    dataloader,
+)
 
+from fastloader._core.machine import devices, identity
 from fastloader._core.machine.process import ProcessLock
-from fastloader._core.order.distributed import agreement
-from fastloader._core.order.distributed.agreement import Agreed, Meeting
-from fastloader._core.order.distributed.looks import Look, Looks
-from fastloader._core.order.index_batches import Indices
+from fastloader._core.order import distributed, generators
+from fastloader._core.order import generators as generator_states
+from fastloader._core.order.distributed import Agreed, Look, Looks, Meeting, ShardSampler
+from fastloader._core.order.generators import (
+    GeneratorStates,
+    begin_anew,
+    is_stateful,
+    restore,
+    splitmix64,
+)
 from fastloader._core.order.loader import Loader
-from fastloader._core.order.progress import MissingFirst, Progress, at_end
-from fastloader._core.order.samplers import ENDED_BY_ERRORS, Samplers
-from fastloader._core.order.states import generators as generator_states
-from fastloader._core.order.states.generators import splitmix64
-from fastloader._core.order.states.loader_state import LoaderState
-from fastloader._core.order.states.stateful import begin_anew, restore
+from fastloader._core.order.progress import LoaderState, MissingFirst, Progress, at_end
 from fastloader.errors import Error
 
 if TYPE_CHECKING:
-    from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
-    from fastloader._core.order.distributed.shards import ShardSampler
+    from fastloader._core.batch.augmentation import Augmentation, EpochDraws
+    from fastloader._core.order.distributed import ShardSampler
+
+
+# ---- The samplers that a loader has now.
+
+
+# torch's samplers whose iterators end when they raise.
+ENDED_BY_ERRORS = (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    dataloader._InfiniteConstantSampler,
+)
+
+
+def is_elastic(sampler: Any) -> bool:
+    """Whether a sampler deals an epoch out to the ranks by itself, visits no index twice, and has a
+    state that serves any number of ranks: a ShardwiseSampler. Its class says so. A subclass, which may
+    give another order, has to say so itself."""
+    return vars(type(sampler)).get("elastic") is True
+
+
+def beneath(sampler: Any) -> Iterator[Any]:
+    """Gives ``sampler``, and then the samplers that it asks, one through the other."""
+    for _ in range(_DEEPEST):
+        yield sampler
+        inner = (getattr(sampler, name, None) for name in ("batch_sampler", "sampler"))
+        sampler = next((each for each in inner if each is not None), None)
+        if sampler is None:
+            return
+
+
+_DEEPEST = 16  # of samplers that ask each other, should they do so in a circle
+
+
+def may_repeat(sampler: Any) -> bool:
+    """Whether a sampler may give an index twice in an epoch; True if that is unknown, as of a class
+    whose methods were replaced. The distributed ones, and Accelerate's, repeat a few at the end, which
+    do not count."""
+    accelerate: Any = sys.modules.get("accelerate.data_loader")
+    theirs = tuple(
+        getattr(accelerate, name, None)
+        for name in ("BatchSamplerShard", "SkipBatchSampler", "SeedableRandomSampler")
+    )
+    with identity.one_look():
+        for each in beneath(sampler):
+            kind = type(each)
+            known = kind in _REPEATS or kind is BatchSampler or kind in theirs
+            if known and identity.change(kind, kind):
+                return True  # it gives whatever it was made to give
+            if kind is BatchSampler or kind in theirs[:2] or vars(kind).get("regroups") is True:
+                continue  # it gives what the one beneath gives
+            if kind is theirs[2]:
+                kind = RandomSampler
+            return _REPEATS[kind](each) if kind in _REPEATS else not is_elastic(each)
+    return True
+
+
+def holds_twice(indices: Any) -> bool:
+    """Whether two of these indices are of one sample; True if that is unknown."""
+    try:
+        numbers = np.asarray(indices)
+    except (TypeError, ValueError):
+        return True
+    if numbers.size == 0:
+        return False
+    # One that counts from the end may be of a sample that another one counts from the beginning.
+    if numbers.dtype.kind not in "iu" or numbers.min() < 0:
+        return True
+    if numbers.max() < 8 * numbers.size:  # counting takes a hundredth of sorting
+        return bool(np.bincount(numbers.ravel().astype(np.int64)).max() > 1)
+    ordered = np.sort(numbers, axis=None)
+    return bool((ordered[1:] == ordered[:-1]).any())
+
+
+def _never(_sampler: Any) -> bool:
+    return False
+
+
+# torch's samplers and ours, and whether one of them gives an index twice.
+_REPEATS: dict[type, Callable[[Any], bool]] = {
+    SequentialSampler: _never,
+    DistributedSampler: _never,
+    ShardSampler: _never,
+    # Its own data, because the loader's dataset need not have a length.
+    RandomSampler: lambda its: its.replacement or its.num_samples > len(its.data_source),
+    WeightedRandomSampler: lambda its: its.replacement,
+    SubsetRandomSampler: lambda its: holds_twice(its.indices),
+}
+
+
+class Samplers:
+    """The sampler that gives a loader's index batches, and the sampler beneath it."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.follow(loader)
+
+    def follow(self, loader: Loader) -> None:
+        """Takes the loader's samplers as they are now. Subclasses replace them after construction (timm,
+        ultralytics), and frameworks replace what a BatchSampler groups (accelerate)."""
+        # Asked of the loader, because a subclass may have its own property.
+        self.sampler = loader._index_sampler
+        # A BatchSampler only groups, so samples can be counted and skipped one by one beneath it.
+        grouping = self.sampler is loader.batch_sampler and type(self.sampler) is BatchSampler
+        self.batching = self.sampler if grouping else None
+        self.inner: Any = self.sampler if self.batching is None else self.batching.sampler
+        names = [type(self.sampler).__qualname__, type(self.inner).__qualname__]
+        self.name = names[0] if self.inner is self.sampler else f"{names[0]} of {names[1]}"
+        # The kinds whose shares we can compute for any world size, and the kind whose epochs we count.
+        self.shared = type(self.inner) in (ShardSampler, DistributedSampler)
+        self.shard = self.inner if type(self.inner) is ShardSampler else None
+        # Its state serves any world size, and so its length is no mark of it.
+        self.elastic = is_elastic(self.inner)
+        # Whether it draws again by itself what was drawn before its state, and leaves the global
+        # generator alone for that: it may draw something new from there right after.
+        self.draws_again = vars(type(self.sampler)).get("draws_again") is True
+        self.rank = _rank_of(self.sampler)
+        self.stateful: Any = next((s for s in (self.sampler, self.inner) if is_stateful(s)), None)
+
+    def generators(self, loader: Loader) -> list[torch.Generator]:
+        owners = (loader, self.sampler, self.inner)
+        return generators.distinct(*[getattr(owner, "generator", None) for owner in owners])
+
+    def open(self, epoch: int, draw: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        """The index batches of an epoch, from its beginning."""
+        if self.shard is not None:  # not by its own __iter__, which gives the next epoch
+            return self.batched(distributed.share(self.shard, epoch))
+        return devices.drawn(self.inner, draw(self.sampler))
+
+    def batched(self, keys: Iterable[Any]) -> Iterator[Any]:
+        if self.batching is None:
+            return iter(keys)
+        return iter(BatchSampler(keys, self.batching.batch_size, self.batching.drop_last))
+
+    def ends_unevenly_at_once(self) -> bool:
+        """Whether some rank has less than two batches of the ShardSampler's epoch, and another one has
+        more than that rank, so that not all can be asked for a second batch."""
+        if self.shard is None:
+            return False
+        size, drop_last = 1, False
+        if self.batching is not None:
+            size, drop_last = self.batching.batch_size, self.batching.drop_last
+        most, fewest = (
+            samples // size if drop_last else -(-samples // size)
+            for samples in self.shard.extremes()
+        )
+        return fewest < min(2, most)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tells the epoch to samplers that have a ``set_epoch``, except a ShardSampler, which only keeps
+        the number."""
+        for each in {id(each): each for each in (self.sampler, self.inner)}.values():
+            if each is not self.shard and hasattr(each, "set_epoch"):
+                each.set_epoch(epoch)
+
+
+def _rank_of(sampler: Any) -> int:
+    """The rank whose samples a sampler gives, or one that it asks; 0 if none has one."""
+    ranks = (getattr(each, "rank", None) for each in beneath(sampler))
+    return next((rank for rank in ranks if isinstance(rank, int)), 0)
+
+
+# ---- The index batches of one pass over the sampler, from the beginning or from where a state
+# says.
+
+
+class Indices(Iterator[Any]):
+    """Draws what torch would draw when torch would draw it, and notes in ``progress`` what is needed to
+    draw it again. When it goes on from a state, it skips in the sampler and never in the dataset, and
+    leaves torch's global generator alone."""
+
+    def __init__(
+        self,
+        samplers: Samplers,
+        progress: Progress,
+        generators: list[torch.Generator],
+        draw: Callable[[Any], Iterator[Any]],
+        reloaded: bool,
+        on_users_generator: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._samplers = samplers
+        self._progress = progress
+        self._generators = generators
+        self._open = functools.partial(samplers.open, progress.epoch, draw)
+        self._inner: Iterator[Any] | None = None  # the sampler's iterator, once it is begun
+        self._began = False
+        self._reloaded = reloaded
+        self._on_users_generator = on_users_generator
+        if progress.saved is None:
+            before = generator_states.states_of(generators)
+            self._inner = self._open()
+            progress.randomness = GeneratorStates(
+                generator_states.changed(before, generator_states.states_of(generators))
+            )
+
+    def __next__(self) -> Any:
+        if self._began:
+            return self._draw()
+        self._began = True
+        if self._progress.saved is None:
+            return self._draw_first()
+        return self._draw_again(self._progress.saved)
+
+    def quickly(self) -> Iterator[Any]:
+        """Gives the same without a call for each batch, for torch's samplers, whose iterators end when
+        they raise."""
+        progress = self._progress
+        try:
+            yield next(self)
+        except StopIteration:
+            return
+        note = progress.drawn.append
+        assert self._inner is not None
+        try:
+            # The sampler itself is looked at, because with batch_size=None a BatchSampler may stand in
+            # its place.
+            if type(self._samplers.sampler) is not BatchSampler:
+                for key in self._inner:
+                    note((1, key))
+                    yield key
+            else:
+                for keys in self._inner:
+                    # A tensor is noted as a whole: asking it for one element costs more than a small
+                    # batch.
+                    if type(keys) is torch.Tensor:
+                        note((keys.numel(), keys))
+                    else:
+                        note((len(keys), keys[-1]))
+                    yield keys
+            progress.exhausted = True
+        except Exception:
+            progress.sampler_raised()
+            progress.exhausted = True
+            raise
+
+    def _draw(self) -> Any:
+        progress = self._progress
+        assert self._inner is not None
+        try:
+            keys = next(self._inner)
+        except StopIteration:
+            progress.exhausted = True
+            raise
+        except Exception:
+            progress.sampler_raised()
+            raise
+        samples, first, last = ends(keys)
+        if progress.first is None:
+            progress.first = plain(first)
+        progress.drawn.append((samples, last))
+        if self._samplers.stateful is not None:
+            progress.sampler_states.append(self._samplers.stateful.state_dict())
+        return keys
+
+    def _draw_first(self) -> Any:
+        samplers, progress = self._samplers, self._progress
+        assert progress.randomness is not None
+        if samplers.shard is not None:
+            progress.order_epoch = progress.epoch
+        elif samplers.shared:
+            progress.order_epoch = samplers.inner.epoch
+        if samplers.stateful is not None:
+            progress.sampler_state = samplers.stateful.state_dict()
+            progress.first_sampler_state = progress.sampler_state
+        before = generator_states.states_of(self._generators)
+        try:
+            return self._draw()
+        except StopIteration:
+            if not self._reloaded:
+                raise
+            return self._draw_anew()
+        finally:
+            (drawn,) = generator_states.changed(before[:1], [torch.get_rng_state()])
+            seed = None
+            if drawn is not None and samplers.stateful is None:
+                seed = generator_states.seed_drawn(samplers.inner, drawn)
+            # The states of the other generators are always kept, because later epochs are drawn from
+            # these generators.
+            progress.randomness.first_drawn(
+                [None if seed is not None else drawn, *before[1:]], seed
+            )
+
+    def _draw_again(self, saved: LoaderState) -> Any:
+        samplers, progress = self._samplers, self._progress
+        randomness = generator_states.from_json(saved["randomness"])
+        progress.randomness = randomness
+        self._inner = iter(())  # in case that what follows raises
+        progress.order_epoch = saved.get("order_epoch")
+        if randomness.at_next is None:
+            return self._begin_again(saved, randomness)
+        if samplers.draws_again:
+            generator_states.put_back(self._generators[1:], randomness.at_next[1:])
+            with self._on_users_generator():
+                samplers.stateful.load_state_dict(saved["sampler_state"])
+                self._inner = devices.drawn(samplers.inner, iter(samplers.sampler))
+                return self._draw()
+        source: Iterator[Any] = iter(())
+        with generator_states.global_generator_kept():
+            if samplers.batching is None:
+                generator_states.put_back(self._generators, randomness.at_iter)
+                source = self._restarted(saved, randomness)
+            generator_states.put_back(self._generators, randomness.at_next)
+            if samplers.batching is not None:  # which begins its sampler with the first batch
+                source = self._restarted(saved, randomness)
+            if not (
+                samplers.stateful
+                or samplers.shared
+                or progress.endless
+                or saved.get("read_again")  # which draws the whole pass again, too
+            ):
+                _skip(source, saved, "batches" if samplers.batching is None else "samples")
+            self._inner = source if samplers.batching is None else samplers.batched(source)
+            try:
+                return self._draw()
+            except StopIteration:
+                if samplers.stateful is None or saved["batches"]:
+                    raise
+                generator_states.put_back(self._generators, randomness.at_next)
+                return self._draw_anew()
+
+    def _draw_anew(self) -> Any:
+        """Draws from a new iterator, if a sampler's own state was loaded that is of the end of an epoch,
+        if only because its iterator had not run yet in the next one. Samplers such as torchdata's
+        distributed one skip all that they had given by then, and begin anew after that."""
+        with contextlib.suppress(TypeError):
+            if len(self._samplers.sampler) == 0:
+                raise StopIteration
+        self._progress.exhausted = False
+        self._inner = self._open()
+        return self._draw()
+
+    def _begin_again(self, saved: LoaderState, randomness: GeneratorStates) -> Any:
+        """Draws the first index batch after a state that was saved before any index was drawn. The draw
+        is from the state that the user's generator has now."""
+        samplers = self._samplers
+        with generator_states.global_generator_kept():
+            generator_states.put_back(self._generators, randomness.at_iter)
+            if samplers.stateful is not None and saved["sampler_state"] is not None:
+                samplers.stateful.load_state_dict(saved["sampler_state"])
+                self._reloaded = True
+            self._inner = self._open()
+        generator_states.put_back(
+            self._generators[1:], generator_states.decoded(saved["generators"])
+        )
+        # Workers get their first index batches within iter(), which has drawn their seed by now.
+        with self._on_users_generator():
+            return self._draw_first()
+
+    def _restarted(self, saved: LoaderState, randomness: GeneratorStates) -> Iterator[Any]:
+        """The sampler's iterator that is skipped in. It gives batches, or single indices if a
+        BatchSampler groups them."""
+        samplers = self._samplers
+        sampler: Any = samplers.inner
+        if samplers.stateful is not None:
+            if saved["sampler_state"] is not None:
+                samplers.stateful.load_state_dict(saved["sampler_state"])
+        elif samplers.shared:
+            if samplers.shard is None and sampler.epoch != saved["order_epoch"]:
+                raise Error(
+                    f"the state that was loaded is from the middle of an epoch that its sampler calls "
+                    f"{saved['order_epoch']}, but then set_epoch({sampler.epoch}) was called on it"
+                )
+            start = 0 if saved.get("read_again") else saved["samples"]
+            epoch = cast("int", saved["order_epoch"])  # which is saved with such samplers
+            return iter(distributed.share(sampler, epoch, start))
+        elif randomness.seed is not None:
+            sampler = generator_states.reseeded(sampler, randomness.seed)
+        return devices.drawn(sampler, iter(sampler))
+
+
+def _skip(source: Iterator[Any], saved: LoaderState, unit: Literal["batches", "samples"]) -> None:
+    """Advances the sampler by what was received, and checks that it is the sampler of the state."""
+    count: int = saved[unit]
+    if count == 0:
+        return
+    given = enumerate(itertools.islice(source, count), 1)
+    _, head = next(given, (0, None))
+    number, tail = next(
+        iter(collections.deque(given, maxlen=1)), (1 if head is not None else 0, head)
+    )
+    found = plain(ends(head)[1]), plain(ends(tail)[2])
+    for place, wanted, got in zip(("first", "last"), (saved["first"], saved["last"]), found):
+        if number < count or (wanted is not None and got is not None and wanted != got):
+            raise Error(
+                f"the sampler does not give the order that the state is from: of the {count} {unit} "
+                f"received then it gives {number}, the {place} is {got}, was {wanted}. Seed it by a "
+                "torch generator of its own (attribute 'generator'), or give it state_dict() and "
+                "load_state_dict()"
+            )
+
+
+def ends(keys: Any) -> tuple[int, Any, Any]:
+    """Returns (samples, first key, last key) of an index batch, or of a single index."""
+    if not isinstance(keys, list | tuple) and getattr(keys, "ndim", 0) != 1:
+        return 1, keys, keys
+    return (len(keys), keys[0], keys[-1]) if len(keys) else (0, None, None)
+
+
+def plain(key: Any) -> Any:
+    """A key that JSON can hold and that compares equal in another process; None if ``key`` is no such
+    key. For a tensor of keys, its last one."""
+    if type(key) is int:
+        return key
+    if isinstance(key, str):
+        return str.__str__(key)  # an enum's text, without the enum
+    if type(key) is torch.Tensor and key.dim() == 1 and len(key):
+        key = key[-1]
+    with contextlib.suppress(TypeError):
+        return operator.index(key)
+    return None
 
 
 class Position:
@@ -64,7 +493,7 @@ class Position:
         self._passes: weakref.WeakSet[Progress] = weakref.WeakSet()
         self.saved: LoaderState | None = None  # the state that was loaded, for the next iter()
         self.ahead_of_fabric = 0
-        self.texts = generator_states.Texts()
+        self.texts = generators.Texts()
         self.asked = False  # whether a state was asked for or loaded, so that workers send theirs
         self._restored = False  # whether the dataset's own state was loaded for the last epoch
         self.read_here = False  # whether the dataset was read in this process
@@ -96,7 +525,7 @@ class Position:
         dimension. Batches of shares, and batches after a state, still come as lists."""
         if not self.beginning:  # the user only looks at indices
             return draw(self.samplers.sampler)
-        generator_states.put_back(self._generators, self._undrawn)
+        generators.put_back(self._generators, self._undrawn)
         saved = self.saved
         mid_epoch = saved if saved is not None and saved["begun"] else None
         self.current = Progress(self.epoch, mid_epoch, self.iterable)
@@ -168,8 +597,8 @@ class Position:
             self._agree(loader, self.samplers.shard)
         self._generators = self.samplers.generators(loader)
         if saved is not None and not saved["begun"]:
-            states = generator_states.decoded(saved["generators"])
-            generator_states.put_back(self._generators[1:], states)
+            states = generators.decoded(saved["generators"])
+            generators.put_back(self._generators[1:], states)
             if saved["base_seed"] is not None:
                 # Persistent workers lived on then, and have to be started now. Between two calls of
                 # iter() on the sampler, torch now draws a seed for them that it did not draw then.
@@ -211,12 +640,12 @@ class Position:
     def _agree(self, loader: Loader, shard: ShardSampler) -> None:
         saved = self.saved
         consumed = saved["samples"] if saved and saved["begun"] else 0
-        facts = agreement.facts_about(loader, shard, len(self.dataset), self.epoch, consumed)
+        facts = distributed.facts_about(loader, shard, len(self.dataset), self.epoch, consumed)
         proposal = _seed_of(loader) if self.run_seed is None else self.run_seed
         if self._first_meeting is None:
-            self._first_meeting = agreement.first_meeting()
+            self._first_meeting = distributed.first_meeting()
         try:
-            self._agreed = agreement.agree(self._first_meeting, facts, proposal)
+            self._agreed = distributed.agree(self._first_meeting, facts, proposal)
         except Exception:  # not Ctrl-C, behind which the meeting goes on
             self._first_meeting = None
             raise
@@ -228,15 +657,15 @@ class Position:
         self._agreed = None
         self._looks.clear()
 
-    def _turn(self, shard: ShardSampler, epoch: int, goes_on: bool) -> agreement.Turn:
+    def _turn(self, shard: ShardSampler, epoch: int, goes_on: bool) -> distributed.Turn:
         """What counts a pass as that epoch: the ranks meet for it. ``goes_on``: from a state.
         They do not meet then: they have compared their places, and some may have nothing left of the
         epoch."""
         meetings = None if self._agreed is None or goes_on else self._agreed.meetings
-        facts = {agreement.LENGTH: len(self.dataset)}
+        facts = {distributed.LENGTH: len(self.dataset)}
         if shard.shuffle:  # or all epochs have one order, and one rank may make passes of its own
-            facts[agreement.EPOCH] = epoch
-        return agreement.Turn(meetings, facts)
+            facts[distributed.EPOCH] = epoch
+        return distributed.Turn(meetings, facts)
 
     def take_back_looks(self, loader: Loader, superseding: bool = False) -> None:
         """Goes back to where the loader stood before the passes that were only a look at a batch.

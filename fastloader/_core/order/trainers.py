@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.machine.eager import eager
-from fastloader._core.machine.messages.callers import callers_in
+from fastloader._core.machine.messages import callers_in
 from fastloader.errors import Error
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.order.states.generators import splitmix64
+from fastloader._core.order.generators import splitmix64
 
 
 @dataclasses.dataclass(frozen=True)

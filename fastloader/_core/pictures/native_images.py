@@ -6,7 +6,7 @@ import bisect
 import dataclasses
 from typing import Any
 
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Mixing
 from fastloader._core.pictures.store import ImageStore
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.transforms._chain import Chain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from fastloader._core.observation.tuning.tuner import ThreadTuner
+from fastloader._core.observation.tuning import ThreadTuner
 from fastloader.transforms._normalization import Normalization
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from fastloader._core.machine.messages.callers import callers, callers_in
+from fastloader._core.machine.messages import callers, callers_in
 
 _READER = ("accelerate.accelerator",)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fastloader._core.observation.figures import PER_PROCESSOR, AutoChoice
-from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader._core.observation.statistics import PER_PROCESSOR, AutoChoice
+from fastloader._core.observation.tuning import DepthRule
 from fastloader._core.order.loader import AutoWorkers
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import IterDataPipe, MapDataPipe
 
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.machine.identity import said
-from fastloader._core.machine.ranks import own_threads
+from fastloader._core.machine.limits import own_threads
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.runtime.python_path_warning import why_no_source
 from fastloader._core.sources.arrays.recognize import holds_arrays

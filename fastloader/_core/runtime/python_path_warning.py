@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, Subset, default_convert
 
-from fastloader._core.machine.messages.callers import users_level
+from fastloader._core.machine.messages import users_level
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches, check_extension, check_native

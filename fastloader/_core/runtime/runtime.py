@@ -12,16 +12,15 @@ from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.handoff import Plan, Source
 from fastloader._core.machine import extension
 from fastloader._core.machine.identity import one_look
+from fastloader._core.machine.limits import exceeds_processors
 from fastloader._core.machine.process import ProcessLock
-from fastloader._core.machine.worker_count import exceeds_processors
-from fastloader._core.observation.figures import AutoChoice, Figures, Observation, Stage
 from fastloader._core.observation.headspace import Headspace, Measured
-from fastloader._core.order import trainers
-from fastloader._core.order.distributed import shards
+from fastloader._core.observation.statistics import AutoChoice, Figures, Observation, Stage
+from fastloader._core.order import distributed, trainers
+from fastloader._core.order import state as states
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.order.position import Position
-from fastloader._core.order.states import state as states
 from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.bad_samples import make_policy
 from fastloader._core.runtime import python_path_warning as python_path
@@ -52,7 +51,7 @@ class Runtime:
         self._making = ProcessLock()
         self._options = options
         self.auto_workers: AutoWorkers | None = None  # what num_workers="auto" began with
-        self.sharding: shards.AutoSharding | None = None  # with distributed="auto"
+        self.sharding: distributed.AutoSharding | None = None  # with distributed="auto"
         self.delivery = delivery = Delivery(options.delivery_spec())
         policy = make_policy(options.on_error, options.max_errors)
         self.arrays = ArraySource(delivery.statistics)
@@ -91,7 +90,9 @@ class Runtime:
         """The arguments ``sampler`` and ``shuffle``, in the place of which ``distributed`` may have put
         this rank's share."""
         policy = self._options.distributed
-        shard = shards.make_sampler(policy, dataset, shuffle, sampler, batch_sampler, generator)
+        shard = distributed.make_sampler(
+            policy, dataset, shuffle, sampler, batch_sampler, generator
+        )
         return (shard, None) if shard is not None else (sampler, shuffle)
 
     def begin_sharding(
@@ -99,7 +100,7 @@ class Runtime:
     ) -> None:
         """From here on the first look at the loader's sampler decides, with ``distributed="auto"``."""
         policy = self._options.distributed
-        self.sharding = shards.begin_auto(policy, dataset, shuffle, sampler, batch_sampler)
+        self.sharding = distributed.begin_auto(policy, dataset, shuffle, sampler, batch_sampler)
 
     def decide_sharding(self, loader: Loader) -> None:
         """Before one of the loader's samplers is looked at."""
@@ -244,7 +245,7 @@ class Runtime:
         runtime.delivery.augment(taken["augmentation"])
         runtime._said, runtime.sharding = taken["said"], taken["sharding"]
         runtime._carried, runtime.auto_workers = taken["carried"], taken["auto_workers"]
-        shards.give_own_share(attributes)
+        distributed.give_own_share(attributes)
         return runtime
 
     # --- what there is to report -------------------------------------------------------------------

@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Mixing
 from fastloader._core.machine import identity
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.sources.python.lookahead import Lookahead, follow_loop

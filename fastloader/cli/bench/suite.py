@@ -22,7 +22,7 @@ from typing import Any
 from PIL import Image
 
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.machine.messages.progress import duration
+from fastloader._core.machine.messages import duration
 from fastloader.cli import pictures
 from fastloader.cli.bench import comparison, measure, tables
 from fastloader.cli.bench.contender import Contender, Failed, Skipped

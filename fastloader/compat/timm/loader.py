@@ -13,11 +13,10 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DistributedSampler, IterableDataset, RandomSampler
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation import Augmentation, RandomErasing
 from fastloader._core.machine import devices
-from fastloader._core.machine.ranks import own_threads
-from fastloader._core.order.states import generators as generator_states
+from fastloader._core.machine.limits import own_threads
+from fastloader._core.order import generators
 from fastloader.compat.timm.mixup import FastCollateMixup, WorkerSeeding, fast_collate
 from fastloader.compat.timm.samplers import OrderedDistributedSampler, RepeatAugSampler
 from fastloader.compat.timm.transforms import create_transform, import_timm, what_needs_timm
@@ -343,7 +342,7 @@ class _Forever:
         self._number = self._numbered()  # of that epoch, as the sampler counts
         self._begun: dict[int, list[str | None]] = {}  # the generators before each epoch's draw
         self._loaded: dict[str, Any] = {}
-        self._texts = generator_states.Texts()
+        self._texts = generators.Texts()
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -376,18 +375,18 @@ class _Forever:
         """The batches of an epoch, and notes how they are drawn, or draws them again as was noted. The
         global generator is the user's and stays as it is then."""
         owners = (self._sampler, self.sampler)
-        its = generator_states.distinct(*[getattr(each, "generator", None) for each in owners])
-        before = generator_states.states_of(its)
+        its = generators.distinct(*[getattr(each, "generator", None) for each in owners])
+        before = generators.states_of(its)
         known = self._begun.get(epoch)
         if known is not None:
-            generator_states.put_back(its, generator_states.decoded(known))
+            generators.put_back(its, generators.decoded(known))
         batches = iter(self.sampler)
         first = [*itertools.islice(batches, 1)]  # with which torch's samplers draw
         if known is None:
-            states = generator_states.changed(before, generator_states.states_of(its))
+            states = generators.changed(before, generators.states_of(its))
             self._begun[epoch] = self._texts.of_states(states)
         else:
-            generator_states.put_back(its[:1], before[:1])
+            generators.put_back(its[:1], before[:1])
         return itertools.chain(first, batches)
 
     def begun_since(self, epoch: int) -> dict[str, Any]:

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate, get_worker_info
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws, Records
-from fastloader._core.batch.augmentation.in_torch import augment_bytes, augment_floats
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augment_in_torch import augment_bytes, augment_floats
+from fastloader._core.batch.augmentation import Augmentation, EpochDraws, Mixing, Records
 
 # ---- ``fast_collate``, which makes one batch of samples with pictures of bytes, and workers'
 # seeding.

@@ -17,8 +17,7 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
-from fastloader._core.machine.process import HomeProcess
-from fastloader._core.machine.worker_thread import Stop, stop_of_thread
+from fastloader._core.machine.process import HomeProcess, Stop, stop_of_thread
 from fastloader.datasets._formats.sample_form import Counters
 from fastloader.errors import Error
 

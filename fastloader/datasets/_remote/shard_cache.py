@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fastloader._core.machine.messages.progress import Progress
+from fastloader._core.machine.messages import Progress
 from fastloader._core.machine.process import exiting
 from fastloader.datasets._formats.paths import folder_of, is_pattern, matches, place_of
 from fastloader.datasets._formats.sample_form import Counters

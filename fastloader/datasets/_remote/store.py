@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 from fastloader._core.machine import identity
-from fastloader._core.machine.messages.progress import SILENT, progress
+from fastloader._core.machine.messages import SILENT, progress
 from fastloader._core.machine.process import HomeProcess, ProcessLock, exiting
 from fastloader.datasets._formats.paths import OBSTORE, is_http, place_of, scheme_of
 from fastloader.datasets._formats.sample_form import Counters

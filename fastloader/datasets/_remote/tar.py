@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.machine.messages.progress import SILENT, Progress, progress
+from fastloader._core.machine.messages import SILENT, Progress, progress
 from fastloader._core.machine.process import ProcessLock
 from fastloader.datasets._formats.paths import is_http, is_url, place_of
 from fastloader.datasets._formats.tar import (

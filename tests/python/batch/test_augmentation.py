@@ -13,9 +13,7 @@ from torch.utils.data import TensorDataset
 from exact import same_bits
 from fastloader import DevicePrefetcher, FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Augmentation, Mixing, RandomErasing
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _deviates
 from fastloader.transforms._recipe.draws import philox

@@ -11,9 +11,7 @@ from augmenting import CLASSES, MIXINGS, batches_of, delivered, mixing
 from pictures import import_torchvision
 
 from exact import same_bits
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Augmentation, Mixing, RandomErasing
 from support import random_images
 
 import_torchvision()

@@ -10,10 +10,8 @@ from torch.utils.data import TensorDataset
 
 from exact import normalised, same_bits
 from fastloader import DevicePrefetcher, FastLoader
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader._core.batch.containers import Movable
-from fastloader._core.batch.tree import flatten
+from fastloader._core.batch.augmentation import Augmentation, RandomErasing
+from fastloader._core.batch.tree import Movable, flatten
 from fastloader._core.machine import devices
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize

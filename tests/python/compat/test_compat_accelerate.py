@@ -351,7 +351,7 @@ def test_nothing_of_accelerate_is_patched():
 def test_its_samplers_repeat_as_what_they_group():
     from accelerate.data_loader import BatchSamplerShard, SeedableRandomSampler, SkipBatchSampler
 
-    from fastloader._core.order.samplers import may_repeat
+    from fastloader._core.order.position import may_repeat
     from fastloader.compat.accelerate import PreparedBatches
 
     for repeats in (False, True):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler, TensorDataset
 
-from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation import RandomErasing
 from fastloader.compat.timm import MultiEpochsDataLoader
 from fastloader.compat.timm.loader import ErasingMultiEpochsLoader
 from support import MEAN, STD, Pictures, random_images, same

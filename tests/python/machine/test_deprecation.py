@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from fastloader._core.machine.messages.deprecation import warn_deprecated
+from fastloader._core.machine.messages import warn_deprecated
 
 
 def test_the_warning_says_since_when_until_when_and_what_to_write():
@@ -19,9 +19,9 @@ def test_it_stands_at_the_first_line_that_is_not_of_the_package(monkeypatch):
     # Two functions that count as the package's, one through the other, and then this file.
     source = "def outer(inner):\n    inner()\n"
     package = {}
-    from fastloader._core.machine.messages import callers
+    from fastloader._core.machine import messages
 
-    exec(compile(source, callers._PACKAGE + "/stand_in.py", "exec"), package)
+    exec(compile(source, messages._PACKAGE + "/stand_in.py", "exec"), package)
     with pytest.warns(DeprecationWarning) as caught:
         package["outer"](lambda: package["outer"](_deprecated))
     assert caught[0].filename == __file__

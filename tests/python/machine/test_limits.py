@@ -9,7 +9,8 @@ from pictures import plain_folder
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.machine import limits, ranks
+from fastloader._core.machine import limits
+from fastloader._core.machine import limits as ranks
 from fastloader.datasets import ImageFolder
 from support import HANG, script_environment
 

@@ -7,12 +7,12 @@ from PIL import Image
 from terminal import on_terminal
 
 from fastloader._core.machine import extension
-from fastloader._core.machine.messages.progress import Progress, duration, progress
+from fastloader._core.machine.messages import Progress, duration, progress
 from support import run_script
 
 WORK = """
     import sys, time
-    from fastloader._core.machine.messages.progress import progress
+    from fastloader._core.machine.messages import progress
     with progress("packing", 40, after=float(sys.argv[1])) as line:
         for number in range(40):
             time.sleep(0.02)
@@ -54,7 +54,7 @@ def test_only_the_first_rank_shows_it():
 def test_workers_show_nothing():
     forked = """
         import multiprocessing, time
-        from fastloader._core.machine.messages.progress import progress
+        from fastloader._core.machine.messages import progress
         def work():
             with progress("working", 3) as line:
                 for _ in range(3):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fastloader._core.machine.worker_thread import Stop
+from fastloader._core.machine.process import Stop
 from support import HANG, run_script
 
 # A signal comes at each step of `set` in turn, and its handler sets the same. With a lock that is not
@@ -12,7 +12,7 @@ from support import HANG, run_script
 INTERRUPTED = """
     import signal
     import sys
-    from fastloader._core.machine.worker_thread import Stop
+    from fastloader._core.machine.process import Stop
 
     steps = interrupted = 0
     while interrupted == steps:

@@ -11,9 +11,8 @@ from pictures import plain_folder, throttle
 from fastloader import FastLoader
 from fastloader._core.delivery.engine import engine
 from fastloader._core.machine import extension
-from fastloader._core.observation.figures import Figures, Observation, Stage
-from fastloader._core.observation.reports import verdict as verdicts
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation import report as verdicts
+from fastloader._core.observation.statistics import Figures, Observation, Stage, Statistics
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader._core.sources.images.stores.lmdb import LmdbStore
 from fastloader.cli.__main__ import main

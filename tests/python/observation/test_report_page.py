@@ -9,9 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from fastloader import FastLoader
-from fastloader._core.observation.figures import AutoChoice, Stage
-from fastloader._core.observation.recent_steps import ROOM, RecentSteps, Step
-from fastloader._core.observation.reports.waits_chart import waits_chart
+from fastloader._core.observation.report_page import waits_chart
+from fastloader._core.observation.statistics import ROOM, AutoChoice, RecentSteps, Stage, Step
 from support import MEAN, STD, Pictures
 
 HOSTILE = "<script>alert('1')</script> & \"quoted\""

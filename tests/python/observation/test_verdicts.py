@@ -10,11 +10,10 @@ import torch
 from pictures import plain_folder
 
 from fastloader import EncodedImage, FastLoader
-from fastloader._core.observation.figures import Figures, Observation, Stage
+from fastloader._core.observation import report as verdicts
 from fastloader._core.observation.headspace import Measured
-from fastloader._core.observation.reports import verdict as verdicts
-from fastloader._core.observation.reports.report import make_report
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.report import make_report
+from fastloader._core.observation.statistics import Figures, Observation, Stage, Statistics
 
 SECONDS, PROCESSORS = 10.0, 4
 RING = {"device_wait_s": 0.0, "pinned": True, "why_not_pinned": "", "depth": 3, "bytes": 0}

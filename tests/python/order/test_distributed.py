@@ -12,8 +12,8 @@ from torch.utils.data import DistributedSampler
 from torchrun import torchrun
 
 from fastloader import FastLoader
-from fastloader._core.machine import ranks as machine_ranks
-from fastloader._core.order.distributed import agreement, shards
+from fastloader._core.machine import limits
+from fastloader._core.order import distributed
 from support import Pictures, Stream
 
 pytestmark = pytest.mark.covering
@@ -287,9 +287,9 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
     Ranks(monkeypatch, 2, 0)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: here.rank)
     for name in ("_ranks_here", "_ranks_sharing"):
-        monkeypatch.setattr(machine_ranks, name, None)
+        monkeypatch.setattr(limits, name, None)
     rounds = {}
-    monkeypatch.setattr(agreement, "_rounds", rounds)
+    monkeypatch.setattr(distributed, "_rounds", rounds)
 
     def attempt(length):
         rounds[store] = itertools.repeat(0)
@@ -297,8 +297,8 @@ def test_what_an_earlier_attempt_left_in_the_store(monkeypatch):
 
         def run(rank):
             here.rank = rank
-            facts = {"length": length, agreement.EPOCH: 0}
-            agreed[rank] = agreement.agree(agreement.first_meeting(), facts, 10 * length + rank)
+            facts = {"length": length, distributed.EPOCH: 0}
+            agreed[rank] = distributed.agree(distributed.first_meeting(), facts, 10 * length + rank)
 
         threads = [threading.Thread(target=run, args=(rank,)) for rank in (1, 0)]
         for thread in threads:
@@ -333,7 +333,7 @@ def test_shares_are_distributed_samplers(monkeypatch, world, count, shuffle):
     for rank in range(world):
         Ranks(monkeypatch, world, rank)
         for policy in ("pad", "drop"):
-            ours = shards.ShardSampler(range(count), shuffle, 3, policy)
+            ours = distributed.ShardSampler(range(count), shuffle, 3, policy)
             theirs = DistributedSampler(
                 range(count), world, rank, shuffle=shuffle, seed=3, drop_last=policy == "drop"
             )
@@ -355,8 +355,8 @@ def test_any_sequence_of_world_sizes_gives_every_sample_once(monkeypatch):
             world, step = rng.randint(1, 6), rng.randint(1, 8)
             for rank in range(world):
                 Ranks(monkeypatch, world, rank)
-                sampler = shards.ShardSampler(range(count), True, 1, "exact")
-                given += shards.share(sampler, epoch, start)[:step]
+                sampler = distributed.ShardSampler(range(count), True, 1, "exact")
+                given += distributed.share(sampler, epoch, start)[:step]
             start += step * world
         assert sorted(given) == list(range(count)), seed
 

@@ -10,7 +10,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 from torchrun import torchrun
 
 from fastloader import Error, FastLoader
-from fastloader._core.order.distributed.shards import ShardSampler
+from fastloader._core.order.distributed import ShardSampler
 from support import Pictures, labels
 
 pytestmark = pytest.mark.covering

@@ -16,8 +16,7 @@ from torchrun import torchrun
 
 from fastloader import EncodedImage, Error, FastLoader
 from fastloader import transforms as T
-from fastloader._core.order import progress
-from fastloader._core.order.distributed import agreement
+from fastloader._core.order import distributed, progress
 from fastloader.compat.prefetch_generator import DataLoaderX
 from fastloader.datasets import ImageFolder
 from support import Pictures
@@ -138,7 +137,7 @@ STRAYS = {
 def test_random_schedules_with_a_stray(ranks, monkeypatch):
     """One rank counts an epoch that the others do not have. It waits at its second batch, so that up to
     there the ranks are in the same epoch; then all raise that go further."""
-    monkeypatch.setenv(agreement.PATIENCE, "0.3")
+    monkeypatch.setenv(distributed.PATIENCE, "0.3")
     rng = random.Random(seed := random.randrange(1 << 30))
     for number in range(16):
         world, size = rng.choice([2, 3]), rng.randint(1, 3)
@@ -376,7 +375,7 @@ def test_a_pass_that_was_dropped_speaks_for_no_later_one(ranks, short, who):
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_pass_that_was_dropped_hides_no_error(ranks, short, monkeypatch, who):
     """The others were told that the ranks differ while the loop had dropped the pass: so is the next."""
-    monkeypatch.setattr(agreement, "_HEARD", 0.1)
+    monkeypatch.setattr(distributed, "_HEARD", 0.1)
     dropped, over = threading.Event(), threading.Event()
 
     def work(rank):
@@ -707,6 +706,6 @@ def test_ctrl_c_while_ranks_wait(tmp_path, where, who):
 
 @pytest.mark.parametrize("said", ["soon", "0", "-1", "nan", ""])
 def test_a_patience_that_is_no_time(ranks, monkeypatch, said):
-    monkeypatch.setenv(agreement.PATIENCE, said)
+    monkeypatch.setenv(distributed.PATIENCE, said)
     with pytest.raises(ValueError, match=f"FASTLOADER_RANK_TIMEOUT='{said}': a number of seconds"):
         ranks.run(1, lambda _rank: list(make(4, 2)))

@@ -20,7 +20,7 @@ from torch.utils.data import (
 
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation import RandomErasing
 from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, generator

@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from fastloader import FastLoader
-from fastloader._core.order.states.loader_state import LoaderState
+from fastloader._core.order.progress import LoaderState
 
 
 class Numbers(IterableDataset):

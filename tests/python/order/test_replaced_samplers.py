@@ -16,8 +16,7 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation import Augmentation, RandomErasing
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, labels, same
 

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader, RandomSampler, Sampler, TensorDataset
 
 from fastloader import Error, FastLoader
-from fastloader._core.order.states.generators import decoded
+from fastloader._core.order.generators import decoded
 from support import MEAN, STD, Pictures, labels
 
 pytestmark = pytest.mark.covering

@@ -16,8 +16,7 @@ from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation import Augmentation, RandomErasing
 from fastloader.compat import timm
 from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder

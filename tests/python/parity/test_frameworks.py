@@ -17,9 +17,9 @@ from pictures import import_torchvision, plain_folder
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
 
 from fastloader import Error, FastLoader, transforms
-from fastloader._core.machine import devices, ranks
+from fastloader._core.machine import devices, limits
 from fastloader._core.order import trainers
-from fastloader._core.order.distributed.shards import ShardSampler
+from fastloader._core.order.distributed import ShardSampler
 from fastloader.compat.timm import ImageDataset, create_loader
 from fastloader.datasets import ImageFolder
 from support import HANG, MEAN, STD, Pictures, labels, same
@@ -101,12 +101,12 @@ def test_any_other_function_runs_in_workers():
 
 
 def test_auto_is_remembered_by_the_number(monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 3)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 3)
     loader = FastLoader(Pictures(5), 2, num_workers="auto")
     assert loader.num_workers == 3 and isinstance(loader.num_workers, int)
     assert f"{loader.num_workers}" == str(loader.num_workers) == "3"
     # Somewhere else there are other processors.
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 1)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 1)
     for again in (rebuilt(loader), rebuilt(rebuilt(loader))):
         assert again.num_workers == 1
         assert again.stats()["auto"]["num_workers"]["chosen"] == 1

@@ -11,8 +11,7 @@ from torch.utils.data import TensorDataset
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
-from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation import Augmentation, EpochDraws, RandomErasing
 from fastloader._core.delivery import cpu
 from fastloader._core.delivery.streams import delivery as streams
 from fastloader._core.pictures.pending_batch import PendingBatch

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from torchrun import torchrun
 
 from fastloader import FastLoader
-from fastloader._core.batch.augmentation.erasing import RandomErasing
+from fastloader._core.batch.augmentation import RandomErasing
 from fastloader._core.batch.shown_pictures import find_pictures
 from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder, ShardwiseSampler, TarImages

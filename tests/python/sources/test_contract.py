@@ -13,9 +13,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from toy import some_toys
 
 from fastloader import FastLoader
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.erasing import RandomErasing
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Augmentation, Mixing, RandomErasing
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize

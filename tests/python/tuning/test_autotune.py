@@ -12,10 +12,14 @@ from pictures import plain_folder, throttle
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from fastloader import DevicePrefetcher, FastLoader
-from fastloader._core.machine import extension, ranks
-from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
-from fastloader._core.observation.tuning.threads import Interval, ThreadRule
-from fastloader._core.observation.tuning.tuner import ThreadTuner
+from fastloader._core.machine import extension, limits
+from fastloader._core.observation.tuning import (
+    MOST_DEPTH,
+    DepthRule,
+    Interval,
+    ThreadRule,
+    ThreadTuner,
+)
 from fastloader._core.sources.images.stores.folder import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
@@ -197,7 +201,7 @@ def assert_equal(ours, theirs):
 
 
 def test_order_and_pixels_do_not_depend_on_the_choice(root, impatient, monkeypatch, way):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
 
     def run(**options):
         torch.manual_seed(5)
@@ -216,7 +220,7 @@ def test_order_and_pixels_do_not_depend_on_the_choice(root, impatient, monkeypat
 
 @native_only
 def test_threads_of_the_pool_follow_the_rule(root, impatient, monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 3)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 3)
     loader = FastLoader(folder(root), 4, num_workers="auto", device="cpu", mean=MEAN, std=STD)
     assert loader.num_workers == 3
     assert "3 decode threads (auto)" in loader.plan()
@@ -272,7 +276,7 @@ def test_an_uneven_loop_gets_a_deeper_store(root, monkeypatch, backend):
 
 
 def test_python_datasets_get_a_worker_for_each_processor(monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     loader = FastLoader(Priorities(), 4, num_workers="auto", prefetch_factor=3)
     assert loader.num_workers == 2
     mine = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
@@ -297,7 +301,7 @@ class Priorities(Dataset):
 
 
 def test_worker_threads_yield_too_and_the_users_init_runs(monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     begun = []
     loader = FastLoader(
         Priorities(), 4, num_workers="auto", worker_backend="thread", worker_init_fn=begun.append
@@ -315,7 +319,7 @@ class Counting(IterableDataset):
 
 
 def test_the_same_as_with_that_number(monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     for dataset in (Counting(), TensorDataset(torch.arange(40))):
         torch.manual_seed(3)
         theirs = [each for _ in range(2) for each in DataLoader(dataset, 3, num_workers=2)]

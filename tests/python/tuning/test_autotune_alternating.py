@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.depth import DepthRule
-from fastloader._core.observation.tuning.tuner import ThreadTuner
+from fastloader._core.observation.tuning import DepthRule, ThreadTuner
 
 BATCH, AHEAD = 32, 3
 

@@ -13,11 +13,9 @@ from pictures import plain_folder
 from torch.utils.data import Dataset, Sampler, TensorDataset
 
 from fastloader import FastLoader
-from fastloader._core.machine import extension, ranks
+from fastloader._core.machine import extension, limits
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.depth import DepthRule
-from fastloader._core.observation.tuning.threads import Interval, ThreadRule
-from fastloader._core.observation.tuning.tuner import ThreadTuner
+from fastloader._core.observation.tuning import DepthRule, Interval, ThreadRule, ThreadTuner
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
 
@@ -291,7 +289,7 @@ def test_a_priority_that_cannot_be_lowered_kills_no_worker(monkeypatch, backend,
     def refused(*_):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     monkeypatch.setattr(os, "setpriority", refused)
     loader = FastLoader(Numbers(), 4, num_workers="auto", worker_backend=backend)
     assert torch.cat(list(loader)).tolist() == list(range(8))
@@ -311,13 +309,13 @@ class ReadOnly(FastLoader):
 @pytest.mark.parametrize("ring", ["0", ""])
 @pytest.mark.parametrize("workers", [1, "auto"])
 def test_a_subclass_may_refuse_another_init_function(monkeypatch, ring, workers):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     monkeypatch.setenv("FASTLOADER_WORKER_RING", ring)
     assert len(list(ReadOnly(Numbers(), 4, num_workers=workers))) == 2
 
 
 def test_auto_may_be_set_later(root, monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     loader = FastLoader(folder(root), 4)
     loader.num_workers = "auto"
     assert loader.num_workers == 2
@@ -328,7 +326,7 @@ def test_auto_may_be_set_later(root, monkeypatch):
 
 
 def test_it_says_where_there_is_nothing_to_choose(root, monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     loader = FastLoader(TensorDataset(torch.arange(8)), 4, num_workers="auto", depth="auto")
     assert "nothing was iterated yet" in loader.stats()["auto"]["num_workers"]["why"]
     assert "nothing was iterated yet" in loader.stats()["auto"]["depth"]["why"]
@@ -355,7 +353,7 @@ def test_a_ring_without_look_ahead_is_not_called_automatic(monkeypatch):
 
 
 def test_timms_door(root, monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 2)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 2)
     from fastloader.compat.timm import create_loader
 
     loader = create_loader(
@@ -375,7 +373,7 @@ def test_a_state_of_other_workers_says_how_to_go_on(monkeypatch):
             return iter(range(20))
 
     processors = [3]
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: processors[0])
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: processors[0])
     loader = FastLoader(Stream(), 2, num_workers="auto")
     next(iter(loader))
     state = loader.state_dict()

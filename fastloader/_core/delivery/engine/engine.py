@@ -16,9 +16,9 @@ import torch
 
 from fastloader._core.delivery.engine.packing import PackedLayout, Packing
 from fastloader._core.machine import devices, extension
+from fastloader._core.machine.limits import memory_budget
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.machine.ranks import memory_budget
-from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
+from fastloader._core.observation.tuning import MOST_DEPTH, DepthRule
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.delivery.engine.engine import Credit, Engine
 from fastloader._core.delivery.engine.packing import PackedLayout
 from fastloader._core.handoff import LoopFollower

@@ -14,8 +14,7 @@ from fastloader._core.delivery.engine.pump import drain_log, live, pump
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.handoff import LoopFollower
 from fastloader._core.machine import devices, extension
-from fastloader._core.observation.closing import closed_meanwhile
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.statistics import Statistics, closed_meanwhile
 
 
 class EngineIterator(DeliveryIterator):

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import (
-    EpochDraws,
-    Records,
-    make_augment_spec,
-)
-from fastloader._core.batch.images import find_images
-from fastloader._core.batch.tree import flatten, is_dense
+from fastloader._core.batch.augmentation import EpochDraws, Records, make_augment_spec
+from fastloader._core.batch.tree import find_images, flatten, is_dense
 from fastloader._core.machine import extension
 from fastloader.transforms._normalization import Normalization, make_spec
 

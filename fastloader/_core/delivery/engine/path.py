@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.delivery.engine.engine import Engine
 from fastloader._core.delivery.engine.epoch import RingEpoch
 from fastloader._core.delivery.engine.iterator import EngineIterator
@@ -20,8 +20,7 @@ from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.handoff import DEFAULT_DEPTH, LentMemory, Plan
 from fastloader._core.machine import devices, extension, process
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.observation.figures import LOOP, Figures, Stage
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.statistics import LOOP, Figures, Stage, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 
 

@@ -15,10 +15,16 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws, Records
-from fastloader._core.batch.augmentation.in_torch import apply
-from fastloader._core.batch.images import Image, find_images
-from fastloader._core.batch.tree import BatchTree, flatten, tensors_in, unflatten
+from fastloader._core.batch.augment_in_torch import apply
+from fastloader._core.batch.augmentation import EpochDraws, Records
+from fastloader._core.batch.tree import (
+    BatchTree,
+    Image,
+    find_images,
+    flatten,
+    tensors_in,
+    unflatten,
+)
 from fastloader._core.delivery.streams.held_inputs import HeldInputs
 from fastloader._core.machine import devices
 from fastloader._core.observation.statistics import Statistics

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.delivery.iterator import DeliveryIterator
 from fastloader._core.delivery.streams.delivery import InFlight, Load, StreamDelivery
 from fastloader._core.handoff import LoopFollower, NotYet

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.delivery.path import DeliveryPath
 from fastloader._core.delivery.spec import DeliverySpec
 from fastloader._core.delivery.streams.delivery import StreamDelivery
 from fastloader._core.delivery.streams.iterator import StreamIterator
 from fastloader._core.handoff import Plan
-from fastloader._core.observation.figures import LOOP, Figures, Stage
+from fastloader._core.observation.statistics import LOOP, Figures, Stage
 from fastloader._core.order.epoch_order import EpochOrder
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fastloader._core.batch.shown_pictures import find_pictures
+from fastloader._core.order.generators import distinct, put_back, states_of
 from fastloader._core.order.loader import Loader
-from fastloader._core.order.states.generators import distinct, put_back, states_of
 
 
 def show_batch(loader: Loader, batch: Any, count: int) -> Any:

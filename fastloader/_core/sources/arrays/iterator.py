@@ -15,10 +15,10 @@ from torch.utils.data import default_collate
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader._core.handoff import DEFAULT_DEPTH
-from fastloader._core.machine import default_device, devices, extension
+from fastloader._core.machine import devices, extension
+from fastloader._core.machine import devices as default_device
 from fastloader._core.machine.limits import available_threads
-from fastloader._core.observation.loop_iterator import LoopIterator
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.observation.statistics import LoopIterator, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arrays.indices import as_indices, index_batches

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
-from fastloader._core.machine.limits import counted
-from fastloader._core.machine.worker_count import GATHER_THREADS
-from fastloader._core.observation.figures import PER_PROCESSOR, AutoChoice, Figures, Stage
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.machine.limits import GATHER_THREADS, counted
+from fastloader._core.observation.statistics import (
+    PER_PROCESSOR,
+    AutoChoice,
+    Figures,
+    Stage,
+    Statistics,
+)
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_native, check_no_image_options

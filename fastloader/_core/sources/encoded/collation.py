@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-from fastloader._core.batch.containers import rebuild
+from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import identity
 from fastloader._core.sources.collation import OF_TORCH, default_collate_change, other_kinds
 from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn

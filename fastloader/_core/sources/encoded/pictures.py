@@ -9,7 +9,7 @@ from fastloader._core.handoff import LentMemory
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import counted
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.observation.figures import Stage
+from fastloader._core.observation.statistics import Stage
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.decoder import jpeg_counts

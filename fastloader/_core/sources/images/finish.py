@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader._core.batch.augmentation.augmentation import make_augment_spec
-from fastloader._core.batch.augmentation.in_torch import apply, augment_bytes
-from fastloader._core.batch.augmentation.samples import SampleDraws
-from fastloader._core.batch.images import Image
+from fastloader._core.batch.augment_in_torch import apply, augment_bytes
+from fastloader._core.batch.augmentation import SampleDraws, make_augment_spec
+from fastloader._core.batch.tree import Image
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.pictures.native_images import NativeImages

@@ -13,11 +13,10 @@ from typing import Any
 
 from fastloader._core.handoff import DEFAULT_DEPTH, Handoff
 from fastloader._core.machine.eager import eager
+from fastloader._core.machine.limits import memory_budget, own_threads
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.machine.ranks import memory_budget, own_threads
-from fastloader._core.observation.loop_iterator import LoopIterator
-from fastloader._core.observation.statistics import TIMED, LeftOut
-from fastloader._core.observation.tuning.depth import DepthRule
+from fastloader._core.observation.statistics import TIMED, LeftOut, LoopIterator
+from fastloader._core.observation.tuning import DepthRule
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder
 from fastloader._core.pictures.pending_batch import PendingBatch, PendingError, Wanted

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation
-from fastloader._core.batch.augmentation.samples import SampleDraws
+from fastloader._core.batch.augmentation import Augmentation, SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.observation.statistics import Statistics
 from fastloader._core.pictures.crop_seeds import SeededKeys

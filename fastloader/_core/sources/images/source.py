@@ -6,23 +6,20 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
-from fastloader._core.batch.augmentation.samples import SampleDraws
+from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices, extension
-from fastloader._core.machine.limits import counted
-from fastloader._core.machine.worker_count import (
+from fastloader._core.machine.limits import (
     DECODE_THREADS,
     MOST_DECODE_THREADS,
+    counted,
     decode_threads,
 )
-from fastloader._core.observation.figures import LOOP, AutoChoice, Figures, Stage
-from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.depth import MOST_DEPTH, DepthRule
-from fastloader._core.observation.tuning.tuner import ThreadTuner
+from fastloader._core.observation.statistics import LOOP, AutoChoice, Figures, Stage, Statistics
+from fastloader._core.observation.tuning import MOST_DEPTH, DepthRule, ThreadTuner
 from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.generators import is_stateful
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
-from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader._core.pictures.decoder import Decoder

@@ -12,8 +12,7 @@ from torch.utils.data._utils import signal_handling
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.observation.closing import closed_meanwhile
-from fastloader._core.observation.statistics import TIMED
+from fastloader._core.observation.statistics import TIMED, closed_meanwhile
 from fastloader._core.order.loader import Loader
 
 _TURN = 0.1  # seconds

@@ -7,13 +7,17 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fastloader._core.batch.augmentation.augmentation import EpochDraws
+from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import devices
-from fastloader._core.machine.limits import counted, out_of_files
-from fastloader._core.machine.worker_count import RAY_ACTORS, WORKER_PROCESSES, WORKER_THREADS
-from fastloader._core.observation.figures import LOOP, Figures, Stage
-from fastloader._core.observation.statistics import Statistics
+from fastloader._core.machine.limits import (
+    RAY_ACTORS,
+    WORKER_PROCESSES,
+    WORKER_THREADS,
+    counted,
+    out_of_files,
+)
+from fastloader._core.observation.statistics import LOOP, Figures, Stage, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.bad_samples import ErrorPolicy

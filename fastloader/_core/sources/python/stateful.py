@@ -15,7 +15,7 @@ from torch.utils.data import dataloader, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader._core.order.states.stateful import begin_anew, is_stateful, restore
+from fastloader._core.order.generators import begin_anew, is_stateful, restore
 from fastloader._core.sources.python.naming import name_sample
 from fastloader.errors import Error
 

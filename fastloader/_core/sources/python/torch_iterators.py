@@ -10,17 +10,21 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import dataloader
 
-from fastloader._core.machine import default_device, devices
+from fastloader._core.machine import devices
+from fastloader._core.machine import devices as default_device
 from fastloader._core.machine.eager import eager
 from fastloader._core.machine.process import HomeProcess, ProcessLock
 from fastloader._core.observation import trace
-from fastloader._core.observation.closing import closed_meanwhile, is_closed_meanwhile
-from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.priority import LowPriorityWorker
+from fastloader._core.observation.statistics import (
+    Statistics,
+    closed_meanwhile,
+    is_closed_meanwhile,
+)
+from fastloader._core.observation.tuning import LowPriorityWorker
+from fastloader._core.order.generators import is_stateful
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.progress import Progress, as_given
-from fastloader._core.order.states.stateful import is_stateful
 from fastloader._core.pictures.in_place.seeding_iterator import SeedingIterator
 from fastloader._core.sources.encoded.batch import EncodedBatch
 from fastloader._core.sources.encoded.iteration import DecodingIterator

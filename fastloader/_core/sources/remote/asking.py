@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from fastloader._core.machine.process import HomeProcess
-from fastloader._core.order.states.stateful import is_stateful
+from fastloader._core.order.generators import is_stateful
 from fastloader._core.sources.remote.actor.parcel import received
 from fastloader._core.sources.remote.actor.pictures import RemotePictures
 from fastloader._core.sources.remote.actor.session import Beginning, Setup

@@ -6,11 +6,10 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
-from fastloader._core.batch.augmentation.samples import SampleDraws
+from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine.limits import counted
-from fastloader._core.observation.figures import Figures, Stage
+from fastloader._core.observation.statistics import Figures, Stage
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.native_images import NativeImages

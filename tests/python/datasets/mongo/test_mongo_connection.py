@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from fastloader._core.machine import worker_thread
+from fastloader._core.machine import process
 from fastloader.datasets._formats import mongo
 from fastloader.datasets._formats.mongo import Connection
 from fastloader.datasets._formats.sample_form import Counters
@@ -20,7 +20,7 @@ def test_a_query_that_is_left_behind_is_not_tried_again(monkeypatch, when):
     monkeypatch.setattr(mongo, "_FIRST_PAUSE", 3600)
     counters = Counters(("retries",))
     server = Connection("mongodb://127.0.0.1:1/", "db", 10_000, counters)
-    stop = worker_thread.Stop()
+    stop = process.Stop()
     asked, answers, waits = threading.Event(), threading.Event(), threading.Event()
     own_wait = stop.wait
     stop.wait = lambda seconds: waits.set() or own_wait(seconds)
@@ -33,7 +33,7 @@ def test_a_query_that_is_left_behind_is_not_tried_again(monkeypatch, when):
         raise errors.AutoReconnect("the connection is lost")
 
     def work():
-        worker_thread.become(stop)
+        process.become(stop)
         try:
             server.call(query)
         except Error as error:

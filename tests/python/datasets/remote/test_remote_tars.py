@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Subset
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
-from fastloader._core.machine.messages.progress import Progress
+from fastloader._core.machine.messages import Progress
 from fastloader.datasets import TarImages
 from fastloader.datasets._remote import shard_cache, tar
 from fastloader.datasets._remote import store as connection

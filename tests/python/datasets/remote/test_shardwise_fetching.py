@@ -9,7 +9,7 @@ import torch
 from remote_shards import tar_of
 from torch.utils.data import DataLoader
 
-from fastloader._core.machine import ranks
+from fastloader._core.machine import limits
 from fastloader.datasets import ShardCache, ShardwiseSampler, TarImages
 from fastloader.datasets._remote.cache_folder import CacheFolder, CacheFull
 from fastloader.datasets._remote.store import ChangedObject
@@ -185,7 +185,7 @@ def test_room_that_others_use_is_not_the_buffers(server, tmp_path):
     ],
 )
 def test_how_many_ranks_need_room_here(server, tmp_path, monkeypatch, variables, found):
-    monkeypatch.setattr(ranks, "_ranks_here", None)
+    monkeypatch.setattr(limits, "_ranks_here", None)
     for name in ("LOCAL_WORLD_SIZE", "SLURM_NTASKS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():

@@ -12,7 +12,7 @@ from remote_shards import tar_of
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from fastloader import FastLoader
-from fastloader._core.order.samplers import is_elastic
+from fastloader._core.order.position import is_elastic
 from fastloader.datasets import ShardwiseSampler, TarImages
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import (
 )
 
 from fastloader import FastLoader
-from fastloader._core.order.samplers import may_repeat
+from fastloader._core.order.position import may_repeat
 from fastloader.compat.timm.samplers import RepeatAugSampler
 from support import generator, same
 

@@ -12,7 +12,7 @@ from pictures import import_timm, plain_folder
 
 from fastloader import FastLoader, PythonPathWarning
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Mixing
 from fastloader.compat import timm as ours
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD

@@ -21,7 +21,7 @@ from torch.utils.data import (
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.batch.augmentation.samples import SampleDraws
+from fastloader._core.batch.augmentation import SampleDraws
 from fastloader._core.machine import extension
 from fastloader._core.pictures.crop_seeds import CropSeeds
 from fastloader.cli.__main__ import main

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastloader._core.machine import extension
-from fastloader._core.machine.ranks import own_threads
+from fastloader._core.machine.limits import own_threads
 from fastloader._core.pictures.bad_samples import ErrorPolicy
 from fastloader._core.pictures.options import read_ahead
 from fastloader._core.sources.encoded.batch import MadePart

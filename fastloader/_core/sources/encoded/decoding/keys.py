@@ -12,8 +12,8 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.order.samplers import holds_twice
-from fastloader._core.order.states.generators import splitmix64
+from fastloader._core.order.generators import splitmix64
+from fastloader._core.order.position import holds_twice
 from fastloader.errors import Error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fastloader._core.batch.containers import rebuild
+from fastloader._core.batch.tree import rebuild
 from fastloader._core.sources.encoded.batch import EncodedBatch, MadePart
 from fastloader._core.sources.encoded.decoding.decoder import EncodedDecoder
 from fastloader._core.sources.encoded.decoding.drawn_batch import DrawnBatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fastloader._core.batch.augmentation.mixing import Mixing
+from fastloader._core.batch.augmentation import Mixing
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader.errors import NotNative
 from fastloader.transforms.tensors import Rolled

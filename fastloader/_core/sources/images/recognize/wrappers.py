@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fastloader._core.order.samplers import holds_twice
+from fastloader._core.order.position import holds_twice
 from fastloader._core.pictures.native_images import NativeImages
 from fastloader._core.pictures.store import ImageStore
 from fastloader._core.sources.images.last_time import last_time

@@ -22,10 +22,9 @@ from typing import Any
 from torch.utils.data import _utils
 
 from fastloader._core.machine import process
-from fastloader._core.machine.process import HomeProcess
-from fastloader._core.machine.worker_thread import Stop
+from fastloader._core.machine.process import HomeProcess, Stop
 from fastloader._core.observation.statistics import Statistics
-from fastloader._core.observation.tuning.priority import LowPriorityWorker
+from fastloader._core.observation.tuning import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources.python.loader_view import LoaderView
 from fastloader._core.sources.python.polling import PolledIterator, count_ready

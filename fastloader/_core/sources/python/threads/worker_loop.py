@@ -10,7 +10,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _DatasetKind
 from torch.utils.data._utils import worker
 
-from fastloader._core.machine import worker_thread
+from fastloader._core.machine import process
 from fastloader._core.sources.python.naming import name_sample
 from fastloader._core.sources.python.threads import worker_info
 
@@ -20,7 +20,7 @@ def work(
     dataset: Any,
     index_queue: Any,
     data_queue: Any,
-    done_event: worker_thread.Stop,
+    done_event: process.Stop,
     auto_collation: bool,
     collate_fn: Callable[[Any], Any],
     drop_last: bool,
@@ -32,7 +32,7 @@ def work(
     """Does as torch's _worker_loop. It leaves out what concerns a whole process: global seeds, signal
     handlers, and torch's number of threads."""
     where = f"in DataLoader worker thread {worker_id}"
-    worker_thread.become(done_event)
+    process.become(done_event)
     worker_info.become(worker_info.make_info(worker_id, num_workers, base_seed, dataset))
     fetcher: Any = None
     failed: ExceptionWrapper | None = None

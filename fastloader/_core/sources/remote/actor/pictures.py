@@ -11,8 +11,7 @@ from typing import Any
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from fastloader._core.batch.augmentation.augmentation import Augmentation, EpochDraws
-from fastloader._core.batch.augmentation.samples import SampleDraws
+from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
 from fastloader._core.handoff import Handoff
 from fastloader._core.machine import extension
 from fastloader._core.observation.statistics import LeftOut, Statistics

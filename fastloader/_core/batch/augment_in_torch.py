@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastloader._core.batch.augmentation.augmentation import Records
+from fastloader._core.batch.augmentation import Records
 from fastloader.transforms._deviates import PER_BOX, PER_ELEMENT, deviates
 from fastloader.transforms._normalization import Normalization
 

@@ -6,13 +6,11 @@ import copy
 import warnings
 from typing import Any, cast
 
-from fastloader._core.order.index_batches import plain
+from fastloader._core.order import generators as generator_states
+from fastloader._core.order.generators import is_stateful, state_of
 from fastloader._core.order.loader import Loader, auto_workers
-from fastloader._core.order.position import Position, within_iter
-from fastloader._core.order.progress import Progress
-from fastloader._core.order.states import generators as generator_states
-from fastloader._core.order.states.loader_state import LoaderState
-from fastloader._core.order.states.stateful import is_stateful, state_of
+from fastloader._core.order.position import Position, plain, within_iter
+from fastloader._core.order.progress import LoaderState, Progress
 
 VERSION = 2
 

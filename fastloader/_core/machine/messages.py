@@ -1,15 +1,70 @@
-"""One line on a terminal that says how far something is."""
+"""What a user is told while code of ours runs: who is asked for it, the log, and how far it is."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import multiprocessing
 import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
+from types import FrameType
 
-from fastloader._core.machine.messages import log
+import fastloader
+
+# ---- ``FASTLOADER_LOG``: what fastloader does, on stderr.
+#
+# This imports the standard library only, because it runs at ``import fastloader``.
+
+
+LEVELS = ("info", "debug")
+
+
+def wanted() -> str:
+    """The level that ``FASTLOADER_LOG`` names; empty if nothing is to be shown.
+
+    Raises:
+        ValueError: for any other value.
+    """
+    value = os.environ.get("FASTLOADER_LOG", "")
+    if value.lower() not in ("", *LEVELS):
+        raise ValueError(
+            f"FASTLOADER_LOG={value!r}: use info, or debug for more; unset it for neither"
+        )
+    return value.lower()
+
+
+def attach() -> bool:
+    """Has the logger "fastloader" write to stderr, if ``FASTLOADER_LOG`` says so, and returns whether
+    it does. Called once, at ``import fastloader``."""
+    level = wanted()
+    if not level:
+        return False
+    handler = logging.StreamHandler(sys.stderr)
+    text = "%(asctime)s %(levelname)s %(process)d %(message)s"
+    handler.setFormatter(logging.Formatter(text))
+    logger = logging.getLogger("fastloader")
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    return True
+
+
+def say(text: str) -> None:
+    """Logs for information."""
+    logging.getLogger("fastloader").info("fastloader: %s", text)
+
+
+def is_worker() -> bool:
+    """Whether this process was begun by multiprocessing, whose parent has said the same already."""
+    # The name is set before a spawned process imports anything, unlike `parent_process`.
+    return multiprocessing.current_process().name != "MainProcess"
+
+
+# ---- One line on a terminal that says how far something is.
+
 
 SILENT = 2.0  # seconds of a scan that shows nothing yet: most are shorter
 _BETWEEN = 0.2  # seconds between two looks of the line
@@ -93,7 +148,7 @@ class Progress:
 
 
 def _is_shown() -> bool:
-    if os.environ.get("LOCAL_RANK", "0") != "0" or log.is_worker():
+    if os.environ.get("LOCAL_RANK", "0") != "0" or is_worker():
         return False
     try:
         return sys.stderr.isatty()
@@ -133,3 +188,68 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+# ---- The callers of a function, for what only the calling framework knows and does not pass
+# on.
+
+
+_PACKAGE = fastloader.__path__[0]
+
+
+def callers() -> Iterator[FrameType]:
+    """Gives the frame that iterates over this first, then its callers, outwards."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def users_level() -> int:
+    """The ``stacklevel`` with which the function that calls this warns at the line of the user's code,
+    even through code of ours, and of torch's compiler, which `eager` puts between."""
+    level = 0
+    for frame in callers():
+        compiler = frame.f_globals.get("__name__") == "torch._dynamo.eval_frame"
+        if not compiler and not frame.f_code.co_filename.startswith(_PACKAGE):
+            break
+        level += 1
+    return level
+
+
+def callers_in(modules: tuple[str, ...]) -> Iterator[FrameType]:
+    """Gives the callers whose code is of one of ``modules``. Costs nothing if none was imported."""
+    found = [sys.modules.get(name) for name in modules]
+    if spaces := [vars(module) for module in found if module is not None]:
+        for frame in callers():
+            if any(frame.f_globals is space for space in spaces):
+                yield frame
+
+
+# ---- Names and arguments that a coming version will no longer have.
+
+
+def warn_deprecated(what: str, instead: str, since: str, until: str) -> None:
+    """Warns with a DeprecationWarning at the line of the user's code that used ``what``, even through
+    code of ours. Python shows it if that line is in ``__main__``, and pytest shows it always.
+
+    Args:
+        what: The name, argument or value, as the user wrote it.
+        instead: What to write in its place.
+        since: The version that deprecated it, such as "0.3".
+        until: The first version without it, a later minor version than ``since``
+            (docs/deprecation.md).
+    """
+    if _number(until)[:2] <= _number(since)[:2]:
+        raise ValueError(
+            f"until={until!r}: a deprecated name stays for the whole of version {since}"
+        )
+    warnings.warn(
+        f"{what} is deprecated since fastloader {since} and will be gone in {until}: use {instead}",
+        DeprecationWarning,
+        stacklevel=users_level(),
+    )
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

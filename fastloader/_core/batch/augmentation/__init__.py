@@ -1,1 +1,0 @@
-"""Random erasing, Mixup and CutMix on whole batches."""

@@ -1,1 +1,0 @@
-"""What a user reads of the counts."""

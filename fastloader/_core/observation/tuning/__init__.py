@@ -1,1 +1,0 @@
-"""The rules of ``num_workers="auto"`` and ``depth="auto"``."""

@@ -1,1 +1,0 @@
-"""What ranks share: the samples, and the facts on which they agree."""
