@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.machine.eager import eager
 from fastloader._core.sources.iterable import IterablePlan
 

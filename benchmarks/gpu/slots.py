@@ -11,7 +11,7 @@ import torch
 from device import Device
 
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.handoff import Handoff, Slots
 
 MEAN = (0.485, 0.456, 0.406)

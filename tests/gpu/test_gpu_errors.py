@@ -5,7 +5,7 @@ import torch
 
 from exact import normalised, same_bits
 from fastloader import BackendError, DevicePrefetcher, FastLoader
-from fastloader._core.delivery.engine import engine as ring_engine
+from fastloader._core.delivery import engine as ring_engine
 from support import MEAN, STD, Pictures, random_images
 
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

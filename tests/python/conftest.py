@@ -51,8 +51,8 @@ def _enter(way, monkeypatch):
 
 def _deliver_to(device, monkeypatch):
     from fastloader._core.batch.tree import flatten, unflatten
-    from fastloader._core.delivery.engine.iterator import EngineIterator
-    from fastloader._core.delivery.streams.iterator import StreamIterator
+    from fastloader._core.delivery.engine_path import EngineIterator
+    from fastloader._core.delivery.streams import StreamIterator
     from fastloader._core.machine import devices
 
     resolve = devices.resolve_device

@@ -52,7 +52,7 @@ class Finder:
             if not file.exists():
                 raise RuntimeError(f"{VARIABLE}=emulated, but {file} was not built: see HACKING.md")
             return _then(importlib.util.spec_from_file_location(name, file), _change_native)
-        if name == "fastloader._core.delivery.engine.engine":
+        if name == "fastloader._core.delivery.engine":
             return _then(importlib.machinery.PathFinder.find_spec(name, path), _change_engine)
         return None
 

@@ -22,9 +22,12 @@ from fastloader._core.batch.tree import (
     rebuild,
     unflatten,
 )
-from fastloader._core.delivery.iterator import DeliveryIterator
-from fastloader._core.delivery.path import DeliveryPath, stays_on_cpu
-from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.delivery.path import (
+    DeliveryIterator,
+    DeliveryPath,
+    DeliverySpec,
+    stays_on_cpu,
+)
 from fastloader._core.handoff import Handoff, Plan
 from fastloader._core.machine import extension
 from fastloader._core.observation import trace
@@ -226,3 +229,30 @@ class CpuIterator(DeliveryIterator):
         if trace.active is not None:
             trace.add("normalise", begun, now)
         return delivered
+
+
+# ---- Delivery of batches as they are.
+
+
+class PlainPath(DeliveryPath):
+    """Delivers batches as the source made them: the loop holds the source's own iterator."""
+
+    # Users read the name in stats()["path"]. It has nothing to do with FASTLOADER_BACKEND=torch.
+    name = "torch"
+    words = "delivered as they are"
+
+    @classmethod
+    def serves(cls, spec: DeliverySpec, device: torch.device | None) -> bool:
+        return spec.normalization is None and stays_on_cpu(device)
+
+    def begin(
+        self, plan: Plan, order: EpochOrder | None, draws: EpochDraws | None
+    ) -> Iterator[Any]:
+        handoff = Handoff(
+            self.statistics,
+            held_by_loop=True,
+            normalization=plan.normalization,
+            pin=True,
+            depth=self._depth(),
+        )
+        return plan.open(order, handoff)

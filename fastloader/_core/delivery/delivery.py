@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from fastloader._core.batch.augmentation import Augmentation
-from fastloader._core.delivery.cpu import CpuPath
-from fastloader._core.delivery.engine.path import EnginePath
-from fastloader._core.delivery.path import DeliveryPath
-from fastloader._core.delivery.plain import PlainPath
-from fastloader._core.delivery.spec import DeliverySpec
-from fastloader._core.delivery.streams.path import StreamPath
+from fastloader._core.delivery.cpu import CpuPath, PlainPath
+from fastloader._core.delivery.engine_path import EnginePath
+from fastloader._core.delivery.path import DeliveryPath, DeliverySpec
+from fastloader._core.delivery.streams import StreamPath
 from fastloader._core.handoff import Plan
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import Figures, LoopIterator, Statistics

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 
-from fastloader._core.delivery.spec import DeliverySpec
+from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.machine.identity import said
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.order.loader import AutoWorkers, Loader

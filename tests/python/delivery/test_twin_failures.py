@@ -8,7 +8,7 @@ import torch
 
 from exact import normalised, same_bits
 from fastloader import BackendError, FastLoader
-from fastloader._core.delivery.engine import engine as ring_engine
+from fastloader._core.delivery import engine as ring_engine
 from support import MEAN, STD, Pictures, Stream, require_hooks, ring_threads, running
 
 WORKERS = pytest.mark.parametrize("workers", [0, 1])

@@ -5,11 +5,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
-from fastloader._core.delivery import delivery
-from fastloader._core.delivery.engine import path
-from fastloader._core.delivery.iterator import DeliveryIterator
-from fastloader._core.delivery.path import DeliveryPath
-from fastloader._core.delivery.plain import PlainPath
+from fastloader._core.delivery import delivery, engine_path
+from fastloader._core.delivery.cpu import PlainPath
+from fastloader._core.delivery.path import DeliveryIterator, DeliveryPath
 from fastloader._core.machine import extension
 from fastloader.errors import Error
 from support import MEAN, STD, Pictures
@@ -76,13 +74,13 @@ def without_cuda(monkeypatch):
     if native is None or native.build_info()["cuda"]["compiled_in"]:
         pytest.skip("needs a native module without CUDA")
     monkeypatch.delenv("FASTLOADER_BACKEND", raising=False)
-    monkeypatch.setattr(path, "_warned", set())
+    monkeypatch.setattr(engine_path, "_warned", set())
 
 
 def test_the_first_use_of_cuda_warns_of_a_build_without_it_once(without_cuda, recwarn):
     device = torch.device("cuda", 0)
-    assert not path.EnginePath.serves(None, device)
-    assert not path.EnginePath.serves(None, device)
+    assert not engine_path.EnginePath.serves(None, device)
+    assert not engine_path.EnginePath.serves(None, device)
     (warning,) = recwarn
     said = str(warning.message)
     assert said.startswith("cuda:0 is served by torch's own streams, which is slower: ")

@@ -9,7 +9,7 @@ import torch
 from pictures import plain_folder, throttle
 
 from fastloader import FastLoader
-from fastloader._core.delivery.engine import engine
+from fastloader._core.delivery import engine
 from fastloader._core.machine import extension
 from fastloader._core.observation import report as verdicts
 from fastloader._core.observation.statistics import Figures, Observation, Stage, Statistics

@@ -9,7 +9,7 @@ import torch
 
 from exact import normalised, same_bits
 from fastloader import DevicePrefetcher, FastLoader
-from fastloader._core.delivery.engine import engine
+from fastloader._core.delivery import engine
 from support import MEAN, STD, Pictures, running
 
 pytestmark = pytest.mark.covering

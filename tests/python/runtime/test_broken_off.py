@@ -10,10 +10,10 @@ from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from exact import normalised, same_bits
 from fastloader import FastLoader
-from fastloader._core.delivery.engine import engine as ring_engine
-from fastloader._core.delivery.engine.epoch import RingEpoch
-from fastloader._core.delivery.engine.iterator import EngineIterator
-from fastloader._core.delivery.streams import delivery as streams
+from fastloader._core.delivery import engine as ring_engine
+from fastloader._core.delivery import streams
+from fastloader._core.delivery.engine import RingEpoch
+from fastloader._core.delivery.engine_path import EngineIterator
 from fastloader._core.handoff import NotYet
 from fastloader._core.sources.python.lookahead import Lookahead
 from support import MEAN, STD, Pictures

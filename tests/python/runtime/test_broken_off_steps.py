@@ -12,8 +12,7 @@ import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, RandomErasing
-from fastloader._core.delivery import cpu
-from fastloader._core.delivery.streams import delivery as streams
+from fastloader._core.delivery import cpu, streams
 from fastloader._core.pictures.pending_batch import PendingBatch
 from fastloader._core.sources.arrays import iterator as array_iterator
 from fastloader._core.sources.arrays import recognize as arrays

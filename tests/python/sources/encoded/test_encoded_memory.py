@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from fastloader import EncodedImage, FastLoader
 from fastloader import transforms as T
-from fastloader._core.delivery.engine import engine
+from fastloader._core.delivery import engine
 from support import MEAN, STD, require_hooks, same
 
 WORKERS = [{}, {"num_workers": 2}, {"num_workers": 2, "worker_backend": "thread"}]
@@ -120,9 +120,9 @@ def test_epochs_that_end_early_spoil_nothing(paths, twin, enter_way, monkeypatch
 
 
 def test_a_kept_loader_does_not_keep_the_memory(paths, twin):
-    others = set(engine.live)
+    others = set(engine.live_engines)
     loader, _ = epochs(Tokens(paths), 1)
-    (mine,) = set(engine.live) - others
+    (mine,) = set(engine.live_engines) - others
     memory = weakref.ref(mine.memory)
     del mine
     loader.close()

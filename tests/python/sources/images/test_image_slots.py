@@ -14,8 +14,8 @@ from torch.utils.data import ConcatDataset, Subset
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.delivery.engine import engine
-from fastloader._core.delivery.engine.epoch import RingEpoch
+from fastloader._core.delivery import engine
+from fastloader._core.delivery.engine import RingEpoch
 from fastloader.datasets import ImageFolder
 from support import HANG, MEAN, STD, eventually, require_hooks, resident_bytes, same
 

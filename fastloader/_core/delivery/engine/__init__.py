@@ -1,1 +1,0 @@
-"""Delivery through the native ring and prefetch thread."""

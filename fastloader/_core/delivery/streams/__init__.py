@@ -1,1 +1,0 @@
-"""Delivery with torch's streams."""
