@@ -39,7 +39,7 @@ from measure import interleaved, make_photographs, ratio, write
 from torch.utils.data import ConcatDataset, Dataset
 
 from fastloader import FastLoader
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.store import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose
 

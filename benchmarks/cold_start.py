@@ -36,7 +36,7 @@ from measure import interleaved, ratio, spread, write
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.store import FolderStore
 from fastloader.cli.__main__ import main as command_line
 from fastloader.datasets import ImageFolder, LMDBDataset
 

@@ -24,7 +24,7 @@ from fastloader._core.runtime.options import LoaderOptions, assignments, workers
 from fastloader._core.runtime.picture_arguments import check_picture_arguments
 from fastloader._core.runtime.runtime import Runtime
 from fastloader._core.runtime.shown_arguments import ShownArguments
-from fastloader._core.sources.python.torch_arguments import for_torch, takes_newer
+from fastloader._core.sources.python.arguments import for_torch, takes_newer
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -31,8 +31,8 @@ LAYERS: list[list[str]] = [
     ["_core/order/**"],
     ["_core/observation/**"],
     ["_core/observation/tuning/**"],
-    ["_core/pictures/**"],
     ["_core/handoff.py"],
+    ["_core/pictures/**"],
     ["_core/sources/**", "_core/delivery/**"],
     # Actors do what the other sources do, elsewhere.
     ["_core/sources/remote/**"],

@@ -20,10 +20,13 @@ import numpy as np
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.messages import progress
-from fastloader._core.pictures.store import ImageStore, OpenStore
-from fastloader._core.sources.images.stores.folder import FolderStore
-from fastloader._core.sources.images.stores.lmdb import LmdbStore
-from fastloader._core.sources.images.stores.mapped import MappedStore
+from fastloader._core.pictures.store import (
+    FolderStore,
+    ImageStore,
+    LmdbStore,
+    MappedStore,
+    OpenStore,
+)
 from fastloader.cli.tasks import HelpFormat, ahead, at_least_one, printable
 from fastloader.datasets import LMDBDataset, TarImages
 from fastloader.datasets._formats.lmdb import data_file, is_lmdb

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, overload
 
 from fastloader._core.order.progress import Progress
-from fastloader._core.sources.python.polling import PolledIterator
+from fastloader._core.sources.python.iterators import PolledIterator
 from fastloader.loader import FastLoader
 
 T = TypeVar("T")

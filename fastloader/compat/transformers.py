@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from fastloader._core.machine import identity
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.sources.images.recognize import RECOGNIZERS
+from fastloader._core.sources.recognize import RECOGNIZERS
 from fastloader.compat.accelerate import PreparedLoader, adopt, skip_first_batches
 from fastloader.datasets._formats.sample_form import LABELS, PIXELS
 from fastloader.loader import FastLoader

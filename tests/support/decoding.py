@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from fastloader._core.machine import extension
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.store import FolderStore
 from fastloader.errors import Error
 
 

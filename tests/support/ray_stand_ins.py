@@ -6,9 +6,8 @@ import queue
 
 from ray.exceptions import RayActorError
 
-from fastloader._core.sources.remote.actor.parcel import Parcel, packed
-from fastloader._core.sources.remote.actor.pictures import RemotePictures
-from fastloader._core.sources.remote.actor_pool import Actor, ActorPool, RayCounts
+from fastloader._core.sources.remote.actor import Parcel, RemotePictures, packed
+from fastloader._core.sources.remote.cluster import Actor, ActorPool, RayCounts
 
 
 class Call:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastloader._core.machine import extension
-from fastloader._core.pictures.decoder import Decoder
-from fastloader._core.pictures.pending_batch import PendingBatch
+from fastloader._core.pictures.decoder import Decoder, PendingBatch
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms._pillow import name_picture, refusal, warn_of_size
 from fastloader.transforms._recipe.draws import REPLACEMENT, Draws

@@ -14,8 +14,8 @@ from fastloader._core.machine.identity import said
 from fastloader._core.machine.limits import own_threads
 from fastloader._core.order.loader import AutoWorkers, Loader
 from fastloader._core.runtime.python_path_warning import why_no_source
-from fastloader._core.sources.arrays.recognize import holds_arrays
-from fastloader._core.sources.images.recognize import holds_images
+from fastloader._core.sources.arrays import holds_arrays
+from fastloader._core.sources.recognize import holds_images
 from fastloader._core.sources.remote.cluster import check_ray_options
 
 # torch's names for our worker_backend (pytorch#161044).

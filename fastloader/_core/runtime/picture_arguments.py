@@ -9,11 +9,11 @@ from torch.utils.data import Dataset
 
 from fastloader._core.machine.identity import is_a
 from fastloader._core.order.loader import Loader
-from fastloader._core.pictures.in_place.in_place import parts_of
+from fastloader._core.pictures.in_place import parts_of
 from fastloader._core.sources.arguments import check_batches
 from fastloader._core.sources.collation import container
-from fastloader._core.sources.images.recognize import holds_images, own_part
-from fastloader._core.sources.images.recognize.torchvision.file_lists import STANDARD
+from fastloader._core.sources.recognize import holds_images, own_part
+from fastloader._core.sources.recognize_torchvision import STANDARD
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
 from fastloader.errors import NotNative
 from fastloader.transforms._normalization import Normalization, check_same_values

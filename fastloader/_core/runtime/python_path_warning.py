@@ -11,16 +11,16 @@ from fastloader._core.machine.messages import users_level
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.arguments import check_batches, check_extension, check_native
-from fastloader._core.sources.arrays.recognize import holds_arrays
+from fastloader._core.sources.arrays import holds_arrays
 from fastloader._core.sources.collation import container
-from fastloader._core.sources.images.recognize import (
+from fastloader._core.sources.recognize import (
+    READERS,
     first_part,
     holds_images,
     own_part,
     refusals,
     unknown,
 )
-from fastloader._core.sources.images.recognize.timm import READERS
 from fastloader.errors import NotNative, PythonPathWarning
 
 

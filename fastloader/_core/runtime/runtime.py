@@ -22,14 +22,14 @@ from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.trainers import NextEpoch
-from fastloader._core.pictures.bad_samples import make_policy
+from fastloader._core.pictures.images import make_policy
 from fastloader._core.runtime import python_path_warning as python_path
 from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
 from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader._core.runtime.options import LoaderOptions, refused_options
 from fastloader._core.runtime.picture_arguments import come_normalized
-from fastloader._core.sources.arrays.source import ArraySource
-from fastloader._core.sources.images.source import ImageSource
+from fastloader._core.sources.arrays import ArraySource
+from fastloader._core.sources.images import ImageSource
 from fastloader._core.sources.python.source import PythonSource
 from fastloader._core.sources.remote.source import RemoteSource
 from fastloader.errors import NotNative

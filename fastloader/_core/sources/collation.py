@@ -127,8 +127,8 @@ def _other(collate_fn: Any) -> str:
 _COLLATE = "torch.utils.data._utils.collate"
 # What stacks tensors in the place of torch's function, in a worker process and in an actor.
 _IN_WORKERS = (
-    ("fastloader._core.sources.python.shared_slots.sender", "_collate_tensors"),
-    ("fastloader._core.sources.remote.actor.stacking", "_stacked"),
+    ("fastloader._core.sources.python.shared_slots", "_collate_tensors"),
+    ("fastloader._core.sources.remote.actor", "_stacked"),
 )
 # Which of torch's functions collates what.
 OF_TORCH: dict[Any, str] = {

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fastloader._core.machine import identity
-from fastloader._core.sources.python.threads import worker_info
+from fastloader._core.sources import worker_info
 
 # Those that frameworks give, which do more than to seed, but nothing that anybody would miss: they log,
 # and make sure of what is so in every worker.

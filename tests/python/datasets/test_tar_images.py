@@ -19,10 +19,9 @@ from torch.utils.data import ConcatDataset, Subset
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
-from fastloader._core.sources.images.stores.mapped import MappedStore
+from fastloader._core.pictures.store import MappedStore
 from fastloader.datasets import TarImages
 from fastloader.datasets._formats import mapped_file
-from fastloader.datasets._formats import mapped_file as looks
 from fastloader.datasets._formats import tar as tar_index
 from fastloader.datasets._formats import tar as tar_members
 from fastloader.datasets._formats.tar import DamagedTar, TarShard
@@ -481,7 +480,7 @@ def test_the_loop_waits_for_no_look_over_a_network(shards, monkeypatch):
             looked.append((threading.current_thread() is threading.main_thread(), str(path)))
         return stat(path, *arguments, **options)
 
-    monkeypatch.setattr(looks, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(mapped_file, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(mapped_file.os, "stat", late)
     loader = FastLoader(dataset, batch_size=len(dataset), shuffle=True)
     for _ in range(5):
@@ -520,7 +519,7 @@ def test_files_are_looked_at_where_there_is_no_thread(shards, monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    every = looks.Looks(dataset._shards)
+    every = mapped_file.Looks(dataset._shards)
     assert every.wait(0) and not any(shard.slow for shard in dataset._shards)
     every.check()
 

@@ -10,7 +10,6 @@ from pictures import plain_folder
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import limits
-from fastloader._core.machine import limits as ranks
 from fastloader.datasets import ImageFolder
 from support import HANG, script_environment
 
@@ -141,7 +140,7 @@ def test_threads_are_the_smaller_of_affinity_and_quota(tmp_path, eight, membersh
 
 
 def test_a_loader_takes_as_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(ranks, "threads_within", lambda _quota: 5)
+    monkeypatch.setattr(limits, "threads_within", lambda _quota: 5)
     dataset = ImageFolder(plain_folder(tmp_path, 3), T.Resize((8, 8)))
     made = FastLoader(dataset, 2)
     if not made.plan().startswith("native images"):
@@ -175,23 +174,23 @@ def test_a_loader_takes_as_many(tmp_path, monkeypatch):
     ],
 )
 def test_a_ranks_part_of_the_processors(monkeypatch, own, together, ranks_here, quota, wanted):
-    monkeypatch.setattr(ranks, "_ranks_here", None)
+    monkeypatch.setattr(limits, "_ranks_here", None)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks_here))
-    monkeypatch.setattr(ranks, "usable_processors", lambda: own)
-    monkeypatch.setattr(ranks, "threads_within", lambda limit: min(own, int(limit or own)))
-    monkeypatch.setattr(ranks, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(limits, "usable_processors", lambda: own)
+    monkeypatch.setattr(limits, "threads_within", lambda limit: min(own, int(limit or own)))
+    monkeypatch.setattr(limits, "cpu_quota", lambda: quota)
     for known in (True, False):
-        monkeypatch.setattr(ranks, "launchers_processors", lambda _: together if known else None)  # noqa: B023
-        monkeypatch.setattr(ranks, "installed_processors", lambda: 1000 if known else together)  # noqa: B023
-        assert ranks.own_threads() == wanted
+        monkeypatch.setattr(limits, "launchers_processors", lambda _: together if known else None)  # noqa: B023
+        monkeypatch.setattr(limits, "installed_processors", lambda: 1000 if known else together)  # noqa: B023
+        assert limits.own_threads() == wanted
     # What an agreement has counted is exact. Memory is shared by all ranks of the machine.
-    monkeypatch.setattr(ranks, "available_memory", lambda: ranks_here << 20)
-    monkeypatch.setattr(ranks, "_ranks_sharing", None)
+    monkeypatch.setattr(limits, "available_memory", lambda: ranks_here << 20)
+    monkeypatch.setattr(limits, "_ranks_sharing", None)
     sharing = max(1, round(ranks_here * own / together))
-    ranks.note_ranks_here(ranks_here, min(sharing, ranks_here))
+    limits.note_ranks_here(ranks_here, min(sharing, ranks_here))
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
-    assert ranks.own_threads() == wanted
-    assert ranks.memory_budget() == (1 << 20) // 8
+    assert limits.own_threads() == wanted
+    assert limits.memory_budget() == (1 << 20) // 8
 
 
 @pytest.mark.parametrize(

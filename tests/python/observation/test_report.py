@@ -13,8 +13,7 @@ from fastloader._core.delivery import engine
 from fastloader._core.machine import extension
 from fastloader._core.observation import report as verdicts
 from fastloader._core.observation.statistics import Figures, Observation, Stage, Statistics
-from fastloader._core.sources.images.stores.folder import FolderStore
-from fastloader._core.sources.images.stores.lmdb import LmdbStore
+from fastloader._core.pictures.store import FolderStore, LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.datasets._formats.lmdb import Environment

@@ -267,7 +267,7 @@ def test_fetching_encoded_images_leaves_out_the_wait_for_the_threads(tmp_path, m
 
     loader = FastLoader(Encoded(plain_folder(tmp_path)), batch_size=4)
     clock = iter(range(1_000_000))
-    from fastloader._core.sources.python import torch_iterators
+    from fastloader._core.sources.python import iterators
 
     finished = EncodedEpoch.finished
 
@@ -277,7 +277,7 @@ def test_fetching_encoded_images_leaves_out_the_wait_for_the_threads(tmp_path, m
         return finished(epoch, batch)
 
     monkeypatch.setattr(EncodedEpoch, "finished", slow)
-    monkeypatch.setattr(torch_iterators.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(iterators.time, "perf_counter", lambda: float(next(clock)))
     for _ in loader:
         pass
     fetched = loader.stats()["stages"]["fetch"]

@@ -9,7 +9,7 @@ from resuming import check_resuming
 from torch.utils.data import Dataset, IterableDataset
 
 from fastloader import FastLoader
-from fastloader._core.sources.python.torch_iterators import CountingIterator
+from fastloader._core.sources.python.iterators import CountingIterator
 from support import Pictures, same
 
 COUNT = 36

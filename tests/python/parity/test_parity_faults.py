@@ -29,7 +29,7 @@ START = """
     import json, multiprocessing, os, signal, sys, time
     import torch
     from torch.utils.data import DataLoader
-    import fastloader._core.sources.python.polling
+    import fastloader._core.sources.python.iterators
     from fastloader import FastLoader
     from side_by_side import Numbers, described
     from support import MEAN, STD, children
@@ -115,7 +115,7 @@ DYING = """
         kind = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
         kind._try_get_data.__defaults__ = (1000,)
     else:
-        fastloader._core.sources.python.polling._TURN = 1000
+        fastloader._core.sources.python.iterators._TURN = 1000
 
     iterator = iter(make(Dying(8), num_workers=1))
     pid = iterator._workers[0].pid

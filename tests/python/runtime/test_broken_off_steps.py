@@ -13,10 +13,8 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, RandomErasing
 from fastloader._core.delivery import cpu, streams
-from fastloader._core.pictures.pending_batch import PendingBatch
-from fastloader._core.sources.arrays import iterator as array_iterator
-from fastloader._core.sources.arrays import recognize as arrays
-from fastloader._core.sources.images import iterator as image_iterator
+from fastloader._core.pictures.decoder import PendingBatch
+from fastloader._core.sources import arrays, image_iterator
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures
 
@@ -71,8 +69,8 @@ STEPS = [
     ("streams", erased, EpochDraws, "next"),
     ("twin", erased, EpochDraws, "next"),
     ("cpu", of_arrays, arrays.NativeArrays, "collated"),
-    ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_begin"),
-    ("cpu", gathered_ahead, array_iterator.ArrayIterator, "_finish"),
+    ("cpu", gathered_ahead, arrays.ArrayIterator, "_begin"),
+    ("cpu", gathered_ahead, arrays.ArrayIterator, "_finish"),
     ("cpu", of_files, PendingBatch, "__init__"),
     ("cpu", of_files, image_iterator.ImageIterator, "_finished"),
 ]
@@ -110,7 +108,7 @@ def test_ctrl_c_in_a_step(tmp_path, enter_way, monkeypatch, step, when):
     assert hits >= 4
 
 
-IMAGES, ARRAYS = image_iterator.ImageIterator, array_iterator.ArrayIterator
+IMAGES, ARRAYS = image_iterator.ImageIterator, arrays.ArrayIterator
 LINES = [
     ("cpu", of_files, [IMAGES._finished, torch.from_dlpack]),
     ("cpu", of_files, [IMAGES._top_up]),

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fastloader
 from fastloader import DevicePrefetcher, FastLoader, transforms
-from fastloader._core.sources.arrays import recognize as array_rows
-from fastloader._core.sources.images import iterator as image_iterator
+from fastloader._core.sources import arrays as array_rows
+from fastloader._core.sources import image_iterator
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, Pictures, children, eventually, nothing_left_running, running
 

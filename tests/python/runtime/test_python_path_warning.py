@@ -193,7 +193,6 @@ def test_the_table_has_every_step_that_is_read():
     import inspect
 
     from fastloader.transforms._reader import chain
-    from fastloader.transforms._reader import chain as counterpart
     from support import PACKAGE_ROOT
 
     page = PACKAGE_ROOT / "docs" / "native.md"
@@ -208,7 +207,7 @@ def test_the_table_has_every_step_that_is_read():
         for leaf in ast.walk(node)
         if isinstance(leaf, ast.Constant)
     }
-    steps |= {name for _module, name in counterpart.KNOWN} | {*counterpart._MAKE_HOLDER}
+    steps |= {name for _module, name in chain.KNOWN} | {*chain._MAKE_HOLDER}
     assert len(steps) > 40
     text = page.read_text()
     assert [name for name in sorted(steps) if f"`{name}`" not in text] == []

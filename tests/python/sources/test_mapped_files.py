@@ -14,8 +14,7 @@ from torch.utils.data import TensorDataset
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader._core.machine import extension
-from fastloader._core.sources.images.stores.lmdb import LmdbStore
-from fastloader._core.sources.images.stores.mapped import MappedStore
+from fastloader._core.pictures.store import LmdbStore, MappedStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import LMDBDataset, ParquetImages, TarImages
 from fastloader.datasets._formats.mapped_file import MappedFile
@@ -153,7 +152,7 @@ LOOP = """
 
 # The file changes behind the last look at it, and before the threads read it.
 BETWEEN = """
-    from fastloader._core.sources.images.stores.mapped import MappedStore
+    from fastloader._core.pictures.store import MappedStore
     prepare, prepared = MappedStore.prepare, []
 
     def prepared_and_destroyed(self, indices):
@@ -479,7 +478,7 @@ def test_one_picture(tmp_path):
 
 
 def test_ordinary_memory_counts_as_such():
-    from fastloader._core.sources.arrays.recognize import recognize_arrays
+    from fastloader._core.sources.arrays import recognize_arrays
 
     loader = FastLoader(TensorDataset(torch.zeros(1000, 300), torch.zeros(5).expand(1000, 5)))
     assert [leaf.file for leaf in recognize_arrays(loader).leaves] == ["", ""]

@@ -17,7 +17,7 @@ from torch.utils.data import TensorDataset, get_worker_info
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader._core.sources.python.threads import worker_info
+from fastloader._core.sources import worker_info
 from fastloader._core.sources.seeding import only_seeds
 from fastloader.datasets import ImageFolder
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.store import FolderStore
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._reader.chain import read_chain
 from fastloader.transforms._recipe import draw

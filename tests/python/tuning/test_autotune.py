@@ -20,7 +20,7 @@ from fastloader._core.observation.tuning import (
     ThreadRule,
     ThreadTuner,
 )
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.store import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
 from support import named_threads

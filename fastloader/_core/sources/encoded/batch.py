@@ -3,12 +3,137 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import io
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
-from fastloader._core.sources.encoded.decoding.keys import DrawnBy
-from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader._core.machine import extension
+from fastloader._core.machine.mapped_memory import read_view
+from fastloader._core.pictures.images import DrawnBy
+from fastloader.datasets.encoded import PictureSource, are_parameters, stacked
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._pillow import decoded_rgb, open_rgb
+from fastloader.transforms._recipe import draw
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
+
+# ---- The encoded files of one batch.
+
+
+class EncodedFiles:
+    """Files, each once: by their paths, or as bytes in memory. They cross to another process in one
+    tensor, and so lie in shared memory there, where nothing is copied again."""
+
+    def __init__(self, sources: Sequence[PictureSource]) -> None:
+        # Paths as the system encodes them, and arrays.
+        self._files: list[Any] = [
+            source.data if source.path is None else source.path for source in sources
+        ]
+        # Of those that have one: what messages call them, and why there is no picture.
+        self._called = {n: each.called for n, each in enumerate(sources) if each.called is not None}
+        self._problems = {
+            n: each.problem for n, each in enumerate(sources) if each.problem is not None
+        }
+
+    def only(self, wanted: set[int]) -> EncodedFiles:
+        """The files with the same numbers, of which only these are there."""
+        made = EncodedFiles(())
+        made._files = [file if each in wanted else b"" for each, file in enumerate(self._files)]
+        made._called, made._problems = self._called, self._problems
+        return made
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __reduce__(self) -> Any:
+        parts = [np.frombuffer(each, np.uint8) if _is_path(each) else each for each in self._files]
+        ends = np.cumsum([len(each) for each in parts], dtype=np.int64)
+        joined = np.concatenate([np.empty(0, np.uint8), *parts])
+        paths = list(map(_is_path, self._files))
+        return _arrived, (torch.from_numpy(joined), ends, paths, self._called, self._problems)
+
+    @classmethod
+    def arrived(
+        cls,
+        joined: torch.Tensor,
+        ends: Any,
+        paths: list[bool],
+        called: dict[int, str],
+        problems: dict[int, str],
+    ) -> EncodedFiles:
+        """Those of another process."""
+        made = cls(())
+        parts = np.split(joined.numpy(), ends[:-1]) if paths else []
+        made._files = [part.tobytes() if path else part for part, path in zip(parts, paths)]
+        made._called, made._problems = called, problems
+        return made
+
+    def opened(self) -> _native.FolderSource | _native.MemorySource:
+        """The native module's source of them, which keeps them where they are."""
+        if all(map(_is_path, self._files)):
+            ends = np.cumsum([len(path) for path in self._files], dtype=np.uint64)
+            return extension.native.FolderSource(
+                np.frombuffer(b"".join(self._files), np.uint8), ends
+            )
+        held = [_read(each) if _is_path(each) else each for each in self._files]
+        where = [0 if each is None else each.__array_interface__["data"][0] for each in held]
+        sizes = [0 if each is None else len(each) for each in held]
+        return extension.native.MemorySource(
+            np.array(where, np.uint64), np.array(sizes, np.uint64), held
+        )
+
+    # --- as the repair of a batch asks for a store ----------------------------------------------------
+
+    def prepare(self, files: list[int]) -> None:
+        pass
+
+    def name(self, file: int) -> str:
+        its = self._files[file]
+        if _is_path(its):
+            return os.fsdecode(its)
+        return self._called.get(file) or f"{len(its)} bytes in memory"
+
+    def is_nameless(self, file: int) -> bool:
+        """Whether it is bytes in memory that nobody has called anything."""
+        return not _is_path(self._files[file]) and file not in self._called
+
+    def open_rgb(self, file: int) -> Any:
+        """The Pillow picture. Raises why there is none."""
+        if file in self._problems:
+            raise ValueError(self._problems[file])
+        its = self._files[file]
+        if _is_path(its):
+            return open_rgb(os.fsdecode(its))
+        name = self.name(file)
+        return decoded_rgb(io.BytesIO(read_view(its, name)), name)
+
+
+def _arrived(*parts: Any) -> EncodedFiles:
+    return EncodedFiles.arrived(*parts)
+
+
+def _is_path(file: Any) -> bool:
+    return type(file) is bytes
+
+
+def _read(path: bytes) -> Any | None:
+    """The bytes of a file that stands in a batch beside bytes in memory. None if it cannot be read,
+    which `open_rgb` says again."""
+    try:
+        # A pipe would be waited for.
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+        return np.fromfile(os.fsdecode(path), dtype=np.uint8) if regular else None
+    except OSError:
+        return None
 
 
 @dataclasses.dataclass
@@ -56,3 +181,194 @@ class EncodedBatch:
     pending: Any = None  # the `PendingPictures`, once decoding has begun
     error: Exception | None = None  # that it could not begin with
     why: str = ""
+
+
+# ---- The rows of a batch that default_collate has made: what belongs to each sample.
+
+
+def kept_rows(batch: Any, samples: int, kept: Sequence[int]) -> Any:
+    """The batch with these of its samples, in this order."""
+    if isinstance(batch, torch.Tensor):
+        return batch[list(kept)]
+    if _is_column(batch, samples):
+        return type(batch)(batch[row] for row in kept)
+    return _opened(
+        batch, [each for each in _inside(batch)], lambda each: kept_rows(each, samples, kept)
+    )
+
+
+def with_row(batch: Any, samples: int, row: int, other: Any) -> Any:
+    """The batch with the only sample of ``other``, a batch of the same structure, in this row.
+
+    Raises:
+        ValueError: if the two are not of one structure, or their tensors of one shape.
+    """
+    if isinstance(batch, torch.Tensor):
+        if not isinstance(other, torch.Tensor) or other.shape[1:] != batch.shape[1:]:
+            raise ValueError("the sample that was drawn in a bad one's place has another shape")
+        batch[row] = other[0]
+        return batch
+    if are_parameters(batch) and are_parameters(other):
+        rows = [
+            {name: column[each : each + 1] for name, column in batch.items()}
+            for each in range(samples)
+        ]
+        return stacked([*rows[:row], other, *rows[row + 1 :]])
+    if type(other) is not type(batch):
+        raise ValueError("the sample that was drawn in a bad one's place has another structure")
+    if _is_column(batch, samples):
+        return type(batch)([*batch[:row], other[0], *batch[row + 1 :]])
+    others = _inside(other)
+    if len(others) != len(_inside(batch)):
+        raise ValueError("the sample that was drawn in a bad one's place has another structure")
+    rest = iter(others)
+    return _opened(batch, _inside(batch), lambda each: with_row(each, samples, row, next(rest)))
+
+
+def _is_column(value: Any, samples: int) -> bool:
+    """Whether it is a column of strings, which are not stacked."""
+    return (
+        type(value) in (list, tuple)
+        and len(value) == samples
+        and all(isinstance(each, str | bytes) for each in value)
+    )
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _opened(value: Any, inside: list[Any], made: Any) -> Any:
+    """A container with ``made(each)`` in the place of each value in it."""
+    if isinstance(value, Mapping):
+        items = {key: made(each) for key, each in zip(value, inside)}
+        try:
+            return type(value)(items)  # type: ignore[call-arg]
+        except TypeError:
+            return items
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(made, inside))
+    if isinstance(value, list | tuple):
+        return type(value)(map(made, inside))
+    return value
+
+
+# ---- The parts of a batch that are decoded together.
+
+
+@dataclasses.dataclass
+class View:
+    """One of the pictures that are made of each file: for ``column``, by ``chain``."""
+
+    column: int
+    chain: int
+
+
+@dataclasses.dataclass
+class Part:
+    """Samples of which each has one file. ``positions``: theirs in the batch. ``files``: theirs.
+    ``views``: what is made of each file."""
+
+    positions: list[int]
+    files: list[int]
+    views: list[View]
+
+
+def parts(columns: Sequence[EncodedColumn]) -> list[Part]:
+    """The parts of a batch: what is made of the same files of the same samples is one of them, so that
+    each file is read once, and decoded once if that is cheaper."""
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], Part] = {}
+    for number, column in enumerate(columns):
+        for chain, positions in _by_chain(column.chains):
+            files = [column.files[position] for position in positions]
+            part = found.setdefault((tuple(positions), tuple(files)), Part(positions, files, []))
+            part.views.append(View(number, chain))
+    return list(found.values())
+
+
+def _by_chain(chains: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    for chain in dict.fromkeys(chains):
+        yield chain, [position for position, its in enumerate(chains) if its == chain]
+
+
+# ---- A part of a batch that Pillow decodes, where nothing native may.
+
+
+class PillowBatch:
+    """Does as the native module's DecodeBatch, with the same pixels, on ``threads`` Python threads.
+    Without any it does so on the calling one. ``made``: what a worker has made already."""
+
+    def __init__(
+        self,
+        files: EncodedFiles,
+        indices: Sequence[int],
+        views: Sequence[tuple[Chain, int]],
+        samples: Sequence[int],
+        seeds: Sequence[int],
+        threads: int,
+        made: MadePart | None = None,
+    ) -> None:
+        self._files, self._views, self._samples, self._seeds = files, views, samples, seeds
+        self._stopped = threading.Event()
+        self._making: list[Future[None]] = []
+        if made is not None:
+            self.made = made
+            return
+        self.made = MadePart([], [(0, 0)] * len(indices), {})
+        for chain, _number in views:
+            assert chain.size is not None
+            shape = (len(indices), chain.channels, *chain.size)
+            dtype = torch.float32 if chain.floating else torch.uint8
+            self.made.pixels.append(torch.empty(shape, dtype=dtype, device="cpu"))
+        if not threads:
+            for place in enumerate(indices):
+                self._make(*place)
+            return
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="fastloader-pillow")
+        self._making = [pool.submit(self._make, *place) for place in enumerate(indices)]
+        pool.shutdown(wait=False)  # its threads end with the last picture
+
+    def _make(self, position: int, file: int) -> None:
+        if self._stopped.is_set():
+            return
+        try:
+            self.transform(position, self._files.open_rgb(file))
+        except BaseException as error:
+            self.made.failed[position] = str(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def transform(self, position: int, picture: Any) -> None:
+        """Makes the views of a sample of a Pillow picture."""
+        seed = self._seeds[0] if len(self._seeds) == 1 else self._seeds[position]
+        for out, (chain, number) in zip(self.made.pixels, self._views, strict=True):
+            made = draw.made(chain, picture, seed, self._samples[position], number)
+            pixels = torch.from_numpy(np.array(made)).permute(2, 0, 1)[: chain.channels]
+            if chain.floating:
+                chain.normalization.apply(pixels[None], out[position : position + 1])
+            else:
+                out[position] = pixels
+        self.made.sizes[position] = picture.height, picture.width
+
+    def wait(self) -> bool:
+        """Waits for all samples. Returns False if the batch was stopped."""
+        wait(self._making)
+        return not self._stopped.is_set()
+
+    def ready(self) -> bool:
+        return all(each.done() for each in self._making)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def failures(self) -> list[tuple[int, str, None]]:
+        """(position, reason, kind), as the native batch has them."""
+        return [(position, reason, None) for position, reason in sorted(self.made.failed.items())]
+
+    def sizes(self) -> list[tuple[int, int]]:
+        return self.made.sizes
+
+    def take(self, view: int) -> torch.Tensor:
+        return self.made.pixels[view]

@@ -7,15 +7,15 @@ from collections import UserList
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch.utils.data import default_collate, default_convert
+from torch.utils.data import default_collate, default_convert, get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from fastloader._core.batch.tree import rebuild
 from fastloader._core.machine import identity
+from fastloader._core.pictures.images import EpochKeys, ErrorPolicy, WorkerSamples
 from fastloader._core.sources.collation import OF_TORCH, default_collate_change, other_kinds
-from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn
-from fastloader._core.sources.encoded.decoding import in_worker
-from fastloader._core.sources.encoded.files import EncodedFiles
+from fastloader._core.sources.encoded.batch import EncodedBatch, EncodedColumn, EncodedFiles
+from fastloader._core.sources.encoded.decoder import EncodedDecoder, PendingPictures
 from fastloader._core.sources.names import named
 from fastloader.datasets.encoded import (
     EncodedImage,
@@ -25,6 +25,76 @@ from fastloader.datasets.encoded import (
     collated,
     wanted,
 )
+from fastloader.errors import Error
+from fastloader.transforms._normalization import Normalization
+
+# ---- Pictures that a worker process makes itself, because nothing native makes them in the
+# main process.
+
+
+class KeyedIndex:
+    """An index batch on its way to a worker process, with the `EpochKeys`, the position of its first
+    sample, how many it has, and how the delivery normalises. Unpickled there it is the index batch
+    again, because the dataset is to see what the sampler gave; `make` knows the rest."""
+
+    def __init__(
+        self,
+        index: Any,
+        keys: EpochKeys,
+        position: int,
+        samples: int,
+        wanted: Normalization | None,
+    ) -> None:
+        self._asked = index, keys, position, samples, wanted
+
+    def __reduce__(self) -> Any:
+        return _arrived, self._asked
+
+
+# What this worker process was asked for last. torch's worker loop takes an index batch when it is done
+# with the one before it.
+_asked: tuple[Any, EpochKeys, int, Normalization | None] | None = None
+_samples: WorkerSamples  # of an iterable dataset in the epoch of that
+_decoder: EncodedDecoder | None = None
+
+
+def _arrived(
+    index: Any, keys: EpochKeys, position: int, samples: int, wanted: Normalization | None
+) -> Any:
+    global _asked, _samples
+    info = get_worker_info()
+    assert info is not None
+    if keys.iterable:
+        if _asked is None or _asked[1] != keys:
+            _samples = WorkerSamples(keys.before)
+        position = _samples.take(info.id, samples)
+    _asked = index, keys, position, wanted
+    return index
+
+
+def make(batch: EncodedBatch) -> None:
+    """Makes the pictures of the batch that this worker was asked for. What cannot be made is left to the
+    main process, which tries again, and counts it."""
+    global _decoder
+    info = get_worker_info()
+    if _asked is None or info is None:
+        return
+    index, keys, position, wanted = _asked
+    try:
+        drawn_by = keys.of(info.dataset, batch.samples, index, position)
+    except Error:  # which the main process raises, too
+        return
+    if _decoder is None:
+        _decoder = EncodedDecoder(False, ErrorPolicy("raise", None), "exact", "error", wanted)
+        _decoder.threads = 0
+    try:
+        made = PendingPictures(_decoder, batch, drawn_by).parts_made()
+    except ValueError:  # of a chain, as above
+        return
+    bad = {batch_part.files[place] for batch_part, its in made for place in its.failed}
+    batch.files = batch.files.only(bad)
+    batch.drawn_by, batch.parts = drawn_by, [its for _part, its in made]
+
 
 _KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours
 
@@ -55,7 +125,7 @@ class EncodedCollation:
         else:
             batch = self._collated(samples)
         if self.makes and type(batch) is EncodedBatch and batch.columns:
-            in_worker.make(batch)
+            make(batch)
         return batch
 
     def _collated(self, samples: Any) -> Any:

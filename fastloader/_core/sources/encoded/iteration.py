@@ -16,9 +16,8 @@ from fastloader._core.observation.statistics import LeftOut
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import Position
-from fastloader._core.sources.encoded.collation import EncodedCollation
-from fastloader._core.sources.encoded.decoding.in_worker import KeyedIndex
-from fastloader._core.sources.encoded.decoding.keys import EpochKeys, WorkerSamples, repeats_below
+from fastloader._core.pictures.images import EpochKeys, WorkerSamples, repeats_below
+from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIndex
 from fastloader._core.sources.encoded.epoch import stop
 
 

@@ -14,7 +14,7 @@ from fastloader._core.handoff import NotYet
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.encoded.iteration import DecodingIterator
-from fastloader._core.sources.python.polling import PolledIterator
+from fastloader._core.sources.python.iterators import PolledIterator
 
 
 class Lookahead(PolledIterator, DecodingIterator):

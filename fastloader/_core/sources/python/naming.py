@@ -26,8 +26,8 @@ from torch.utils.data._utils import fetch as fetch_module
 from torch.utils.data._utils import worker
 
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.pictures.crop_seeds import SeededKeys
-from fastloader._core.pictures.in_place.in_place import InPlace
+from fastloader._core.pictures.images import SeededKeys
+from fastloader._core.pictures.in_place import InPlace
 from fastloader.transforms._pillow import is_named, name_picture
 
 # The functions by which Pillow reads the bytes of a picture.

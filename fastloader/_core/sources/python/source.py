@@ -20,20 +20,20 @@ from fastloader._core.machine.limits import (
 from fastloader._core.observation.statistics import LOOP, Figures, Stage, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader._core.order.loader import Loader
-from fastloader._core.pictures.bad_samples import ErrorPolicy
-from fastloader._core.pictures.in_place.in_place import InPlace, parts_of
-from fastloader._core.pictures.in_place.showing_own import ShowingOwn
-from fastloader._core.sources.encoded.pictures import EncodedPictures
-from fastloader._core.sources.python.loader_view import LoaderView
-from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
-from fastloader._core.sources.python.polling import PolledIterator, abandon
-from fastloader._core.sources.python.shared_slots.loader_slots import LoaderSlots
-from fastloader._core.sources.python.threads.iterator import ThreadIterator
-from fastloader._core.sources.python.torch_iterators import (
+from fastloader._core.pictures.images import ErrorPolicy
+from fastloader._core.pictures.in_place import InPlace, ShowingOwn, parts_of
+from fastloader._core.sources.encoded.epoch import EncodedPictures
+from fastloader._core.sources.python.arguments import LoaderView
+from fastloader._core.sources.python.iterators import (
     CountingIterator,
     MultiProcessIterator,
+    PolledIterator,
     SingleProcessIterator,
+    abandon,
 )
+from fastloader._core.sources.python.lookahead import Lookahead, follow_loop
+from fastloader._core.sources.python.shared_slots import LoaderSlots
+from fastloader._core.sources.python.threads import ThreadIterator
 from fastloader.datasets.files import FileList
 from fastloader.datasets.lmdb import LMDBDataset
 from fastloader.datasets.mongo import MongoImages

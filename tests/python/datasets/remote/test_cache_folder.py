@@ -13,8 +13,6 @@ import pytest
 from cached_files import NEVER, find, ours, put, there, writer
 
 from fastloader.datasets._remote import cache_folder
-from fastloader.datasets._remote import cache_folder as file_lock
-from fastloader.datasets._remote import cache_folder as kept_files
 from fastloader.datasets._remote.cache_folder import CacheFolder, CacheFull
 from fastloader.errors import Error
 from support import HANG, eventually
@@ -344,8 +342,8 @@ def test_a_forked_child_keeps_no_lock_of_a_look(folder, monkeypatch):
             stack.enter_context(forked_child())
             return False
 
-        monkeypatch.setattr(kept_files, "is_at", forks)
-        kept_files.remove_unused(path)
+        monkeypatch.setattr(cache_folder, "is_at", forks)
+        cache_folder.remove_unused(path)
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -380,7 +378,7 @@ def test_a_file_system_without_locks(folder, monkeypatch):
     def none(*_args):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(file_lock.fcntl, "flock", none)
+    monkeypatch.setattr(cache_folder.fcntl, "flock", none)
     with pytest.raises(OSError, match="no locks: give ShardCache a folder on a local disk"):
         put(folder, "a", bytes(10))
 
@@ -395,6 +393,6 @@ def test_nfs_is_refused_before_anything_is_fetched(folder, monkeypatch):
             raise OSError(errno.EBADF, "Bad file descriptor")
         flock(descriptor, kind)
 
-    monkeypatch.setattr(file_lock.fcntl, "flock", as_nfs)
+    monkeypatch.setattr(cache_folder.fcntl, "flock", as_nfs)
     with pytest.raises(OSError, match="no locks: give ShardCache a folder on a local disk"):
         folder.make(ours("a"), 10, 0, lambda _: pytest.fail("was fetched"), NEVER)

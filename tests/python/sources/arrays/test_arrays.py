@@ -146,7 +146,7 @@ def test_random_structures(enter_way, rng, tmp_path):
 
 
 def test_a_sequential_sampler_in_chunks(monkeypatch):
-    monkeypatch.setattr("fastloader._core.sources.arrays.indices.CHUNK", 7)
+    monkeypatch.setattr("fastloader._core.sources.arrays.CHUNK", 7)
     x = torch.arange(23)
     for size, last in ((3, False), (7, True), (10, False), (30, False)):
         loader = on_arrays(FastLoader(x, batch_size=size, drop_last=last))

@@ -13,8 +13,7 @@ from pictures import plain_folder
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from fastloader import EncodedImage, FastLoader
-from fastloader._core.sources.encoded.decoding.pending import PendingPictures
-from fastloader._core.sources.encoded.decoding.repair import EncodedRepair
+from fastloader._core.sources.encoded.decoder import EncodedRepair, PendingPictures
 
 
 @pytest.fixture(scope="module")

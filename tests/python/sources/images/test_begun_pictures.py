@@ -15,8 +15,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader._core.pictures.crop_seeds import CropSeeds
-from fastloader._core.pictures.in_place.begun_pictures import BegunPictures
+from fastloader._core.pictures.images import CropSeeds
+from fastloader._core.pictures.in_place import BegunPictures
 from fastloader.datasets import ImageFolder
 from support import same
 

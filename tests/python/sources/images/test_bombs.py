@@ -24,11 +24,10 @@ from torch.utils.data import DataLoader, default_collate
 import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.store import FolderStore
 from fastloader.cli import check
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
-from fastloader.transforms import _pillow as jpeg_work
 
 CHAIN = T.Resize((24, 20))
 HUGE = progressive(8000, 8000, 5000)  # a minute
@@ -205,13 +204,13 @@ def test_real_pictures_have_few_scans(tmp_path):
         path = tmp_path / f"{name}.jpg"
         save_jpeg(rng, path, mode=mode, **options)
         data = path.read_bytes()
-        assert jpeg_work.excess(data, LIMIT) is None, name
+        assert _pillow.excess(data, LIMIT) is None, name
         # Wherever the bytes end.
         for cut in rng.sample(range(len(data)), 20):
-            assert jpeg_work.excess(data[:cut], LIMIT) is None, name
+            assert _pillow.excess(data[:cut], LIMIT) is None, name
     for noise in range(50):
         data = b"\xff\xd8\xff" + random.Random(noise).randbytes(3000)
-        jpeg_work.excess(data, LIMIT)
+        _pillow.excess(data, LIMIT)
 
 
 def test_what_looks_like_a_scan_in_a_segment_is_none():
@@ -220,14 +219,14 @@ def test_what_looks_like_a_scan_in_a_segment_is_none():
     picture(random.Random(1), 60, 50).save(
         buffer, "JPEG", progressive=True, comment=b"\xff\xda" * 500
     )
-    assert jpeg_work.excess(buffer.getvalue(), LIMIT) is None
+    assert _pillow.excess(buffer.getvalue(), LIMIT) is None
     assert _pillow.decoded_rgb(io.BytesIO(buffer.getvalue())).size == (60, 50)
 
 
 @pytest.mark.parametrize("scans", [99, 100, 101, 400])
 def test_both_decoders_count_alike(tmp_path, scans):
     dataset = folder(tmp_path, progressive(40, 30, scans))
-    reason = jpeg_work.excess(progressive(40, 30, scans), LIMIT)
+    reason = _pillow.excess(progressive(40, 30, scans), LIMIT)
     assert (reason is None) == (scans <= 100)
     if fastloader._core.machine.extension.load() is None:
         return
@@ -348,9 +347,9 @@ def test_a_worker_warns_and_goes_on(tmp_path, monkeypatch):
 def test_a_picture_without_end_is_refused_in_pillows_words(tmp_path):
     """Not for its scans, of which it has one."""
     data = progressive(65535, 65535, 1)
-    reason = jpeg_work.excess(data, LIMIT)
+    reason = _pillow.excess(data, LIMIT)
     assert reason.startswith("Image size (4294836225 pixels) exceeds limit of 178956970 pixels")
-    assert jpeg_work.excess(data, 1 << 33) is None
+    assert _pillow.excess(data, 1 << 33) is None
 
 
 ODD = [

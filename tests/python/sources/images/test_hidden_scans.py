@@ -19,7 +19,6 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import _pillow
-from fastloader.transforms import _pillow as jpeg_work
 from support import HANG
 
 SMALL = progressive(16, 16, 400)
@@ -126,19 +125,17 @@ def test_strips_that_overlap_are_refused():
 
 def test_the_bound_of_scans_rises_with_the_limit_of_pixels():
     pillows = 2 * 89478485
-    assert jpeg_work.excess(progressive(12000, 12000, 14), pillows) is None
-    reason = jpeg_work.excess(progressive(12000, 12000, 15), pillows)
+    assert _pillow.excess(progressive(12000, 12000, 14), pillows) is None
+    reason = _pillow.excess(progressive(12000, 12000, 15), pillows)
     assert (
         f"12000x12000 pixels has more than 14 scans; 100 are the most, and {1 << 31} for" in reason
     )
     assert "jpegtran" in reason
-    assert jpeg_work.excess(progressive(12000, 12000, 15), 2 * pillows) is None
-    assert jpeg_work.excess(progressive(60000, 60000, 12), 60000 * 60000) is None
-    assert "than 12 scans" in jpeg_work.excess(progressive(60000, 60000, 13), 60000 * 60000)
-    assert "than 14 scans" in jpeg_work.excess(
-        progressive(12000, 12000, 15), 144_000_000
-    )  # lowered
-    assert "144000000 pixels" in jpeg_work.excess(progressive(12000, 12000, 15), 143_999_999)
+    assert _pillow.excess(progressive(12000, 12000, 15), 2 * pillows) is None
+    assert _pillow.excess(progressive(60000, 60000, 12), 60000 * 60000) is None
+    assert "than 12 scans" in _pillow.excess(progressive(60000, 60000, 13), 60000 * 60000)
+    assert "than 14 scans" in _pillow.excess(progressive(12000, 12000, 15), 144_000_000)  # lowered
+    assert "144000000 pixels" in _pillow.excess(progressive(12000, 12000, 15), 143_999_999)
 
 
 class Unseekable(io.RawIOBase):
@@ -220,7 +217,7 @@ def test_both_countings_agree(monkeypatch):
         data = mutated(rng, rng.choice(kept))
         native = fastloader._core.machine.extension.load().jpeg_scans(data)
         several += native[2] > 1
-        assert native == jpeg_work.scans_in_python(data), (seed, data)
+        assert native == _pillow.scans_in_python(data), (seed, data)
     assert several > 1000  # or they are not put to the test
     for data in [
         b"",
@@ -232,7 +229,7 @@ def test_both_countings_agree(monkeypatch):
     ]:
         assert fastloader._core.machine.extension.load().jpeg_scans(
             data
-        ) == jpeg_work.scans_in_python(data)
+        ) == _pillow.scans_in_python(data)
 
 
 @pytest.mark.processes
@@ -268,9 +265,9 @@ def test_without_the_native_module_it_is_counted_too(tmp_path):
 )
 def test_counting_takes_as_long_as_reading(filler):
     """It took 13 seconds for 9 MiB of the first."""
-    counts = [(jpeg_work.scans_in_python, 1 << 20)]
+    counts = [(_pillow.scans_in_python, 1 << 20)]
     if fastloader._core.machine.extension.load() is not None:
-        counts.append((jpeg_work.scans, 8 << 20))
+        counts.append((_pillow.scans, 8 << 20))
     for count, size in counts:
         data = b"\xff\xd8" + filler * (size // len(filler))
         begun = time.thread_time()

@@ -19,7 +19,7 @@ import fastloader
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader._core.pictures.bad_samples import make_policy
+from fastloader._core.pictures.images import make_policy
 from fastloader.datasets import ImageFolder
 from support import HANG
 

@@ -224,7 +224,7 @@ def test_a_data_set_is_not_kept_alive(root):
     dataset = ImageFolder(root, T.Resize((8, 9)))
     subset = Subset(dataset, [1, 2])
     list(FastLoader(subset, 2))
-    from fastloader._core.sources.images.last_time import last_time
+    from fastloader._core.sources.reading import last_time
 
     assert subset in last_time
     gone = weakref.ref(subset)

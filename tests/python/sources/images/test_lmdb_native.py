@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.sources.images.stores.lmdb import LmdbStore
+from fastloader._core.pictures.store import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
 from fastloader.datasets._formats.lmdb import EXTENTS, Environment, decode_record, key_of, read_meta

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fastloader._core.sources.images.recognize.samples import flat
+from fastloader._core.sources.reading import flat
 from fastloader.errors import NotNative
 
 

@@ -32,7 +32,7 @@ from fastloader import FastLoader
 from fastloader import datasets as ours
 from fastloader import transforms as T
 from fastloader._core.machine import extension, identity
-from fastloader._core.sources.images.recognize import RECOGNIZERS, recognize_images
+from fastloader._core.sources.recognize import RECOGNIZERS, recognize_images
 from fastloader.cli.__main__ import main
 from support import same
 

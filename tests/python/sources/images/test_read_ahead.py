@@ -8,7 +8,7 @@ from pictures import plain_folder, random_folder, script, throttle
 
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.store import FolderStore
 from fastloader.datasets import ImageFolder
 from support import MEAN, STD, require_hooks, same
 
@@ -60,7 +60,7 @@ def test_threads_read_a_slow_disk_and_no_other(tmp_path, slow):
         import sys
         from pathlib import Path
         from fastloader import FastLoader, transforms as T
-        from fastloader._core.sources.images.stores.folder import FolderStore
+        from fastloader._core.pictures.store import FolderStore
         from fastloader.datasets import ImageFolder
         from support import named_threads
 

@@ -16,8 +16,8 @@ import fastloader
 from exact import same_bits
 from fastloader import FastLoader
 from fastloader import transforms as T
-from fastloader._core.pictures.pending_batch import PendingBatch
-from fastloader._core.sources.images.stores.folder import FolderStore
+from fastloader._core.pictures.decoder import PendingBatch
+from fastloader._core.pictures.store import FolderStore
 from fastloader.datasets import ImageFolder
 from fastloader.errors import StoppedError
 from fastloader.transforms._recipe.draws import Draws

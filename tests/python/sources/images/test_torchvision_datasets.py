@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
-from fastloader._core.sources.images.recognize import recognize_images
+from fastloader._core.sources.recognize import recognize_images
 from support import same
 
 pytestmark = pytest.mark.skipif(extension.load() is None, reason="needs the native module")

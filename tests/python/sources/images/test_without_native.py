@@ -23,7 +23,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.batch.augmentation import SampleDraws
 from fastloader._core.machine import extension
-from fastloader._core.pictures.crop_seeds import CropSeeds
+from fastloader._core.pictures.images import CropSeeds
 from fastloader.cli.__main__ import main
 from fastloader.compat.timm import FastCollateMixup, ImageDataset, RepeatAugSampler
 from fastloader.datasets import ImageFolder, LMDBDataset

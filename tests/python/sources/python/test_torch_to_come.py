@@ -11,7 +11,7 @@ from side_by_side import rebuilt
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fastloader import FastLoader
-from fastloader._core.sources.python.torch_arguments import of_torch
+from fastloader._core.sources.python.arguments import of_torch
 from support import Pictures, run_script
 
 

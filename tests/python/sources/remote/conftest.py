@@ -9,10 +9,10 @@ def made(monkeypatch):
     pytest.importorskip("ray")
     from ray_stand_ins import Pool, Put
 
-    from fastloader._core.sources.remote import asking, crew
-    from fastloader._core.sources.remote.actor.session import Setup
+    from fastloader._core.sources.remote import crew
+    from fastloader._core.sources.remote.actor import Setup
 
-    for module in (asking, crew):
+    for module in (crew, crew):
         monkeypatch.setattr(module, "connected", Put)
 
     def make(dataset=None, count=2, kind=0, prefetch=2):

@@ -15,9 +15,8 @@ from torch._utils import ExceptionWrapper  # noqa: E402
 from torch.utils.data._utils.worker import _ResumeIteration  # noqa: E402
 
 from fastloader import Error  # noqa: E402
-from fastloader._core.sources.remote import asking, crew  # noqa: E402
-from fastloader._core.sources.remote import worker as workers  # noqa: E402
-from fastloader._core.sources.remote.actor.session import Setup  # noqa: E402
+from fastloader._core.sources.remote import crew  # noqa: E402
+from fastloader._core.sources.remote.actor import Setup  # noqa: E402
 
 
 def test_a_worker_has_its_actor(made):
@@ -318,7 +317,7 @@ def test_actors_that_never_come_up_are_an_error(made):
 
 
 def test_a_worker_whose_actor_has_no_room_is_a_guest_until_it_has(made, monkeypatch):
-    for module in (asking, crew):
+    for module in (crew, crew):
         monkeypatch.setattr(module, "PATIENCE", -1.0)
     ours, pool, (first, second) = made()
     host, late = pool.handles
@@ -340,7 +339,7 @@ def test_a_worker_whose_actor_has_no_room_is_a_guest_until_it_has(made, monkeypa
 def test_a_guest_that_has_gone_home_loses_nothing_with_its_host(made, monkeypatch):
     """Its batches are asked for at home before the host dies of one of them: that is no batch that was
     lost and made again."""
-    for module in (asking, crew):
+    for module in (crew, crew):
         monkeypatch.setattr(module, "PATIENCE", -1.0)
     ours, pool, (first, second) = made()
     late, host = pool.handles
@@ -389,7 +388,7 @@ def test_actors_are_kept_for_the_next_epoch(made, monkeypatch):
     taken = other.worker(Setup(0, [], True, None, False, 1, None, 1), 0)
     taken.start()
     assert len(pool.handles) == 2 and taken.actor.up
-    assert isinstance(taken, workers.Worker)
+    assert isinstance(taken, crew.Worker)
 
 
 def test_an_actor_that_is_stuck_in_the_epoch_before_is_replaced(made, monkeypatch):

@@ -12,7 +12,7 @@ from interrupts import interrupt_at_line
 from torch.utils.data import Dataset, _utils, default_collate
 
 from fastloader import FastLoader
-from fastloader._core.sources.python.processes.inbox import Inbox
+from fastloader._core.sources.python.processes import Inbox
 from support import HANG, MEAN, STD, Pictures, alive, children, eventually, labels, run_script
 
 WAYS = pytest.mark.parametrize("way", ["none", "cpu", "twin", "streams"])

@@ -212,7 +212,7 @@ class Sized(Samples):
 
 
 def test_a_batch_that_does_not_fit_takes_torchs_way(monkeypatch):
-    from fastloader._core.sources.python.shared_slots import shared_slots
+    from fastloader._core.sources.python import shared_slots
 
     monkeypatch.setattr(shared_slots, "memory_limit", lambda: 1)  # slots of one megabyte
     loader = FastLoader(Sized(6), batch_size=1, num_workers=1)
@@ -223,7 +223,7 @@ def test_a_batch_that_does_not_fit_takes_torchs_way(monkeypatch):
 
 
 def test_a_ring_that_cannot_be_had_is_said_once(monkeypatch, caplog):
-    from fastloader._core.sources.python.shared_slots import shared_slots
+    from fastloader._core.sources.python import shared_slots
 
     monkeypatch.setattr(shared_slots, "memory_limit", lambda: 1 << 60)
     loader = FastLoader(Samples(), batch_size=4, num_workers=1)

@@ -1,0 +1,356 @@
+"""Datasets that stand in the place of the loader's, where Python makes the samples."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import logging
+import weakref
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import ConcatDataset, Dataset, Subset, get_worker_info
+
+from fastloader._core.batch.augmentation import Augmentation, SampleDraws
+from fastloader._core.handoff import Handoff
+from fastloader._core.machine import extension
+from fastloader._core.machine.process import HomeProcess
+from fastloader._core.machine.torch_datasets import kind_of
+from fastloader._core.observation.statistics import Statistics
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.pictures.finish import Finish
+from fastloader._core.pictures.images import CropSeeds, NativeImages, SeededKeys
+from fastloader.transforms._pillow import image_module, made_picture, picture_job, pixel_limits
+from fastloader.transforms._recipe import draw
+
+if TYPE_CHECKING:
+    from fastloader import _native
+
+
+# ---- What stands in the place of a dataset of pictures.
+
+
+class InPlace(Dataset[Any]):
+    """Stands in the place of ``dataset`` where samples are made: in workers, or on the loop's thread.
+    Index batches come as `SeededKeys`. Those that come as the sampler gave them hold what is no index of
+    a sample, and are for the dataset's own code, which says what is wrong.
+
+    Args:
+        dataset: the loader's.
+        images: its pictures.
+        began: called with this object whenever an epoch begins. It is held weakly.
+    """
+
+    # What collates in the place of the loader's collate_fn; None leaves that.
+    collate: Callable[[Any], Any] | None = None
+
+    def __init__(
+        self, dataset: Any, images: NativeImages, began: Callable[[InPlace], None] | None = None
+    ) -> None:
+        self.own = dataset  # which workers are to show
+        self.parts = list(parts_of(dataset))  # the datasets that hold the samples
+        self.images = images
+        self._began = None if began is None else weakref.WeakMethod(began)
+        self._seeds: CropSeeds | None = None  # of the epoch begun last
+        self._home: HomeProcess | None = None
+        self._opened: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_began": None, "_seeds": None, "_home": None, "_opened": None}
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is not SeededKeys:
+            return self.own[key]
+        return self.sample(key.keys, key.numbers[0], key.seeds[0])
+
+    def __getitems__(self, keys: Any) -> list[Any]:
+        if type(keys) is not SeededKeys:
+            return [self.own[key] for key in keys]
+        return [self.sample(*each) for each in keys]
+
+    @abstractmethod
+    def sample(self, key: Any, number: int, seed: int) -> Any:
+        """Makes the sample of a ``key`` of the sampler's, which means this ``number``."""
+
+    def begin_epoch(self, order: EpochOrder, seed: int) -> CropSeeds:
+        """Returns the seeds of the samples. ``seed``: the epoch's."""
+        repeats = order.may_repeat or self.images.repeats
+        self._seeds = CropSeeds(seed, repeats, order.first_sample)
+        began = None if self._began is None else self._began()
+        if began is not None:
+            began(self)
+        return self._seeds
+
+    def replay(self, index: int) -> dict[str, Any]:
+        """What was drawn for a sample that was asked for in the epoch begun last."""
+        assert self._seeds is not None
+        seed, file = self._seeds.of(index), self.file(index)
+        chain = self.images.chain
+        height, width = self.store.open_rgb(file).size[::-1]
+        return chain.replayed(draw.draw(chain, (height, width), seed, file), seed, file)
+
+    def part(self, file: int) -> int:
+        """The number of the dataset that a file is of, among ``parts``."""
+        return bisect.bisect_right(self.images.starts, file) - 1
+
+    def file(self, number: int) -> int:
+        """The file of a sample."""
+        indices = self.images.indices
+        return number if indices is None else int(indices[number])
+
+    @property
+    def store(self) -> Any:
+        """The pictures, opened in this process."""
+        if self._home is None or not self._home.here:
+            self._opened = self.images.store.opened()
+            self._home = HomeProcess()
+        return self._opened
+
+
+def parts_of(dataset: Any) -> Iterator[Any]:
+    """The datasets of which ``dataset`` is a selection: itself, unless it is a Subset or a
+    ConcatDataset."""
+    while kind_of(dataset) is Subset:
+        dataset = dataset.dataset
+    if kind_of(dataset) is not ConcatDataset:
+        yield dataset
+        return
+    for each in dataset.datasets:
+        yield from parts_of(each)
+
+
+# ---- Samples of a dataset of pictures whose transform the native path knows in part.
+
+
+# A packed file is opened anew in another process; timm's datasets count bad files.
+_CHANGING = ("_environment", "skipped", "_consecutive_errors")
+
+Steps = Sequence[Callable[[Any], Any]]
+
+
+class BegunPictures(InPlace):
+    """A picture is decoded and changed as far as ``images.chain`` goes: natively or, where that cannot
+    be, by Pillow, with the same draws and the same pixels. The rest of the transform is done to the
+    Pillow picture that comes out.
+
+    What cannot be decoded is the dataset's own sample, with the dataset's own errors. So is everything,
+    once somebody has put another transform or other samples into the dataset.
+
+    Args:
+        rests: the steps behind the beginning, one after the other, of each dataset that was
+            concatenated.
+        target_transforms: what is done to a target, of each of them.
+        shows_header: whether a step may look at what stands in a file beside its pixels, as
+            ``Image.info``: the orientation, a colour profile.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        images: NativeImages,
+        rests: Sequence[Steps],
+        target_transforms: Sequence[Callable[[Any], Any] | None],
+        shows_header: bool,
+        began: Callable[[InPlace], None] | None = None,
+    ) -> None:
+        super().__init__(dataset, images, began)
+        self._rests = rests
+        self._target_transforms = target_transforms
+        self._shows_header = shows_header
+        self._read = [_attributes(part) for part in self.parts]
+        self._made_here: HomeProcess | None = None
+        self._made_for: tuple[int, int] | None = None
+        self._job: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_made_here": None, "_job": None}
+
+    def sample(self, key: Any, number: int, seed: int) -> Any:
+        file = self.file(number)
+        part = self.part(file)
+        if not _same(self._read[part], _attributes(self.parts[part])):
+            return self.own[key]
+        picture = self._picture(file, seed)
+        if picture is None:
+            return self.own[key]
+        for step in self._rests[part]:
+            picture = step(picture)
+        target = int(self.images.targets[file])
+        of_target = self._target_transforms[part]
+        label = target if of_target is None else of_target(target)
+        sample = self.images.form.sample(picture, label, file)
+        if (look := self.store.begin_look([file])) is not None:
+            look.check()
+        return sample
+
+    def _picture(self, file: int, seed: int) -> Any | None:
+        """The picture with which the rest goes on; None for one that cannot be decoded."""
+        picture, info = self._natively(file, seed), None
+        if picture is None:
+            try:
+                opened = self.store.open_rgb(file)
+                info = opened.info
+                picture = draw.made(self.images.chain, opened, seed, file)
+            except Exception:  # the dataset's own code says what is wrong, or knows how
+                return None
+        if self.images.chain.grey:
+            picture = picture.getchannel(0)
+        if self._shows_header:
+            picture.info = self.store.info(file) if info is None else info
+        return picture
+
+    def _natively(self, file: int, seed: int) -> Any | None:
+        if extension.load() is None:
+            return None
+        store = self.store
+        limits = pixel_limits()  # any code may set Image.MAX_IMAGE_PIXELS
+        if self._made_here is None or not self._made_here.here or self._made_for != limits:
+            self._job, self._made_here = self._made_job(), HomeProcess()
+            self._made_for = limits
+        store.prepare([file])
+        try:
+            # Where the header is shown, Pillow opens the file besides, and warns.
+            make = (
+                self._job.picture
+                if self._shows_header
+                else functools.partial(made_picture, self._job)
+            )
+            pixels, (height, width) = make(file, seed)[:2]
+        except Warning:  # of a large picture, which the user's filter made an error
+            raise
+        except Exception:  # Pillow may know how
+            return None
+        return image_module().frombytes("RGB", (width, height), pixels)
+
+    def _made_job(self) -> _native.ImageJob:
+        chain = self.images.chain
+        return picture_job(
+            source=self.store.source,
+            transform=chain.native(),
+            recipe=chain.native_recipe(),
+            seek_indices=self.store.seek_indices,
+            upright=self.store.upright,
+        )
+
+
+def _attributes(dataset: Any) -> dict[str, Any]:
+    """The dataset's own attributes, but for those that it changes itself."""
+    return {name: value for name, value in vars(dataset).items() if name not in _CHANGING}
+
+
+def _same(some: dict[str, Any], others: dict[str, Any]) -> bool:
+    """Whether the attributes are the same objects."""
+    return len(some) == len(others) and all(others.get(name, some) is some[name] for name in some)
+
+
+# ---- The user's dataset, as its worker shows it.
+
+
+class ShowingOwn:
+    """A worker_init_fn. `get_worker_info` shows the user's code the loader's own dataset from then on;
+    ``init``, the loader's, is called next."""
+
+    def __init__(self, in_place: Any, init: Callable[[int], None] | None) -> None:
+        self._in_place = in_place
+        self._init = init
+
+    def __call__(self, worker: int) -> None:
+        info = get_worker_info()
+        if info is not None:
+            # It refuses to have its attributes set, because the user's code is to leave them alone.
+            object.__setattr__(info, "dataset", self._in_place.own)
+        if self._init is not None:
+            self._init(worker)
+
+
+# ---- Batches of pictures without the native module.
+
+
+_log = logging.getLogger("fastloader")
+
+
+class PillowPictures(InPlace):
+    """Makes the batches of the native path where there is no native module: the same draws, and the
+    same pixels, by Pillow and torch.
+
+    Args:
+        images: pictures whose whole transform is known, and what a known collate_fn mixes.
+        collate_fn: the loader's, for samples that are the dataset's own.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        images: NativeImages,
+        collate_fn: Callable[[Any], Any],
+        began: Callable[[InPlace], None] | None = None,
+    ) -> None:
+        super().__init__(dataset, images, began)
+        self._collate_fn = collate_fn
+
+    def __getitems__(self, keys: Any) -> list[Any]:
+        made = super().__getitems__(keys)
+        return _Made(made) if type(keys) is SeededKeys else made
+
+    def sample(self, key: Any, number: int, seed: int) -> Any:
+        """Returns (pixels, file, the sample's own file, seed)."""
+        own = self.file(number)
+        file, picture = self._opened_one(own)
+        made = draw.made(self.images.chain, picture, seed, own)
+        return np.asarray(made), file, own, seed
+
+    def _opened_one(self, file: int) -> tuple[int, Any]:
+        """Opens a file or, by timm's rule, one of those that follow it."""
+        attempts = self.images.attempts
+        for _ in range(attempts):
+            try:
+                return file, self.store.open_rgb(file)
+            except OSError as error:
+                if attempts == 1:
+                    raise
+                last = error
+                _log.warning("fastloader: skipped %s: %s", self.store.name(file), error)
+                dataset = self.parts[self.part(file)]
+                if hasattr(dataset, "skipped"):  # that of compat.timm counts
+                    dataset.skipped += 1
+                file = self.images.next_file(file)
+        raise RuntimeError(f"Failed to load {attempts} consecutive samples") from last
+
+    def collate(self, samples: Any) -> Any:
+        if type(samples) is not _Made:
+            return self._collate_fn(samples)
+        pixels, files, own, seeds = (list(each) for each in zip(*samples, strict=True))
+        chain = self.images.chain
+        rgb = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2)
+        images = rgb[:, : chain.channels].contiguous()  # those of a grey picture are equal
+        finish = self._finish()
+        if chain.floating and not finish.normalizes:
+            normalization = chain.normalization
+            out = normalization.output(images.shape, images.device)
+            images = normalization.apply(images, out)
+        return finish.finished(images, files, own, seeds, self.images.form.others(files))
+
+    def _finish(self) -> Finish:
+        """One for each batch, because worker threads are at several batches at a time, and its draws
+        know one batch's samples."""
+        chain, mixing = self.images.chain, self.images.mixing
+        erasing = chain.erasing if chain.floating else None
+        draws = None
+        if erasing is not None or mixing is not None:
+            draws = SampleDraws(Augmentation(erasing, mixing))
+        handoff = Handoff(
+            Statistics(),
+            held_by_loop=True,
+            normalization=chain.normalization if chain.floating else None,
+        )
+        return Finish(self.images, handoff, draws, pin=False)
+
+
+class _Made(list[Any]):
+    """The samples of a batch, before they are finished together."""

@@ -1,1 +1,0 @@
-"""Batches gathered from arrays."""

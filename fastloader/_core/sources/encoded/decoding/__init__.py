@@ -1,1 +1,0 @@
-"""From the encoded files of a batch to its pictures."""

@@ -1,0 +1,323 @@
+"""Batches of pictures that native threads decode."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
+from fastloader._core.handoff import Handoff
+from fastloader._core.machine import devices, extension
+from fastloader._core.machine.limits import (
+    DECODE_THREADS,
+    MOST_DECODE_THREADS,
+    counted,
+    decode_threads,
+)
+from fastloader._core.observation.statistics import LOOP, AutoChoice, Figures, Stage, Statistics
+from fastloader._core.observation.tuning import MOST_DEPTH, DepthRule, ThreadTuner
+from fastloader._core.order.epoch_order import EpochOrder
+from fastloader._core.order.generators import is_stateful
+from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
+from fastloader._core.pictures.decoder import Decoder
+from fastloader._core.pictures.finish import Finish
+from fastloader._core.pictures.images import CropSeeds, DecodeOptions, ErrorPolicy, NativeImages
+from fastloader._core.pictures.in_place import BegunPictures, InPlace, PillowPictures
+from fastloader._core.sources.arguments import (
+    check_extension,
+    check_fetch,
+    check_native,
+    check_truncated,
+)
+from fastloader._core.sources.image_iterator import ImageIterator, Remains
+from fastloader._core.sources.recognize import holds_images, recognize_beginning, recognize_images
+from fastloader._core.sources.seeding import only_seeds
+from fastloader.errors import NotNative
+from fastloader.transforms._normalization import Normalization
+
+# ---- Batches of pictures that native threads decode.
+
+
+class ImageSource:
+    """Makes batches of pictures, which native threads read, decode and transform."""
+
+    def __init__(self, statistics: Statistics, policy: ErrorPolicy) -> None:
+        self._statistics = statistics
+        self.policy = policy
+        self.decoder: Decoder | None = None  # kept over the epochs as long as it serves
+        # The iterator of the epoch begun last, if it lives on, and what is known without it.
+        self._last: tuple[weakref.ref[ImageIterator], Remains] | None = None
+        # What knows the draws of the epoch begun last, for replay().
+        self._replayed: Remains | InPlace | None = None
+        self._tuner: tuple[AutoWorkers, ThreadTuner] | None = None
+        self._locates = LOOP  # the thread that found the records of the last epoch
+
+    def plan(self, loader: Loader, wanted: Normalization | None) -> ImagePlan | None:
+        if loader.worker_backend == "ray":  # its actors have decode threads
+            return None
+        images = self.recognized(loader, wanted)
+        return None if images is None else ImagePlan(self, images, loader, wanted)
+
+    def recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages | None:
+        """The pictures of the loader's dataset; None if it holds none. ``wanted``: what the delivery
+        will do to them.
+
+        Raises:
+            NotNative: with the reason in words, if decode threads cannot make the batches.
+        """
+        if not holds_images(loader.dataset):
+            return None
+        check_native(loader)
+        check_extension()
+        check_truncated(loader)
+        return self._recognized(loader, wanted)
+
+    def _recognized(self, loader: Loader, wanted: Normalization | None) -> NativeImages:
+        images = recognize_images(loader)
+        own = images.chain.normalization_for(None)
+        if wanted is not None and own is not None and not own.same_values(wanted):
+            raise NotNative(
+                "the transform ends in floats, which mean, std or dtype would normalise once more"
+            )
+        channels = images.chain.channels
+        if wanted is not None and wanted.mean is not None and len(wanted.mean) != channels:
+            raise NotNative(
+                f"mean and std are of {len(wanted.mean)} channels, the images have {channels}"
+            )
+        return images
+
+    def in_place(
+        self, loader: Loader, wanted: Normalization | None, reason: str
+    ) -> tuple[InPlace | None, str]:
+        """What stands in the place of the loader's dataset, where Python makes the samples for this
+        ``reason``: pictures whose transform is known, if only in part. Also the reason, with what
+        it is that Python does."""
+        dataset = loader.dataset
+        if not loader.native or not holds_images(dataset) or is_stateful(dataset):
+            return None, reason  # workers ask the dataset for its state
+        init = loader.worker_init_fn
+        if init is not None and loader.num_workers and not only_seeds(init):
+            return None, reason  # it may change the dataset in the worker
+        if extension.load() is None:
+            try:
+                images = self._recognized(loader, wanted)
+            except NotNative:
+                pass
+            else:
+                mixed = "" if images.mixing is None else ", mixed"
+                reason = f"{reason}: {images.chain}{mixed}, with the native path's draws"
+                return PillowPictures(dataset, images, loader.collate_fn, self.note), reason
+        try:
+            check_fetch()
+            images, reading = recognize_beginning(dataset)
+        except NotNative:
+            return None, reason
+        beginnings = reading.beginnings
+        begun = BegunPictures(
+            dataset,
+            images,
+            [each.rest for each in beginnings],
+            reading.of_targets,
+            bool(beginnings[0].unknown),
+            self.note,
+        )
+        if extension.load() is None:
+            return begun, f"{reason}: with the native path's draws {beginnings[0].said}"
+        return begun, f"native {beginnings[0].said}{_indexed(images)} ({reason})"
+
+    def note(self, replayed: InPlace) -> None:
+        """Notes what knows the draws of the epoch that begins, for `replay`."""
+        self._replayed = replayed
+
+    def tuner(self, workers: AutoWorkers | None) -> ThreadTuner | None:
+        """The tuner that fits the number of threads to the loop; None without ``num_workers="auto"``."""
+        if workers is None:
+            self._tuner = None
+        elif self._tuner is None or self._tuner[0] is not workers:
+            self._tuner = workers, ThreadTuner(int(workers))
+        return None if self._tuner is None else self._tuner[1]
+
+    def begin(
+        self,
+        images: NativeImages,
+        loader: Loader,
+        order: EpochOrder,
+        handoff: Handoff,
+        draws: SampleDraws | None,
+        pin: bool,
+    ) -> ImageIterator:
+        """Begins one epoch. ``draws``: the plan's."""
+        finish = Finish(images, handoff, draws, pin)
+        late = finish.normalizes
+        options = DecodeOptions(
+            decode_threads(loader.num_workers),
+            None if late else handoff.normalization,
+            planar=not (late or handoff.channels_last),
+            decode=loader.decode,
+            truncated=loader.truncated,
+            tuner=self.tuner(auto_workers(loader)),
+        )
+        if self.decoder is None or not self.decoder.serves(images, options):
+            self.decoder = Decoder(images, options, self.policy, self.decoder)
+        self._locates = "the pump" if handoff.pumped else LOOP
+        # Draws come in the order of torch's iterators: the sampler, then the seed, then the first index.
+        index_batches = order.index_batches()
+        repeats = order.may_repeat or images.repeats
+        seeds = CropSeeds(order.epoch_seed(), repeats, order.first_sample)
+        iterator = ImageIterator(
+            self.decoder,
+            index_batches,
+            seeds,
+            length=order.index_sampler.__len__,
+            handoff=handoff,
+            finish=finish,
+            drawn_ahead=_drawn_ahead(loader, handoff),
+            # A thread of the delivery's would draw the first index batch at any time.
+            late=loader.num_workers == 0 and not handoff.reads_ahead,
+        )
+        self._last = weakref.ref(iterator), iterator.remains
+        self._replayed = iterator.remains
+        return iterator
+
+    @property
+    def last(self) -> ImageIterator | Remains | None:
+        """The iterator of the epoch begun last, or what remains of it."""
+        if self._last is None:
+            return None
+        iterator, remains = self._last[0](), self._last[1]
+        return remains if iterator is None else iterator
+
+    def replay(self, index: int) -> dict[str, Any] | None:
+        """What became of a sample of the epoch begun last; None if no epoch has begun."""
+        return None if self._replayed is None else self._replayed.replay(index)
+
+    def figures(self, loader: Loader) -> Figures:
+        decoder = self.decoder
+        if decoder is None:
+            return Figures(bad_samples=self.policy.bad)
+        tuner = self.tuner(auto_workers(loader))
+        return Figures(
+            stages=tuple(self._stages(decoder)),
+            threads=decoder.quota.threads,
+            depth=None if self.last is None else self.last.ahead,
+            ahead=True,
+            bytes_read=int(decoder.times().get("bytes", 0)),
+            bad_samples=self.policy.bad,
+            packed=decoder.store.packed,
+            workers=None if tuner is None else AutoChoice(tuner.rule.threads, tuner.rule.why),
+        )
+
+    def _stages(self, decoder: Decoder) -> Iterator[Stage]:
+        located, batches = self._statistics.total("locate")
+        if batches:
+            yield Stage("locate", located, batches, "batch", self._locates, bound="storage")
+        times = decoder.times()
+        count = int(times.get("pictures", 0))
+        if not count:
+            return
+        # Rows are timed in some of the pictures only; see csrc/pipeline/stage_times.h.
+        share = times["resize"] / times["looked_at"] if times["looked_at"] else 0.0
+        made = [
+            ("read", times["read"]),
+            ("decode", times["decode"] * (1 - share)),
+            ("resample", times["decode"] * share),
+        ]
+        if decoder.images.chain.recipe:
+            made.append(("recipe", times["recipe"]))
+        if decoder.options.normalization is not None:
+            made.append(("normalise", times["finish"]))
+        elif decoder.options.planar:
+            made.append(("collate", times["finish"]))
+        for name, seconds in made:
+            who, threads = "decode threads", decoder.quota.threads
+            yield Stage(name, seconds, count, "picture", who, threads, bound="decode")
+
+    def stats(self, loader: Loader) -> dict[str, Any]:
+        if self.decoder is None:
+            return {}
+        counted = {
+            "bad": self.policy.bad,
+            "seen": self.policy.seen,
+            "read_bytes": self.decoder.times().get("bytes", 0),
+            "last_bad": list(self.policy.last),
+            **self.decoder.stats(),
+        }
+        return {"images": counted}
+
+
+def _indexed(images: NativeImages, loader: Loader | None = None) -> str:
+    """Says for a plan whether seek indices are used, by the threads of this loader or by its workers."""
+    indexed = images.store.indexed
+    # "whole" looks for damage everywhere, and therefore parses all of each file.
+    if not indexed or (loader is not None and loader.decode == "whole"):
+        return ""
+    return f", seek index ({indexed} pictures)"
+
+
+def _drawn_ahead(loader: Loader, handoff: Handoff) -> int | None:
+    """How many index batches are asked of the sampler at the beginning. Another one follows whenever the
+    loop takes a batch. None: index batches are drawn as the pool needs them."""
+    if handoff.reads_ahead:  # a delivery takes batches ahead of the loop
+        return None
+    if isinstance(handoff.depth, DepthRule):
+        # The number must be fixed although the depth is not. Otherwise what a sampler draws from a
+        # generator that it shares would depend on the depth.
+        depth = MOST_DEPTH
+    elif loader.num_workers:
+        depth = handoff.depth or 1
+    else:  # torch takes none ahead
+        return None
+    return max(loader.num_workers * (loader.prefetch_factor or 0), depth)
+
+
+class ImagePlan:
+    """One epoch of an `ImageSource`."""
+
+    normalizes = True
+    fills_slots = True
+    ahead = True
+    exclusive = False
+    workers = DECODE_THREADS
+
+    def __init__(
+        self,
+        source: ImageSource,
+        images: NativeImages,
+        loader: Loader,
+        wanted: Normalization | None,
+    ) -> None:
+        self._source = source
+        self._images = images
+        self._loader = loader
+        chain = images.chain
+        self.normalization = chain.normalization_for(wanted)
+        self._draws: SampleDraws | None = None
+        erasing = chain.erasing if chain.floating else None
+        if erasing is not None or images.mixing is not None:
+            self._draws = SampleDraws(Augmentation(erasing, images.mixing))
+        self.draws: EpochDraws | None = self._draws
+        # Memory is pinned only for an accelerator, as in torch.
+        self.pins = loader.pin_memory and devices.can_pin()
+
+    def __str__(self) -> str:
+        images, workers = self._images, self._loader.num_workers
+        tuner = self._source.tuner(auto_workers(self._loader))
+        mixed = "" if images.mixing is None else ", mixed"
+        decoding = counted(decode_threads(workers), "decode thread")
+        if workers > decode_threads(workers):
+            decoding += f" ({MOST_DECODE_THREADS} for each processor, of num_workers={workers})"
+        if tuner is not None:
+            decoding = f"{counted(tuner.rule.threads, 'decode thread')} (auto)"
+        decoding += _indexed(images, self._loader)
+        return f"native images: {images.name}, {len(images)} samples, {decoding}; {images.chain}{mixed}"
+
+    def open(self, order: EpochOrder | None, handoff: Handoff) -> Iterator[Any]:
+        assert order is not None
+        if self._source.last is None or not self._loader.persistent_workers:
+            self._loader.check_worker_number_rationality()
+        pin = self.pins and handoff.pin
+        return self._source.begin(self._images, self._loader, order, handoff, self._draws, pin)
+
+    def follow_loop(self, batches: Iterator[Any]) -> None:
+        return None

@@ -1,1 +1,0 @@
-"""Batches of pictures that native threads decode."""

@@ -1,1 +1,0 @@
-"""torchvision's datasets. Each recogniser follows what the class's own __getitem__ reads."""

@@ -1,1 +1,0 @@
-"""What passes between the loop and its worker processes, and how those end."""

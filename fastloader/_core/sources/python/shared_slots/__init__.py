@@ -1,1 +1,0 @@
-"""Slots of shared memory that worker processes collate batches into."""

@@ -1,0 +1,224 @@
+"""How much of a dataset's transform has to be known."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from fastloader._core.pictures.images import NativeImages
+from fastloader._core.pictures.store import FolderStore
+from fastloader._core.sources.sequences import by_place
+from fastloader.datasets._formats.mapped_file import found_beside
+from fastloader.errors import NotNative
+from fastloader.transforms._chain import Chain
+from fastloader.transforms._reader.beginning import Beginning, read_beginning
+from fastloader.transforms._reader.chain import read_chain, refused_steps
+
+
+class Reading(Protocol):
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
+        """What is done natively to the dataset's pictures. ``of``: a chain without a step, which says
+        what is known of these. Raises NotNative if nothing is."""
+        ...
+
+    def target_transform(self, transform: Any) -> None:
+        """Takes note of what the dataset does to its targets. Raises NotNative if that cannot be."""
+        ...
+
+
+class WholeTransform:
+    """Batches are made without Python: everything has to be known."""
+
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
+        if transform is None:
+            raise NotNative("the dataset has no transform: its samples are Pillow images")
+        return read_chain(transform, ours_ends_in_tensor, of)
+
+    def target_transform(self, transform: Any) -> None:
+        if transform is not None:
+            raise NotNative("the dataset has a target_transform")
+
+
+class KnownBeginning:
+    """Samples are made in Python, of pictures with which the native path has begun. Takes note of the
+    beginning and of the target_transform of each dataset that is read."""
+
+    def __init__(self) -> None:
+        self.beginnings: list[Beginning] = []
+        self.of_targets: list[Any] = []
+
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
+        if transform is None:
+            raise NotNative("the dataset has no transform: its samples are Pillow images")
+        beginning = read_beginning(transform, ours_ends_in_tensor, of)
+        if self.beginnings and beginning.said != self.beginnings[0].said:
+            raise NotNative("the datasets of a ConcatDataset have different transforms")
+        self.beginnings.append(beginning)
+        return beginning.chain
+
+    def target_transform(self, transform: Any) -> None:
+        self.of_targets.append(transform)
+
+
+class OnlyLookedAt(NotNative):
+    """Raised by `Refusals` where a transform was looked at: nothing is to be made."""
+
+
+class Refusals:
+    """Batches are Python's. Takes note of all that is in the way of the native path, in the first
+    dataset that is read: ``found``; ``rest`` says what the transform comes to without it, as
+    `refused_steps` does."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.rest = ""
+
+    def chain(
+        self, transform: Any, ours_ends_in_tensor: bool = False, of: Chain | None = None
+    ) -> Chain:
+        if transform is not None:
+            steps, self.rest = refused_steps(transform, of)
+            self.found += steps
+        raise OnlyLookedAt
+
+    def target_transform(self, transform: Any) -> None:
+        if transform is not None:
+            self.found.append("the dataset has a target_transform")
+
+
+# ---- The arrays that a dataset's files became in the last epoch.
+
+
+# The same arrays mean that nothing has changed, so that a loader keeps what it built on them.
+last_time: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+# ---- Samples (path, class) as flat arrays.
+
+
+Samples = Any  # (path, class) of each, in a list or an array
+_AT_ONCE = 1 << 16
+
+
+def copied(values: Any) -> Samples:
+    """The samples as they are now: a list, or an array if they are in one.
+
+    Raises:
+        NotNative: for a sequence with an order or elements of its own.
+    """
+    values = by_place(values, "the dataset's samples")
+    return values.copy() if isinstance(values, np.ndarray) else list(values)
+
+
+def flat(dataset: Any, samples: Samples, root: str | None = None) -> tuple[FolderStore, Any]:
+    """`made` of these samples, which nobody else changes. For a list, that is a shallow copy, 8 bytes a
+    sample: comparing two lists of the same tuples only compares their addresses."""
+    return made(dataset, samples, lambda: samples, root)
+
+
+def made(
+    dataset: Any, known_by: Any, samples: Callable[[], Samples], root: str | None = None
+) -> tuple[FolderStore, Any]:
+    """Returns (store, targets) of the samples that ``samples`` gives. Encoding a million paths takes
+    0.2 s, so it is done once, as long as ``known_by`` stays equal. ``root``: the folder of the samples,
+    whose seek indices are looked for then, too.
+
+    Raises:
+        NotNative: if they are no pairs of a path and a whole number.
+    """
+    kept = last_time.get(dataset)
+    if kept is not None and _equal(kept[0], known_by):
+        arrays: tuple[FolderStore, Any] = kept[1]
+        return arrays
+    paths, lengths, targets, stay = _arrays(samples())
+    file = None if root is None else found_beside(root)
+    store = FolderStore(
+        paths,
+        np.cumsum(lengths, dtype=np.uint64),
+        () if file is None else (file,),
+    )
+    arrays = store, targets
+    if stay:
+        last_time[dataset] = (known_by, arrays)
+    else:
+        last_time.pop(dataset, None)
+    return arrays
+
+
+def _equal(some: Any, others: Any) -> bool:
+    try:
+        if isinstance(some, np.ndarray):
+            return np.array_equal(some, others)
+        return bool(some == others)
+    except Exception:  # what holds arrays, or has an equality of its own
+        return False
+
+
+def _arrays(samples: Samples) -> tuple[Any, Any, Any, bool]:
+    """The bytes of all paths, how many each path has, and the classes. Also whether no sample can be
+    changed in its place, which a copy of the list would show, too."""
+    paths, lengths, targets = bytearray(), [], []
+    kinds: set[type] = set()
+    # The objects that Python needs for a million paths at once would take 200 MB.
+    for begin in range(0, len(samples), _AT_ONCE):
+        part = samples[begin : begin + _AT_ONCE]
+        kinds.update(map(type, part))
+        try:
+            some, classes = zip(*part, strict=True)
+            encoded, sizes = _encoded(some)
+        except (TypeError, ValueError):  # the dataset's own code says which
+            raise NotNative("the dataset's samples are no pairs of a path and a class") from None
+        paths += encoded
+        lengths.append(np.asarray(sizes, dtype=np.uint64))
+        targets.append(_whole_numbers(classes))
+    none = np.zeros(0, np.int64)
+    return (
+        np.frombuffer(paths, dtype=np.uint8),
+        np.concatenate([none.astype(np.uint64), *lengths]),
+        np.concatenate([none, *targets]),
+        kinds <= {tuple} or getattr(samples, "ndim", 1) == 2,
+    )
+
+
+def _encoded(paths: tuple[Any, ...]) -> tuple[bytes, list[int]]:
+    """The bytes of these paths, one after the other, and how many each has."""
+    if set(map(type, paths)) == {str} and (joined := "".join(paths)).isascii():
+        return joined.encode(), list(map(len, paths))  # a quarter of the time of the other way
+    encoded = [os.fsencode(path) for path in paths]
+    return b"".join(encoded), list(map(len, encoded))
+
+
+def _whole_numbers(targets: tuple[Any, ...]) -> Any:
+    # Members of an enumeration are more than numbers to the user's code and to collating.
+    if other := set(map(type, targets)) - {int}:
+        names = ", ".join(sorted(kind.__qualname__ for kind in other))
+        raise NotNative(f"the dataset's targets are not whole numbers of Python's int: {names}")
+    try:
+        return np.asarray(targets, dtype=np.int64)
+    except OverflowError:
+        raise NotNative("the dataset's targets are of more than 64 bits") from None
+
+
+# ---- A kind of dataset that is known.
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """``recognize`` makes `NativeImages` of a dataset. ``reads``: the attributes that say which samples
+    there are, or what they are, beside those that most datasets have. ``only``: which of its objects
+    hold pictures; None: all."""
+
+    recognize: Callable[[Any, Reading], NativeImages]
+    reads: tuple[str, ...] = ()
+    only: Callable[[Any], bool] | None = None
