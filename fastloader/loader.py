@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, TypeVar
@@ -10,21 +12,129 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from fastloader._core.loader_stats import LoaderStats
 from fastloader._core.machine.eager import eager
 from fastloader._core.machine.limits import WORKER_PROCESSES, warn_of_workers
+from fastloader._core.machine.messages import callers, callers_in
 from fastloader._core.observation.headspace import Headspace
 from fastloader._core.observation.report import Report, make_report
 from fastloader._core.observation.trace import Trace
-from fastloader._core.order.loader import AutoWorkers
-from fastloader._core.runtime.accelerate_notice import AccelerateNotice
-from fastloader._core.runtime.display.show_batch import show_batch
-from fastloader._core.runtime.display.shown_loader import shown_loader
-from fastloader._core.runtime.loader_stats import LoaderStats
-from fastloader._core.runtime.options import LoaderOptions, assignments, workers_to_begin_with
-from fastloader._core.runtime.picture_arguments import check_picture_arguments
-from fastloader._core.runtime.runtime import Runtime
-from fastloader._core.runtime.shown_arguments import ShownArguments
+from fastloader._core.options import (
+    LoaderOptions,
+    assignments,
+    check_picture_arguments,
+    workers_to_begin_with,
+)
+from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.runtime import Runtime
+from fastloader._core.show_batch import show_batch
 from fastloader._core.sources.python.arguments import for_torch, takes_newer
+
+# ---- What a FastLoader says to ``accelerator.prepare``, which would leave it out.
+
+
+_READER = ("accelerate.accelerator",)
+
+
+class AccelerateNotice:
+    """The class attribute that Accelerate reads before it prepares a loader. It is False, because the
+    loader is not prepared. The first time that Accelerate reads it, it warns that Accelerate makes a
+    plain DataLoader, and says what to write. A loader's own attribute takes its place."""
+
+    def __init__(self) -> None:
+        self.warned = False
+
+    def __get__(self, loader: object | None, kind: type | None = None) -> Any:
+        if loader is None:
+            return self
+        if not self.warned and next(callers_in(_READER), None) is not None:
+            self.warned = True
+            level = 0
+            for depth, frame in enumerate(callers(), 1):
+                if frame.f_globals.get("__name__") in _READER:
+                    level = depth + 1  # of the user's line
+            warnings.warn(
+                f"accelerator.prepare makes a plain DataLoader of a {type(loader).__name__}, without "
+                "device, normalisation and native path. Write: from fastloader.compat.accelerate import "
+                "prepare, and loader = prepare(loader, accelerator)",
+                RuntimeWarning,
+                stacklevel=level,
+            )
+        return False
+
+
+# ---- What the signatures of a loader's subclasses say.
+
+
+class ShownArguments:
+    """A base class. The signature of a subclass's ``__init__`` that passes ``**kwargs`` on names the
+    arguments that it passes.
+
+    Frameworks make a loader again from those attributes that are arguments by the signature. Where it
+    has ``**kwargs``, Lightning adds the arguments of DataLoader, and so would lose all others."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        init = cls.__dict__.get("__init__")
+        if not inspect.isfunction(init) or hasattr(init, "__signature__"):
+            return
+        own = inspect.signature(init)
+        parameters = [*own.parameters.values()]
+        if parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+            return
+        below: Any = super(cls, cls).__init__
+        passed = [
+            each
+            for each in inspect.signature(below).parameters.values()
+            if each.name not in own.parameters and each.kind not in _VARIADIC
+        ]
+        # `*args` stands for those that may be given by their positions, unless it is behind arguments
+        # that may be left out.
+        if inspect.Parameter.VAR_POSITIONAL in [each.kind for each in parameters] and not any(
+            _may_be_left_out(each) for each in parameters
+        ):
+            parameters = [each for each in parameters if each.kind is not each.VAR_POSITIONAL]
+        else:
+            passed = [_by_name(each) for each in passed]
+        init.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=sorted([*parameters, *passed], key=lambda each: each.kind)
+        )
+
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _may_be_left_out(each: inspect.Parameter) -> bool:
+    positional = each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    return positional and each.default is not each.empty
+
+
+def _by_name(each: inspect.Parameter) -> inspect.Parameter:
+    """Without need: the subclass may give it itself."""
+    default = None if each.default is each.empty else each.default
+    return each.replace(kind=each.KEYWORD_ONLY, default=default)
+
+
+# ---- What ``repr()`` of a loader says.
+
+
+def shown_loader(loader: Loader) -> str:
+    """``FastLoader(ImageFolder of 500 samples, batch_size=64, num_workers=8: <its plan>)``. Nothing is
+    decided by looking, and nothing is raised: debuggers and log messages show loaders that are half
+    made, too."""
+    name = type(loader).__name__
+    try:
+        dataset = type(loader.dataset).__name__
+        if hasattr(loader.dataset, "__len__"):
+            dataset += f" of {len(loader.dataset)} samples"
+        said = f"{dataset}, batch_size={loader.batch_size}, num_workers={loader.num_workers}"
+        sharding = loader._runtime.sharding
+        if sharding is not None and not sharding.decided:  # which plan() would do
+            return f"{name}({said}, distributed='auto')"
+        return f"{name}({said}: {loader._runtime.plan(loader)})"
+    except Exception:
+        return object.__repr__(loader)
+
 
 T_co = TypeVar("T_co", covariant=True)
 

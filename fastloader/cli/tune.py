@@ -21,8 +21,7 @@ from fastloader import FastLoader, PythonPathWarning
 from fastloader._core.machine import devices
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.messages import Progress, progress
-from fastloader._core.runtime.options import FIXED
-from fastloader._core.runtime.python_path_warning import native_form
+from fastloader._core.options import FIXED, native_form
 from fastloader._core.sources.recognize import first_part, holds_images, recognize_images, refusals
 from fastloader.cli.tasks import HelpFormat
 from fastloader.cli.tune_change import (

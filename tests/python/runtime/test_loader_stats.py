@@ -10,8 +10,8 @@ from pictures import plain_folder
 from torch.utils.data import TensorDataset
 
 from fastloader import FastLoader
+from fastloader._core.loader_stats import LoaderStats
 from fastloader._core.machine import extension
-from fastloader._core.runtime.loader_stats import LoaderStats
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import CenterCrop
 from support import MEAN, PACKAGE_ROOT, STD

@@ -14,7 +14,7 @@ from torchrun import torchrun
 
 from fastloader import FastLoader
 from fastloader._core.batch.augmentation import RandomErasing
-from fastloader._core.batch.shown_pictures import find_pictures
+from fastloader._core.show_batch import find_pictures
 from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder, ShardwiseSampler, TarImages
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize
@@ -226,7 +226,7 @@ def test_refusals(monkeypatch):
     with pytest.raises(ValueError, match="has no batch to show"):
         FastLoader(Noise(), 10, drop_last=True).show_batch()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.delitem(sys.modules, "fastloader._core.runtime.display.picture_grid", raising=False)
+    monkeypatch.delitem(sys.modules, "fastloader._core.show_batch", raising=False)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         rows.show_batch()
 

@@ -8,14 +8,24 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, cast
 
+from fastloader._core import options as python_path
 from fastloader._core.delivery.delivery import Delivery
 from fastloader._core.handoff import Plan, Source
+from fastloader._core.loader_stats import LoaderStats
 from fastloader._core.machine import extension
 from fastloader._core.machine.identity import one_look
 from fastloader._core.machine.limits import exceeds_processors
 from fastloader._core.machine.process import ProcessLock
 from fastloader._core.observation.headspace import Headspace, Measured
-from fastloader._core.observation.statistics import AutoChoice, Figures, Observation, Stage
+from fastloader._core.observation.statistics import (
+    PER_PROCESSOR,
+    AutoChoice,
+    Figures,
+    Observation,
+    Stage,
+)
+from fastloader._core.observation.tuning import DepthRule
+from fastloader._core.options import LoaderOptions, come_normalized, refused_options
 from fastloader._core.order import distributed, trainers
 from fastloader._core.order import state as states
 from fastloader._core.order.epoch_order import EpochOrder
@@ -23,16 +33,39 @@ from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.images import make_policy
-from fastloader._core.runtime import python_path_warning as python_path
-from fastloader._core.runtime.auto_choices import depth_choice, workers_choice
-from fastloader._core.runtime.loader_stats import LoaderStats
-from fastloader._core.runtime.options import LoaderOptions, refused_options
-from fastloader._core.runtime.picture_arguments import come_normalized
 from fastloader._core.sources.arrays import ArraySource
 from fastloader._core.sources.images import ImageSource
 from fastloader._core.sources.python.source import PythonSource
 from fastloader._core.sources.remote.source import RemoteSource
 from fastloader.errors import NotNative
+
+# ---- What ``num_workers="auto"`` and ``depth="auto"`` have come to, in words.
+
+
+def workers_choice(workers: AutoWorkers, begun: bool, made: AutoChoice | None) -> AutoChoice:
+    """``begun``: whether there was an epoch. ``made``: the choice of the source, if it makes one."""
+    if not begun:
+        return AutoChoice(int(workers), f"{PER_PROCESSOR}: nothing was iterated yet")
+    return made or AutoChoice(int(workers), f"{PER_PROCESSOR}; not changed while workers run")
+
+
+def depth_choice(
+    rule: DepthRule, begun: bool, watched: bool, fixed: int | None, workers: int
+) -> AutoChoice:
+    """``watched``: whether anything follows the rule. If not, the depth is ``fixed``, where there is a
+    ring."""
+    if not begun:
+        return AutoChoice(rule.depth, "to begin with: nothing was iterated yet")
+    if watched:
+        return AutoChoice(rule.depth, rule.why)
+    if workers > 0:
+        why = "num_workers and prefetch_factor say how many batches are made ahead"
+        return AutoChoice(fixed, why)
+    return AutoChoice(fixed, "there are no batches made ahead, whose number would be to choose")
+
+
+# ---- What one loader has running.
+
 
 _log = logging.getLogger("fastloader")
 

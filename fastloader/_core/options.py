@@ -1,0 +1,388 @@
+"""Arguments of a loader that its pictures, which are known, contradict."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    ConcatDataset,
+    Dataset,
+    IterDataPipe,
+    MapDataPipe,
+    Subset,
+    default_convert,
+)
+
+from fastloader._core.delivery.path import DeliverySpec
+from fastloader._core.machine.identity import is_a, said
+from fastloader._core.machine.limits import own_threads
+from fastloader._core.machine.messages import users_level
+from fastloader._core.machine.torch_datasets import kind_of
+from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.pictures.in_place import parts_of
+from fastloader._core.sources.arguments import check_batches, check_extension, check_native
+from fastloader._core.sources.arrays import holds_arrays
+from fastloader._core.sources.collation import container
+from fastloader._core.sources.recognize import (
+    READERS,
+    first_part,
+    holds_images,
+    own_part,
+    refusals,
+    unknown,
+)
+from fastloader._core.sources.recognize_torchvision import STANDARD
+from fastloader._core.sources.remote.cluster import check_ray_options
+from fastloader.datasets._formats.sample_form import PLAIN, SampleForm
+from fastloader.errors import NotNative, PythonPathWarning
+from fastloader.transforms._normalization import Normalization, check_same_values
+from fastloader.transforms._reader.chain import own_normalization, step_to_floats
+from fastloader.transforms.transform import shown
+
+
+def check_picture_arguments(loader: Loader) -> None:
+    """Raises, when the loader is made, what `find_images` would raise for its first batch. Only
+    pictures of a known dataset are looked at and, unless their transform normalises them, with a known
+    ``collate_fn``: any other batch shows what is in it when it comes.
+
+    Raises:
+        TypeError: if the transform gives floats, and mean, std or dtype ask for bytes.
+        ValueError: if it normalises by other values than these, or ``image_key`` names something else
+            than the picture.
+    """
+    wanted = loader._runtime.delivery.normalization
+    if wanted is None or not holds_images(loader.dataset):
+        return
+    collated = _is_collation_known(loader)
+    for dataset in parts_of(loader.dataset):
+        form = _form_of(dataset)
+        if form is None:
+            continue
+        if collated:
+            _check_key(dataset, form, wanted.image_key)
+        # A column may be an image leaf, too.
+        if form.reader is None and _transforms_alone(dataset):
+            _check_floats(dataset, wanted, collated)
+
+
+def come_normalized(loader: Loader) -> Normalization | None:
+    """What is left to do to samples that Python makes, if they come normalised by the loader's own mean
+    and std; None if they do not. The ``collate_fn`` may be anybody's: it gets these samples."""
+    wanted = loader._runtime.delivery.normalization
+    if wanted is None or loader._runtime.delivery.augmentation is not None:
+        return None
+    for dataset in parts_of(loader.dataset):
+        form = _form_of(dataset)
+        if form is None or form.reader is not None or not _transforms_alone(dataset):
+            return None
+        own = own_normalization(step_to_floats(getattr(dataset, "transform", None)))
+        if own is None or not own.same_values(wanted):
+            return None
+    return dataclasses.replace(wanted, done=True)
+
+
+def _is_collation_known(loader: Loader) -> bool:
+    """Whether it is known what becomes of samples in a batch before there is one."""
+    try:
+        check_batches(loader)
+        container(loader.collate_fn)
+    except NotNative:
+        return False
+    return True
+
+
+def _form_of(dataset: Any) -> SampleForm | None:
+    if not holds_images(dataset) or own_part(dataset):  # its samples may be anything
+        return None
+    # torchvision's and timm's have none. Those of Hugging Face have columns of any name.
+    form = getattr(dataset, "form", PLAIN if isinstance(dataset, Dataset) else None)
+    return form if isinstance(form, SampleForm) else None
+
+
+def _check_key(dataset: Any, form: SampleForm, key: int | str | None) -> None:
+    picture = 0 if form.keys is None else form.keys[0]
+    if form.reader is None and key not in (None, picture):
+        raise ValueError(
+            f"image_key={key!r}: the picture of a sample of {type(dataset).__name__} is under "
+            f"{picture!r}. Leave image_key out, or give image_key={picture!r}"
+        )
+
+
+def _transforms_alone(dataset: Any) -> bool:
+    """Whether ``transform`` is all that is done to a picture."""
+    both = getattr(
+        dataset, "transforms", None
+    )  # torchvision's function of a picture and its target
+    return both is None or is_a(both, STANDARD)
+
+
+def _check_floats(dataset: Any, wanted: Normalization, collated: bool) -> None:
+    step = step_to_floats(getattr(dataset, "transform", None))
+    own = own_normalization(step)
+    if own is not None:
+        check_same_values(own, wanted, f"the transform of {type(dataset).__name__}", shown(step))
+    elif step is not None and collated:
+        raise TypeError(
+            "mean, std or dtype asks for normalised images, but the transform of "
+            f"{type(dataset).__name__} makes floats: {shown(step)}. Let the dataset return uint8 (end "
+            "its transform in PILToTensor() instead of ToTensor() and Normalize(...)), or drop mean, "
+            "std and dtype here."
+        )
+
+
+# ---- Why Python makes the batches, and the warning for users who may expect the native path.
+
+
+def why_no_source(loader: Loader) -> str:
+    """Why no source but Python's makes the batches, if none of them knows the dataset."""
+    try:
+        check_native(loader)
+        check_extension()
+        check_batches(loader)
+        container(loader.collate_fn)
+    except NotNative as refusal:
+        return str(refusal)
+    return unknown(first_part(loader.dataset))
+
+
+def obstacles(loader: Loader, first: str) -> str:
+    """Every reason for Python's batches that can be seen, ``first`` in front: who takes one away is not
+    to meet the next one only then."""
+    try:
+        check_native(loader)
+        check_extension()
+    except NotNative:
+        return first  # which says it all
+    found = [first]
+    for check in (lambda: check_batches(loader), lambda: container(loader.collate_fn)):
+        try:
+            check()
+        except NotNative as refusal:
+            found.append(str(refusal))
+        if loader.collate_fn is default_convert:  # torch's own, where samples are not collated
+            break
+    dataset = first_part(loader.dataset)
+    if not holds_images(dataset):
+        if not holds_arrays(loader.dataset):
+            found.append(unknown(dataset))
+    else:
+        found += refusals(dataset).found
+    text = "; also ".join(dict.fromkeys(found))
+    other = native_form(dataset)
+    return f"{text}; in its place {other} is native" if other else text
+
+
+# What is native in the place of others' datasets, by their package.
+_FORMS = {
+    "datasets": "fastloader.datasets.HFImages(dataset, transform)",
+    "webdataset": "fastloader.datasets.TarImages(shards, transform)",
+    "wids": "fastloader.datasets.TarImages(shards, transform)",
+}
+
+
+def native_form(dataset: Any) -> str:
+    """What to write in the place of a data set of Hugging Face or WebDataset; empty for any other."""
+    home = type(dataset).__module__.partition(".")[0] if type(dataset).__module__ else ""
+    if home == "datasets" and not hasattr(dataset, "features"):  # a package of the user's
+        return ""
+    return _FORMS.get(home, "")
+
+
+def holds_pictures(dataset: Any) -> bool:
+    """Whether another transform, or another setting of the loader, could make the dataset native. That
+    is so for a known kind, a subclass of one, and a selection of these."""
+    kind = kind_of(dataset)
+    if kind is Subset:
+        return holds_pictures(dataset.dataset)
+    if kind is ConcatDataset:
+        return all(holds_pictures(each) for each in dataset.datasets)
+    if not holds_images(dataset) or getattr(dataset, "legacy", False) is True:
+        return False
+    # timm's ImageDataset may read from something else than a folder.
+    reader = getattr(dataset, "reader", None)
+    return reader is None or READERS.known(type(reader)) is not None
+
+
+def warn_if_pictures(dataset: Any, reason: str) -> None:
+    """Warns if the dataset `holds_pictures`: at the line of the user's code that asked for the iterator,
+    even through code of ours."""
+    if not holds_pictures(dataset):
+        return
+    text = f"these pictures take the Python path, which is slower than the native one: {reason}."
+    if own_part(first_part(dataset)):  # its samples may be anything
+        text = (
+            f"Python makes these samples: {reason}. What they give as EncodedImage is decoded natively "
+            "all the same."
+        )
+    warnings.warn(
+        f"{text} Leave that out, or put a step of your own at the end of the transform, before "
+        "PILToTensor(): docs/native.md has the table of what is native. If Python is wanted, say "
+        "native=False, which silences this.",
+        PythonPathWarning,
+        stacklevel=users_level(),
+    )
+
+
+# ---- The arguments that `FastLoader` has and DataLoader does not.
+
+
+# torch's names for our worker_backend (pytorch#161044).
+_METHODS = {"process": "multiprocessing", "thread": "thread", "ray": "ray"}
+_BACKENDS = {method: backend for backend, method in _METHODS.items()}
+
+# The constructor has used these; later values would have no effect.
+_OF_DELIVERY = ("device", "mean", "std", "dtype", "channels_last", "image_key", "depth")
+FIXED = frozenset([*_OF_DELIVERY, "on_error", "max_errors", "distributed"])
+
+
+@dataclasses.dataclass
+class LoaderOptions:
+    """The arguments as given; only ``worker_backend`` and ``worker_method``, two names of one thing,
+    agree. Raises TypeError and ValueError for what cannot work; `delivery_spec` and the runtime check
+    the rest."""
+
+    device: str | int | torch.device | None
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    dtype: torch.dtype | None
+    channels_last: bool
+    image_key: int | str | None
+    depth: int | str | None
+    native: bool
+    decode: str
+    truncated: str
+    on_error: str
+    max_errors: int | float | None
+    distributed: str | None
+    worker_backend: str
+    worker_method: str | None
+    ray_options: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        backend, method = self.worker_backend, self.worker_method
+        if backend not in _METHODS:
+            raise ValueError(f"worker_backend={backend!r}: use 'process' or 'thread', or 'ray'")
+        if method is not None:
+            if method not in _BACKENDS:
+                raise ValueError(f"worker_method={method!r}: use 'multiprocessing' or 'thread'")
+            if backend != "process" and method != _METHODS[backend]:
+                raise ValueError(
+                    f"worker_backend={backend!r} and worker_method={method!r}: give one of the two"
+                )
+        self.worker_method = method or _METHODS[backend]
+        self.worker_backend = _BACKENDS[self.worker_method]
+        if not isinstance(self.native, bool):
+            raise TypeError(f"native must be a bool, got {self.native!r}")
+        if self.decode not in ("exact", "whole", "fast"):
+            raise ValueError(f"decode={self.decode!r}: use 'exact', 'whole' or 'fast'")
+        if self.truncated not in ("error", "pad"):
+            raise ValueError(f"truncated={self.truncated!r}: use 'error' or 'pad'")
+
+    @staticmethod
+    def check_generator(generator: Any) -> None:
+        """Raises TypeError for what draws nothing: DataLoader fails at the first epoch, elsewhere."""
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError(
+                f"generator={generator!r}: use a torch.Generator, such as "
+                "torch.Generator().manual_seed(42)"
+            )
+
+    def check_workers(self, dataset: Any, workers: Any, multiprocessing_context: Any) -> None:
+        """Raises ValueError for what worker threads or actors cannot serve, and TypeError for a number
+        of workers that is no whole number."""
+        if workers != "auto" and not hasattr(workers, "__index__"):
+            raise TypeError(f"num_workers={workers!r}: use a whole number or 'auto'")
+        if self.worker_backend == "ray":
+            self._check_actors(workers)
+        elif self.ray_options is not None:
+            raise ValueError("ray_options are for worker_backend='ray'")
+        if self.worker_backend == "process":
+            return
+        if multiprocessing_context is not None:
+            raise ValueError("multiprocessing_context is for worker_backend='process'")
+        if isinstance(dataset, IterDataPipe | MapDataPipe):
+            why = "threads would share the state of a DataPipe"
+            if self.worker_backend == "ray":
+                why = "a DataPipe is for worker processes"
+            raise ValueError(f"worker_backend={self.worker_backend!r}: {why}")
+
+    def _check_actors(self, workers: Any) -> None:
+        if workers == "auto" or isinstance(workers, AutoWorkers):
+            raise ValueError(
+                "worker_backend='ray' and num_workers='auto', which is the number of this machine's "
+                "processors: say how many actors there are to be"
+            )
+        if workers == 0:
+            raise ValueError(
+                "worker_backend='ray' and num_workers=0: say how many actors there are to be"
+            )
+        check_ray_options(self.ray_options)
+
+    def delivery_spec(self) -> DeliverySpec:
+        return DeliverySpec(*(getattr(self, name) for name in _OF_DELIVERY))
+
+
+def workers_to_begin_with(asked: Any) -> Any:
+    """The argument ``num_workers``, where "auto" has become an `AutoWorkers`."""
+    auto = asked == "auto" or isinstance(asked, AutoWorkers)
+    return AutoWorkers(own_threads()) if auto else asked
+
+
+def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
+    """The attributes that ``setattr(loader, name, value)`` sets. Raises ValueError for one that is
+    fixed when the loader is made."""
+    made = "_iterator" in vars(loader)  # torch's constructor sets it last
+    if made and name in FIXED and not _is_free(loader, name):
+        raise ValueError(
+            f"{name} attribute should not be set after {type(loader).__name__} is initialized"
+        )
+    if made and name == "num_workers":
+        value = workers_to_begin_with(value)
+        if isinstance(value, str):
+            raise TypeError(f"num_workers={value!r}: use a whole number or 'auto'")
+    assigned = {name: value}
+    if name == "worker_backend" and value in _METHODS:
+        assigned["worker_method"] = _METHODS[value]
+    if name == "worker_method" and value in _BACKENDS:
+        assigned["worker_backend"] = _BACKENDS[value]
+    return assigned
+
+
+def _is_free(loader: Loader, name: str) -> bool:
+    """Whether an attribute of this name may be the subclass's own: a loader that delivers nothing is a
+    plain DataLoader. It may not where frameworks, which make the loader again of its attributes, would
+    take it for the argument of FastLoader's constructor."""
+    own = not said(type(loader).__init__).startswith("fastloader.")
+    return own and loader._runtime.delivery.is_plain and name in _OF_DELIVERY
+
+
+def refused_options(loader: Loader, reason: str) -> str:
+    """The arguments that only pictures for the decode threads know, and why there are none; empty if
+        there are no such arguments. A dataset that nobody knows may give `EncodedImage`s, which its
+    batches show.
+        Raises:
+            ValueError: for the arguments, if the dataset is known.
+    """
+    asked = [
+        f"{name}={value!r}"
+        for name, value, usual in (
+            ("decode", loader.decode, "exact"),
+            ("truncated", loader.truncated, "error"),
+            ("on_error", loader.on_error, "raise"),
+        )
+        if value != usual
+    ]
+    if not asked:
+        return ""
+    text = (
+        f"{' and '.join(asked)}: for pictures on the native path, and this dataset takes the Python "
+        f"path: {reason}"
+    )
+    known = holds_images(loader.dataset) or holds_arrays(loader.dataset)
+    if known or reason != why_no_source(loader):  # by a source that knows the dataset
+        raise ValueError(text)
+    return text
