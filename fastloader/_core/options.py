@@ -1,4 +1,5 @@
-"""Arguments of a loader that its pictures, which are known, contradict."""
+"""Checks the arguments that `FastLoader` has and DataLoader does not, and says which of them the
+pictures contradict, and why Python makes the batches."""
 
 from __future__ import annotations
 
@@ -228,6 +229,9 @@ def warn_if_pictures(dataset: Any, reason: str) -> None:
 
 
 # ---- The arguments that `FastLoader` has and DataLoader does not.
+
+
+# ---- Arguments of a loader that its pictures, which are known, contradict.
 
 
 # torch's names for our worker_backend (pytorch#161044).

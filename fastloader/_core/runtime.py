@@ -1,4 +1,4 @@
-"""What one loader has running."""
+"""Holds what one loader has running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch's pictures as one looks at them: bytes, with what is known of each as its title."""
+"""Shows a batch as the network will see it, ``loader.show_batch()``, as a grid with titles."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from fastloader._core.batch.tree import Key, described, rebuild
 from fastloader._core.order.generators import distinct, put_back, states_of
 from fastloader._core.order.loader import Loader
 from fastloader.transforms._normalization import Normalization
+
+# ---- A batch's pictures as one looks at them: bytes, with what is known of each as its title.
+
 
 _LABELS = ("label", "labels", "target", "targets", "y")
 

@@ -1,4 +1,4 @@
-"""``fastloader check``."""
+"""Runs ``fastloader check``: decodes every picture, and names the bad ones."""
 
 from __future__ import annotations
 
@@ -119,6 +119,9 @@ def _of_files(folder: str) -> tuple[Collection, list[str]]:
 
 
 # ---- Decodes all pictures, and tells which are bad.
+
+
+# ---- ``fastloader check``.
 
 
 def check(path: str, workers: int | None, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""fastloader demo."""
+"""Runs ``fastloader demo``: the same short training with FastLoader and with torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 
 WIDTH, HEIGHT = 400, 300  # of the pictures it makes
+# ---- fastloader demo.
+
+
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -1,4 +1,4 @@
-"""The table that ``fastloader demo`` prints."""
+"""Shows what ``fastloader demo`` has found: a table, and two pictures."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ def compare_pixels(folder: Path, size: int, at_most: int = 64) -> Comparison:
         plain = next(iter(DataLoader(some, len(some))))[0]
         equal = sum(torch.equal(one, other) for one, other in zip(fast, plain))
     return Comparison(len(some), equal, native)
+
+
+# ---- The table that ``fastloader demo`` prints.
 
 
 def side_by_side(runs: list[Run], pixels: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""The training run that ``fastloader demo`` times, once with each loader."""
+"""Trains for ``fastloader demo``, once with each loader, and measures memory meanwhile."""
 
 from __future__ import annotations
 
@@ -81,6 +81,9 @@ def held_by(process: str) -> int:
     except OSError:
         pass
     return total
+
+
+# ---- The training run that ``fastloader demo`` times, once with each loader.
 
 
 MEAN = (0.485, 0.456, 0.406)

@@ -1,4 +1,5 @@
-"""fastloader doctor."""
+"""Runs ``fastloader doctor``: what this installation consists of, what was found, and what to do
+about it."""
 
 from __future__ import annotations
 
@@ -278,6 +279,9 @@ def size(count: Any) -> str:
 
 # ---- ``fastloader doctor``: what this installation consists of, what was found, what to do
 # about it.
+
+
+# ---- fastloader doctor.
 
 
 def add_command(commands: Any) -> None:

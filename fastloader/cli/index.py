@@ -1,4 +1,5 @@
-"""fastloader index."""
+"""Runs ``fastloader index``: makes the seek indices of a folder's JPEGs, and writes them beside it
+(docs/seek-index.md)."""
 
 from __future__ import annotations
 
@@ -26,6 +27,9 @@ from fastloader.datasets._formats.paths import files_once
 from fastloader.transforms._pillow import regular_file, rest_of
 
 # ---- Writes a file of seek indices (docs/seek-index.md).
+
+
+# ---- fastloader index.
 
 
 _HASH = slice(16, 24)  # of a picture, in its index

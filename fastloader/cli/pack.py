@@ -1,4 +1,5 @@
-"""fastloader pack."""
+"""Runs ``fastloader pack``: packs pictures into one LMDB file and arrays into a folder, and checks
+them."""
 
 from __future__ import annotations
 
@@ -209,6 +210,9 @@ def _begin_of_mapping(address: int) -> int | None:
 
 
 # ---- Packs a source, and checks what was packed.
+
+
+# ---- fastloader pack.
 
 
 def pack(

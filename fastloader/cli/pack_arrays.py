@@ -1,4 +1,4 @@
-"""Writes the folder of `PackedArrays`, so that an interruption costs little."""
+"""Packs samples of arrays into the folder of `PackedArrays`, so that an interruption costs little."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ import numpy as np
 from fastloader._core.machine.messages import progress
 from fastloader.cli.pack_source import ArraySource, Encoding, SourceError
 from fastloader.datasets.arrays import ARRAYS_META, ArrayFolder, PackedArray, begin_of, read_folder
+
+# ---- Writes the folder of `PackedArrays`, so that an interruption costs little.
+
 
 # After so much it is written down that the samples are there.
 _TOGETHER = 2000

@@ -1,4 +1,4 @@
-"""``fastloader push``: a folder of pictures into a MongoDB collection."""
+"""Runs ``fastloader push``: puts a folder of pictures into a MongoDB collection."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from fastloader.datasets._formats.mongo import hidden, mongo_module, servers_of
 from fastloader.transforms._pillow import regular_file
 
 # ---- Puts a folder's pictures into a collection.
+
+
+# ---- ``fastloader push``: a folder of pictures into a MongoDB collection.
 
 
 _MOST_BYTES = 15 << 20  # of a picture: a document has 16 MB at most

@@ -1,4 +1,5 @@
-"""What a command has Ray's tasks do, on any machine of a cluster."""
+"""Gives the commands what they share: work ahead on threads and in Ray's tasks, numbers, help, and
+names as a terminal shows them."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from fastloader._core.sources.remote.cluster import ray_module
+
+# ---- What a command has Ray's tasks do, on any machine of a cluster.
+
 
 Prepared = TypeVar("Prepared")
 

@@ -1,4 +1,4 @@
-"""``fastloader tune``."""
+"""Runs ``fastloader tune``: measures a user's loader, and says what to change."""
 
 from __future__ import annotations
 
@@ -371,6 +371,9 @@ def _refused(tree: ast.Module) -> Iterator[int]:
 
 
 # ---- Measures a user's loader, and says what to change.
+
+
+# ---- ``fastloader tune``.
 
 
 SHORT = 10  # batches of an epoch below which its beginning weighs too much

@@ -1,4 +1,4 @@
-"""The change to the user's file, as a diff."""
+"""Finds where the user's loader is made, and proposes the change as a diff."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from types import ModuleType
 from typing import Any
 
 import fastloader
+
+# ---- The change to the user's file, as a diff.
+
 
 _Span = Callable[[Any], tuple[int, int]]
 _PLAIN, _OURS = "DataLoader", "FastLoader"

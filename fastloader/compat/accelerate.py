@@ -1,4 +1,4 @@
-"""Accelerate's prepared loaders, with a FastLoader inside."""
+"""Hugging Face's Accelerate: its prepared loaders, with a FastLoader inside."""
 
 from __future__ import annotations
 
@@ -105,6 +105,9 @@ def innermost(sampler: Any) -> Any:
         inner = getattr(sampler, name, None)
         sampler = sampler if inner is None else inner
     return sampler
+
+
+# ---- Accelerate's prepared loaders, with a FastLoader inside.
 
 
 @dataclasses.dataclass

@@ -1,4 +1,5 @@
-"""``BackgroundGenerator``, which advances any iterable on a thread."""
+"""The names of the ``prefetch_generator`` package, and the ``DataLoaderX`` that tutorials make of
+it."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from typing import Any, Generic, TypeVar, overload
 from fastloader._core.order.progress import Progress
 from fastloader._core.sources.python.iterators import PolledIterator
 from fastloader.loader import FastLoader
+
+# ---- ``BackgroundGenerator``, which advances any iterable on a thread.
+
 
 T = TypeVar("T")
 Producing = TypeVar("Producing", bound=Callable[..., Iterable[Any]])

@@ -1,4 +1,4 @@
-"""``FastTrainerMixin``: a FastLoader in the Trainer."""
+"""``transformers.Trainer`` with a FastLoader: ``FastTrainerMixin``."""
 
 from __future__ import annotations
 
@@ -118,6 +118,9 @@ class RestOfEpoch(Dataset[Any]):
 
     def __getitems__(self, places: list[int]) -> Any:
         return self._taken.pop()
+
+
+# ---- ``FastTrainerMixin``: a FastLoader in the Trainer.
 
 
 class FastTrainerMixin:

@@ -1,4 +1,4 @@
-"""``EncodedImage``: a picture that a dataset gives as it is encoded."""
+"""``EncodedImage``: a picture that a dataset gives as it is encoded, and ``decode_image``."""
 
 from __future__ import annotations
 
@@ -463,6 +463,9 @@ def _job(chain: Chain, source: PictureSource) -> _native.ImageJob:
     return picture_job(
         source=source.opened(), transform=chain.native(), recipe=chain.native_recipe()
     )
+
+
+# ---- ``EncodedImage``: a picture that a dataset gives as it is encoded.
 
 
 class EncodedImage:

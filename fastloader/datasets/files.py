@@ -1,4 +1,5 @@
-"""``ListImages``: pictures that a table names."""
+"""``ImageFolder`` and ``ListImages``: pictures in files of their own, on a disk or in an object
+store."""
 
 from __future__ import annotations
 
@@ -312,6 +313,9 @@ def _files(folder: str) -> Iterator[str]:
     for parent, _folders, names in sorted(walk(folder)):
         for name in sorted(names):
             yield os.path.join(parent, name)
+
+
+# ---- ``ListImages``: pictures that a table names.
 
 
 _WHOLE = re.compile(r"^\s*[+-]?[0-9]+(\.0*)?\s*$")

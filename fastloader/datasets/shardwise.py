@@ -1,4 +1,5 @@
-"""``ShardwiseSampler``: some shards after the other, and a random order within them."""
+"""``ShardwiseSampler``: some shards after the other, and a random order within them. Shards come
+into the cache before they are wanted."""
 
 from __future__ import annotations
 
@@ -81,6 +82,9 @@ class FetchAhead:
 def _close(begun: Future[HeldFile]) -> None:
     if not begun.cancelled() and begun.exception() is None:
         begun.result().close()
+
+
+# ---- ``ShardwiseSampler``: some shards after the other, and a random order within them.
 
 
 POLICIES = ("pad", "drop", "exact")

@@ -1,4 +1,5 @@
-"""Files of other kinds that Pillow opens, which may contain a JPEG, or worse."""
+"""Speaks to Pillow: opens pictures with its limits, counts the work of a JPEG before it is decoded,
+names the picture in errors, and imports Pillow where it is needed."""
 
 from __future__ import annotations
 
@@ -94,6 +95,9 @@ def scans_in_python(data: Any) -> tuple[int, int, int]:
                 break  # everything is in this scan, so libjpeg reads no further
         at += max(2, int.from_bytes(head[:2], "big"))
     return width, height, count
+
+
+# ---- Files of other kinds that Pillow opens, which may contain a JPEG, or worse.
 
 
 _HOLDS_ANYTHING = "holds a picture that is decoded before anyone can tell how long that takes"

@@ -1,4 +1,4 @@
-"""Parts of the picture, and borders around it."""
+"""Transforms that cut, mirror, resize, turn and distort."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from fastloader.transforms._recipe.recipe import (
     sized,
 )
 from fastloader.transforms.transform import RecipeTransform
+
+# ---- Parts of the picture, and borders around it.
 
 
 class RandomResizedCrop(RecipeTransform):

@@ -1,4 +1,4 @@
-"""Brightness, contrast, saturation and hue."""
+"""Transforms of colours, tones and sharpness."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from fastloader.transforms._recipe.recipe import (
     together,
 )
 from fastloader.transforms.transform import RecipeTransform, shown
+
+# ---- Brightness, contrast, saturation and hue.
+
 
 Strength = float | Sequence[float] | None
 

@@ -1,4 +1,4 @@
-"""The policies that a search found."""
+"""Policies: AutoAugment, RandAugment, TrivialAugmentWide and AugMix, as torchvision has them."""
 
 from __future__ import annotations
 
@@ -179,6 +179,9 @@ def _number(strengths: tuple[float, ...], signed: bool = True, after: float = 0.
     if len(strengths) == 1:
         return Number(a=strengths[0], either_sign=signed, after=after)
     return Number("table", values=strengths, either_sign=signed, after=after)
+
+
+# ---- The policies that a search found.
 
 
 # An operation, its probability, and the number of its magnitude, of 10.

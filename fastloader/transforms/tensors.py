@@ -1,4 +1,4 @@
-"""MixUp and CutMix: steps of a whole batch."""
+"""Transforms of tensors: RandomErasing, and MixUp and CutMix of a whole batch."""
 
 from __future__ import annotations
 
@@ -112,6 +112,9 @@ class Rolled:
         dense = target if target.is_floating_point() else target.float()
         own, partner = (weights[:, each : each + 1].to(dense.dtype) for each in (0, 1))
         return dense.roll(1, 0) * partner + dense * own
+
+
+# ---- MixUp and CutMix: steps of a whole batch.
 
 
 class BatchMixing:

@@ -1,4 +1,5 @@
-"""One operation of timm's policies."""
+"""timm's augmentations: AutoAugment, RandAugment and AugMix by their strings, their operations, and
+its geometry."""
 
 from __future__ import annotations
 
@@ -70,6 +71,9 @@ class Magnitude:
 
 
 HPARAMS: Mapping[str, Any] = {"translate_const": 250, "img_mean": (128, 128, 128)}
+# ---- One operation of timm's policies.
+
+
 _GREY = (128, 128, 128)
 _RANDOM = (2, 3)  # bilinear, bicubic
 _RESAMPLINGS = (0, 2, 3)  # of which Pillow's Image.transform takes these

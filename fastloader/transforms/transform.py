@@ -1,4 +1,4 @@
-"""What all transforms have in common."""
+"""What all transforms have in common, and those that make tensors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from fastloader.transforms._pillow import image_module
 from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step
+
+# ---- What all transforms have in common.
 
 
 class Transform:

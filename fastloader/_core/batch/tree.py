@@ -1,4 +1,4 @@
-"""A batch of any nesting, flattened into leaves and unflattened again. A *leaf* is a plain dense CPU
+"""Opens a batch of any nesting into its leaves, and builds it again. A *leaf* is a plain dense CPU
 tensor. Everything else travels as it is."""
 
 from __future__ import annotations
@@ -185,6 +185,10 @@ def _rebuild_sequence(value: Any, items: list[Any]) -> Any:
         clone[:] = items
         return clone
     return type(value)(items)
+
+
+# ---- A batch of any nesting, flattened into leaves and unflattened again. A *leaf* is a plain
+# dense CPU tensor. Everything else travels as it is.
 
 
 @dataclasses.dataclass

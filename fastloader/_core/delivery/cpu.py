@@ -1,4 +1,5 @@
-"""Delivery to the CPU: images are normalised into recycled memory on the training loop's thread."""
+"""Delivers batches to the CPU: as they are, or normalised into recycled memory on the training
+loop's thread."""
 
 from __future__ import annotations
 
@@ -34,6 +35,9 @@ from fastloader._core.observation import trace
 from fastloader._core.observation.statistics import LOOP, Figures, Stage, Statistics
 from fastloader._core.order.epoch_order import EpochOrder
 from fastloader.transforms._normalization import Normalization, make_spec
+
+# ---- Delivery to the CPU: images are normalised into recycled memory on the training loop's
+# thread.
 
 
 class CpuPath(DeliveryPath):

@@ -1,4 +1,5 @@
-"""Delivery through the native ring and prefetch thread."""
+"""Drives the native ring and prefetch thread: how batches are packed, the engine of a device, the
+state of an epoch, and the thread that advances the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One epoch through an Engine."""
+"""Delivers batches through the native ring and prefetch thread."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from fastloader._core.observation.statistics import (
     closed_meanwhile,
 )
 from fastloader._core.order.epoch_order import EpochOrder
+
+# ---- One epoch through an Engine.
 
 
 class EngineIterator(DeliveryIterator):

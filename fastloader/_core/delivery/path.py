@@ -1,4 +1,5 @@
-"""One of the ways in which batches reach the training loop."""
+"""Says what a delivery is: its checked arguments, the ways in which batches reach the training loop,
+and the iterator that stands in for torch's."""
 
 from __future__ import annotations
 
@@ -84,6 +85,9 @@ def _checked_depth(depth: int | str | None) -> int | None:
     if not 1 <= depth <= _MAX_DEPTH:
         raise ValueError(f"depth={depth}: the ring holds 1 to {_MAX_DEPTH} batches")
     return depth
+
+
+# ---- One of the ways in which batches reach the training loop.
 
 
 class DeliveryPath(abc.ABC):

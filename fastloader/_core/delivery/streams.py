@@ -1,4 +1,4 @@
-"""Delivery with torch's streams."""
+"""Delivers batches to any accelerator that torch knows, with torch's streams alone."""
 
 from __future__ import annotations
 
@@ -204,6 +204,9 @@ class InFlight:
 
 
 # ---- One epoch with torch's streams.
+
+
+# ---- Delivery with torch's streams.
 
 
 _log = logging.getLogger("fastloader")

@@ -1,5 +1,6 @@
-"""The limits of this process on the machine: its affinity, and what a Linux control group (a container,
-a batch system) allows."""
+"""Finds what this process may use of the machine: its affinity, what a Linux control group (a
+container, a batch system) allows, and its part beside other ranks. Warns of more workers than
+processors."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+
+# ---- The limits of this process on the machine: its affinity, and what a Linux control group
+# (a container, a batch system) allows.
+
 
 # Version 1 writes "no limit" as the largest multiple of the page size that fits 63 bits.
 _NO_LIMIT = 1 << 60

@@ -1,4 +1,5 @@
-"""What bounds a training loop, in words, and the one change that would help most."""
+"""Says where the time of a training loop went, what bounds it, and the one change that would help
+most."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ from typing import Any
 from fastloader._core.machine.limits import own_threads, ranks_here
 from fastloader._core.observation.report_page import ReportPage
 from fastloader._core.observation.statistics import AutoChoice, Bound, Observation, Stage, Step
+
+# ---- What bounds a training loop, in words, and the one change that would help most.
+
 
 # A loop that waits less than this share of its time has next to nothing to win. So has one that was
 # measured to be so much faster, at most, if data were free.

@@ -1,5 +1,4 @@
-"""The figures of a loader, in plain values: the stages that its batches passed, and all that is known of
-the loader."""
+"""Counts what a loader does, for ``loader.stats()`` and ``loader.report()``."""
 
 from __future__ import annotations
 
@@ -85,6 +84,10 @@ def is_closed_meanwhile(error: BaseException | None) -> bool:
 
 
 # ---- Counters behind ``loader.stats()`` and ``loader.report()``.
+
+
+# ---- The figures of a loader, in plain values: the stages that its batches passed, and all
+# that is known of the loader.
 
 
 _log = logging.getLogger("fastloader")

@@ -1,4 +1,5 @@
-"""The rules of ``num_workers="auto"`` and ``depth="auto"``."""
+"""Chooses workers and depth while a loader runs: the rules of ``num_workers="auto"`` and
+``depth="auto"``, and the tuner that applies them."""
 
 from __future__ import annotations
 
@@ -19,6 +20,9 @@ from fastloader._core.machine.process import HomeProcess
 from fastloader._core.observation.statistics import TIMED, Statistics
 
 # ---- The rule of ``num_workers="auto"``, which gets numbers and looks at no clock.
+
+
+# ---- The rules of ``num_workers="auto"`` and ``depth="auto"``.
 
 
 @dataclasses.dataclass(frozen=True)

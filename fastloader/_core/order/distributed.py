@@ -1,4 +1,4 @@
-"""What ranks share: the samples, and the facts on which they agree."""
+"""Shares the samples of an epoch between ranks, and has the ranks agree on what they share."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ from fastloader._core.order.progress import LoaderState, Progress
 from fastloader.errors import Error
 
 # ---- ``distributed=``: which samples belong to which rank.
+
+
+# ---- What ranks share: the samples, and the facts on which they agree.
 
 
 POLICIES = ("pad", "drop", "exact")

@@ -1,4 +1,5 @@
-"""The states of generators right before the sampler drew, from which an order can be drawn again."""
+"""Saves and restores what an order is drawn from: generators, and samplers and datasets that know
+how."""
 
 from __future__ import annotations
 
@@ -17,6 +18,10 @@ import torch
 from torch.utils.data import RandomSampler
 
 from fastloader._core.machine.identity import found
+
+# ---- The states of generators right before the sampler drew, from which an order can be drawn
+# again.
+
 
 States = list[torch.Tensor | None]
 

@@ -1,4 +1,4 @@
-"""One pass of a loader over its sampler."""
+"""Follows one pass of a loader over its sampler, and makes the content of ``state_dict()`` of it."""
 
 from __future__ import annotations
 
@@ -56,6 +56,9 @@ class LoaderState(_Always, total=False):
     order_epoch: int | None  # the epoch of a sampler that ranks share
     ended: bool  # whether the last batch has run into the dataset's end
     read_again: bool  # whether the workers read their datasets from the beginning
+
+
+# ---- One pass of a loader over its sampler.
 
 
 _SHORTLY = 5.0  # seconds for which a rank waits for the others at its second batch

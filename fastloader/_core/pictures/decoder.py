@@ -1,4 +1,5 @@
-"""The decoder of one loader's pictures: its native job, its share of the pool, its memory."""
+"""Decodes the pictures of one loader: its native job, its share of the pool, its memory, and its
+batches that are under way."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from fastloader._core.pictures.store import Looking
 from fastloader.errors import Error, StoppedError
 from fastloader.transforms._normalization import make_spec
 from fastloader.transforms._pillow import pixel_limits
+
+# ---- The decoder of one loader's pictures: its native job, its share of the pool, its memory.
 
 
 class Decoder:

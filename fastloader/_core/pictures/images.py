@@ -1,4 +1,5 @@
-"""What the samples of an epoch are drawn by."""
+"""Describes the pictures of a dataset: their store, labels and transform, how they are decoded, what
+is done about bad ones, and the numbers that an epoch draws from."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ from fastloader.errors import Error
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms.tensors import Rolled
+
+# ---- What the samples of an epoch are drawn by.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Datasets that stand in the place of the loader's, where Python makes the samples."""
+"""Stands in the place of a dataset of pictures, where Python makes the samples."""
 
 from __future__ import annotations
 
@@ -126,6 +126,9 @@ def parts_of(dataset: Any) -> Iterator[Any]:
 
 
 # ---- Samples of a dataset of pictures whose transform the native path knows in part.
+
+
+# ---- Datasets that stand in the place of the loader's, where Python makes the samples.
 
 
 # A packed file is opened anew in another process; timm's datasets count bad files.

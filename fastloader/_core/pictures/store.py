@@ -1,4 +1,5 @@
-"""Where pictures lie, as the decode pool sees it."""
+"""Says where pictures lie, as the decode pool sees it: in files of their own, in LMDB, in memory, or
+as pixels."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from fastloader.datasets._formats.mapped_file import Looks, SeekFile, WatchedFil
 from fastloader.datasets.lmdb import LMDBDataset
 from fastloader.errors import Error
 from fastloader.transforms._pillow import image_module, open_rgb, opened
+
+# ---- Where pictures lie, as the decode pool sees it.
 
 
 class Looking(Protocol):

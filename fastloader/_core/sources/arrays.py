@@ -1,4 +1,4 @@
-"""Batches gathered from arrays."""
+"""Gathers batches from tensors and numpy arrays by native threads, without collating samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How much of a dataset's transform has to be known."""
+"""Reads what a dataset of a known kind says: its samples as flat arrays, and how much of its
+transform has to be known."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from fastloader.errors import NotNative
 from fastloader.transforms._chain import Chain
 from fastloader.transforms._reader.beginning import Beginning, read_beginning
 from fastloader.transforms._reader.chain import read_chain, refused_steps
+
+# ---- How much of a dataset's transform has to be known.
 
 
 class Reading(Protocol):

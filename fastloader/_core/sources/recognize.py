@@ -1,4 +1,4 @@
-"""Subset and ConcatDataset over known datasets."""
+"""Recognises datasets whose pictures the native path can read, decode and transform by itself."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ from fastloader.errors import NotNative
 from fastloader.transforms import _pillow
 from fastloader.transforms._reader.kinds import is_ours
 from fastloader.transforms.tensors import Rolled
+
+# ---- Subset and ConcatDataset over known datasets.
 
 
 def subset(dataset: Any, inner: NativeImages) -> NativeImages:

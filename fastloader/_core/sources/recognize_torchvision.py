@@ -1,4 +1,4 @@
-"""torchvision's datasets that are a list of files, with a class for each."""
+"""Recognises torchvision's datasets: lists of files with a class each, folders, and arrays."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ def check_loader(dataset: Any) -> None:
     backend = identity.found("torchvision", "_image_backend")
     if changed or backend != "PIL":
         raise NotNative(changed or f"torchvision's image backend is {backend!r}")
+
+
+# ---- torchvision's datasets that are a list of files, with a class for each.
 
 
 STANDARD = ("torchvision.datasets.vision", "StandardTransform")

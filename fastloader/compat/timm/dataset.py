@@ -1,4 +1,5 @@
-"""``ImageDataset``, which is timm's, with timm's rule for files that cannot be read."""
+"""``ImageDataset``, which is timm's, with timm's rule for files that cannot be read, and its
+readers."""
 
 from __future__ import annotations
 
@@ -143,6 +144,9 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(
             f"a class map holds names and numbers only, not {module}.{name}"
         )
+
+
+# ---- ``ImageDataset``, which is timm's, with timm's rule for files that cannot be read.
 
 
 _log = logging.getLogger("fastloader")

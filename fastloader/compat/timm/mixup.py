@@ -1,4 +1,5 @@
-"""``Mixup`` and ``FastCollateMixup``, which mix by themselves or in the kernel that normalises."""
+"""``Mixup`` and ``FastCollateMixup``, which mix by themselves or in the kernel that normalises, and
+``fast_collate``."""
 
 from __future__ import annotations
 
@@ -92,6 +93,10 @@ class WorkerSeeding:
 
     def __repr__(self) -> str:
         return f"WorkerSeeding({self.seeding!r})"
+
+
+# ---- ``Mixup`` and ``FastCollateMixup``, which mix by themselves or in the kernel that
+# normalises.
 
 
 class Mixup(Mixing):

@@ -1,4 +1,4 @@
-"""LMDB files, those of ``fastloader pack`` and those of the well-known recipe."""
+"""Reads LMDB files, those of ``fastloader pack`` and those of the well-known recipe."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ from fastloader.datasets._formats.mapped_file import WatchedFile
 #
 # A file that is packed with ``--no-index`` is of version 1, which an older fastloader reads.
 # Nothing is pickled. Fields may be added to the JSON. Any other change gets a new version.
+
+
+# ---- LMDB files, those of ``fastloader pack`` and those of the well-known recipe.
 
 
 META = b"__fastloader__"

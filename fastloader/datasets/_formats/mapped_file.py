@@ -1,4 +1,5 @@
-"""The file of seek indices of a folder's JPEGs, which ``fastloader index`` writes beside the folder."""
+"""Maps files into memory: those that are data, that of seek indices, and those of arrays that are
+kept beside a file. Looks whether somebody has written over one meanwhile."""
 
 from __future__ import annotations
 
@@ -23,6 +24,10 @@ import numpy as np
 from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import read_view
 from fastloader.transforms._pillow import regular_file
+
+# ---- The file of seek indices of a folder's JPEGs, which ``fastloader index`` writes beside
+# the folder.
+
 
 MAGIC = b"fljpseek"
 VERSION = 1

@@ -1,4 +1,4 @@
-"""The collections behind `MongoImages`."""
+"""Reads the collections behind `MongoImages`."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from fastloader.datasets._formats.sample_form import Counters
 from fastloader.errors import Error
 
 # ---- The connection to a MongoDB server: one client for each process, and what is tried again.
+
+
+# ---- The collections behind `MongoImages`.
 
 
 _log = logging.getLogger("fastloader")

@@ -1,4 +1,4 @@
-"""The Parquet files behind `ParquetImages`."""
+"""Reads the Parquet files behind `ParquetImages`: finds where their pictures lie, once."""
 
 from __future__ import annotations
 
@@ -211,6 +211,9 @@ def _fits(found: dict[str, Any], whose: Any, data: Any, rows: int) -> bool:
 
 
 # ---- One Parquet file, mapped into memory.
+
+
+# ---- The Parquet files behind `ParquetImages`.
 
 
 MOST_GROUP = 1 << 30  # bytes of pictures in a row group that pyarrow reads

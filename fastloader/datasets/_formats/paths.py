@@ -1,4 +1,4 @@
-"""URLs of objects: which there are, and what they name."""
+"""Says what URLs, patterns of shards and folders name."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+# ---- URLs of objects: which there are, and what they name.
+
 
 # The schemes that obstore has a driver for.
 OBSTORE = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https")

@@ -1,4 +1,5 @@
-"""What a sample of pictures consists of, and in which form a batch of samples comes."""
+"""Says what a sample of pictures consists of, in which form a batch of samples comes, and how a
+dataset is shown."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from torch.utils.data import default_collate, get_worker_info
 from fastloader._core.machine.process import ProcessLock
 
 PIXELS, LABELS = "pixel_values", "labels"  # as the models of Hugging Face's transformers call them
+
+# ---- What a sample of pictures consists of, and in which form a batch of samples comes.
+
 
 # Reads the columns of these samples: a row for each.
 Reader = Callable[[list[int]], list[tuple[Any, ...]]]

@@ -1,4 +1,4 @@
-"""The shards behind `TarImages`."""
+"""Reads the shards behind `TarImages`: finds where their samples lie, once."""
 
 from __future__ import annotations
 
@@ -205,6 +205,9 @@ def _fits(samples: list[Sample], data: Any) -> bool:
 
 
 # ---- Where the samples of a shard are: found once, and kept in a file.
+
+
+# ---- The shards behind `TarImages`.
 
 
 _log = logging.getLogger("fastloader")

@@ -1,4 +1,4 @@
-"""A folder of files of a bounded size in all, which several processes share."""
+"""Keeps files in a folder of a bounded size, which several processes share."""
 
 from __future__ import annotations
 
@@ -241,6 +241,9 @@ class OtherMaker:
         except FileNotFoundError:
             return None
         return status.st_ino, status.st_mtime_ns
+
+
+# ---- A folder of files of a bounded size in all, which several processes share.
 
 
 _GUARD = ".guard"

@@ -1,4 +1,4 @@
-"""Requests to object stores."""
+"""Asks object stores: by fsspec or obstore, with what is tried again and what is counted."""
 
 from __future__ import annotations
 
@@ -369,6 +369,9 @@ def coalesced(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 # ---- Requests to object stores: what is tried again, and what is counted.
+
+
+# ---- Requests to object stores.
 
 
 _log = logging.getLogger("fastloader")

@@ -1,4 +1,4 @@
-"""What is drawn for one picture."""
+"""Draws for one picture in pure Python, and has Pillow do what was drawn."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from fastloader.transforms._recipe.draws import (
 )
 from fastloader.transforms._recipe.operations import Canvas, Operation, Size, size_after
 from fastloader.transforms._recipe.recipe import MOST_PICTURES, Recipe, Step
+
+# ---- What is drawn for one picture.
 
 
 class Draw:

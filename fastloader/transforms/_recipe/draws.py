@@ -1,4 +1,4 @@
-"""The random numbers of one step on one picture, as csrc/image/philox.h has them."""
+"""Gives the random numbers of one step on one picture, as csrc/image/philox.h has them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ OCCURRENCE, PICTURE = 8, 20
 CROP, HORIZONTAL_FLIP, VERTICAL_FLIP, REPLACEMENT, INTERPOLATION, ERASING = range(6)
 # Those of a recipe's steps, each followed by its place in the list of its kind:
 FIRST_STEP, FIRST_SIZED, FIRST_OPERATION = 32, 48, 64
+
+
+# ---- The random numbers of one step on one picture, as csrc/image/philox.h has them.
 
 
 class Draws:

@@ -1,4 +1,5 @@
-"""A batch whose pictures are not decoded yet."""
+"""Describes a batch whose pictures are not decoded yet: its files, its rows, and the parts that are
+decoded together."""
 
 from __future__ import annotations
 
@@ -134,6 +135,9 @@ def _read(path: bytes) -> Any | None:
         return np.fromfile(os.fsdecode(path), dtype=np.uint8) if regular else None
     except OSError:
         return None
+
+
+# ---- A batch whose pictures are not decoded yet.
 
 
 @dataclasses.dataclass

@@ -1,4 +1,4 @@
-"""The loader's collate_fn, around which encoded pictures stay encoded."""
+"""Collates samples so that encoded pictures stay encoded, or has the worker make them."""
 
 from __future__ import annotations
 
@@ -94,6 +94,9 @@ def make(batch: EncodedBatch) -> None:
     bad = {batch_part.files[place] for batch_part, its in made for place in its.failed}
     batch.files = batch.files.only(bad)
     batch.drawn_by, batch.parts = drawn_by, [its for _part, its in made]
+
+
+# ---- The loader's collate_fn, around which encoded pictures stay encoded.
 
 
 _KNOWN = len(OF_TORCH) + 1  # the functions of torch's map, and ours

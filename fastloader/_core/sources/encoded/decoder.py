@@ -1,4 +1,5 @@
-"""A batch whose pictures are being decoded."""
+"""Decodes the encoded pictures of batches, repairs what could not be decoded, and keeps what was
+drawn."""
 
 from __future__ import annotations
 
@@ -299,6 +300,9 @@ class EncodedRepair(Repair):
 
     def _replace(self, position: int, error: BaseException) -> None:
         self.replaced[position] = error
+
+
+# ---- A batch whose pictures are being decoded.
 
 
 class PendingPictures:

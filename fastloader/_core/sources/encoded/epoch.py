@@ -1,4 +1,4 @@
-"""The encoded pictures of one epoch."""
+"""Keeps the encoded pictures of a loader and of one epoch."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from fastloader._core.sources.encoded.decoder import DrawnBatch, EncodedDecoder,
 from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization
 from fastloader.transforms._recipe.draws import REPLACEMENT, Draws
+
+# ---- The encoded pictures of one epoch.
+
 
 _MOST_REMEMBERED = 100_000  # samples, for replay()
 _MOST_ATTEMPTS = 10  # to find a sample in the place of a bad one

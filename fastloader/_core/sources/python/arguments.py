@@ -1,5 +1,5 @@
-"""The arguments that the installed torch's DataLoader takes. That torch may be older or newer than the
-one for which FastLoader's constructor was written."""
+"""Speaks to the installed torch by its own names: the arguments of its DataLoader, of its iterators
+and of its worker loop, which may be older or newer than the one FastLoader was written for."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from torch.utils.data import DataLoader
 
 from fastloader._core.order.loader import Loader
 from fastloader.errors import Error
+
+# ---- The arguments that the installed torch's DataLoader takes. That torch may be older or
+# newer than the one for which FastLoader's constructor was written.
+
 
 _Init = TypeVar("_Init", bound=Callable[..., None])
 

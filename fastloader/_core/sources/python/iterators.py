@@ -1,5 +1,5 @@
-"""torch's own iterators over a `FastLoader`. They keep count for `state_dict`, and carry the states of
-datasets that have one."""
+"""Iterates with torch's own iterators, which keep count for `state_dict`, seed samples, carry the
+states of datasets that have one, and can be told to stop waiting."""
 
 from __future__ import annotations
 
@@ -233,6 +233,10 @@ def count_ready(iterator: Any) -> None:
         return
     ready += sum(len(info) == 2 for info in list(iterator._task_info.values()))
     iterator._statistics.note_ready(ready)
+
+
+# ---- torch's own iterators over a `FastLoader`. They keep count for `state_dict`, and carry
+# the states of datasets that have one.
 
 
 _next = dataloader._BaseDataLoaderIter.__next__

@@ -1,4 +1,4 @@
-"""What passes between the loop and its worker processes, and how those end."""
+"""Begins and ends worker processes."""
 
 from __future__ import annotations
 

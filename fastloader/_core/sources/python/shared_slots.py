@@ -1,4 +1,5 @@
-"""Slots of shared memory that worker processes collate batches into."""
+"""Carries batches from worker processes to the loop in slots of shared memory, into which they are
+collated."""
 
 from __future__ import annotations
 
@@ -205,6 +206,9 @@ def rebuild_row(offset: int, size: int, dtype: Any, shape: Any, stride: Any) -> 
 # slot. Second, the queue pickles. torch makes a shared memory file of each *storage* then, and
 # here the storage is copied into the slot instead. So tensor subclasses, views of one storage,
 # sparse tensors and objects with tensors inside go the way that they always went.
+
+
+# ---- Slots of shared memory that worker processes collate batches into.
 
 
 def attach(fd: Any, slots: int, slot_bytes: int) -> Sender:

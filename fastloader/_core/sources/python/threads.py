@@ -1,4 +1,4 @@
-"""Worker threads."""
+"""Makes batches on worker threads, for datasets that release the GIL."""
 
 from __future__ import annotations
 

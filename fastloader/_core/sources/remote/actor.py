@@ -1,4 +1,4 @@
-"""What runs in the actors, and how its batches travel."""
+"""Makes batches in Ray's actors, and sends them to the trainer."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ from fastloader.errors import Error
 from fastloader.transforms._normalization import Normalization
 
 # ---- Pictures that the decode threads of an actor make.
+
+
+# ---- What runs in the actors, and how its batches travel.
 
 
 @dataclasses.dataclass(frozen=True)

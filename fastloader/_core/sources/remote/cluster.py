@@ -1,4 +1,4 @@
-"""The Ray cluster that this process is connected to."""
+"""Finds the Ray cluster of this process, and keeps the actors of one loader."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from fastloader._core.machine.process import HomeProcess
 from fastloader._core.sources.remote.actor import BatchActor, Parcel
 from fastloader.errors import Error
+
+# ---- The Ray cluster that this process is connected to.
+
 
 _INSTALL = "pip install ray"
 

@@ -1,4 +1,4 @@
-"""The workers of one iterator, which live in Ray's actors."""
+"""Asks the actors for batches: the workers of one iterator live in them."""
 
 from __future__ import annotations
 
@@ -375,6 +375,9 @@ def _answered(
     # The batch is here, or never will be: Ray may have its memory back before the loop takes the answer.
     actor.references.pop(number, None)
     answers.put(Answer(actor, task, number, session, arrived, error, parcel))
+
+
+# ---- The workers of one iterator, which live in Ray's actors.
 
 
 _log = logging.getLogger("fastloader")

@@ -1,4 +1,4 @@
-"""Batches that Ray actors make."""
+"""Brings the batches that Ray's actors make."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ from fastloader.transforms._normalization import Normalization
 if TYPE_CHECKING:
     from fastloader._core.sources.remote.actor import PictureOptions, RemotePictures
     from fastloader._core.sources.remote.cluster import ActorPool, RayCounts
+
+
+# ---- Batches that Ray actors make.
 
 
 class RemoteSource:
