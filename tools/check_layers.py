@@ -30,7 +30,7 @@ LAYERS: list[list[str]] = [
     ["_core/batch/**"],
     ["_core/order/**"],
     ["_core/observation/**"],
-    ["_core/observation/tuning/**"],
+    ["_core/observation/tuning.py"],
     ["_core/handoff.py"],
     ["_core/pictures/**"],
     ["_core/sources/**", "_core/delivery/**"],
@@ -49,14 +49,13 @@ APART: list[list[str]] = [
     ["_core/sources/**", "_core/delivery/**"],
     [
         "_core/sources/python/**",
-        "_core/sources/arrays/**",
-        "_core/sources/images/**",
+        "_core/sources/arrays.py",
+        "_core/sources/image*.py",
     ],
     [
-        "_core/delivery/plain.py",
         "_core/delivery/cpu.py",
-        "_core/delivery/streams/**",
-        "_core/delivery/engine/**",
+        "_core/delivery/streams.py",
+        "_core/delivery/engine*.py",
     ],
 ]
 

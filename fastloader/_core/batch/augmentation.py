@@ -317,7 +317,7 @@ def _cut_boxes(
 #
 # Counter-based generators draw here what becomes of each image, for a whole batch at a time,
 # and `Records` is the result. The kernel applies it while it normalises
-# (csrc/image/normalize/augment.h is the definition). `augmentation/in_torch.py` does the same
+# (csrc/image/normalize/augment.h is the definition). `augment_in_torch.py` does the same
 # in torch operations.
 
 

@@ -52,27 +52,27 @@ UP_AND_DOWN = [
     # (what is imported, by what): the other way round is refused
     ("errors.py", "_core/machine/limits.py"),
     ("_core/machine/extension.py", "transforms/_normalization.py"),
-    ("_core/machine/extension.py", "datasets/image_folder.py"),
-    ("transforms/__init__.py", "datasets/image_folder.py"),
+    ("_core/machine/extension.py", "datasets/files.py"),
+    ("transforms/__init__.py", "datasets/files.py"),
     ("transforms/_normalization.py", "_core/batch/tree.py"),
-    ("datasets/_formats/urls.py", "datasets/_remote/class_files.py"),
-    ("datasets/_remote/class_files.py", "datasets/image_folder.py"),
-    ("datasets/image_folder.py", "_core/batch/tree.py"),
+    ("datasets/_formats/paths.py", "datasets/files.py"),
+    ("datasets/files.py", "datasets/files.py"),
+    ("datasets/files.py", "_core/batch/tree.py"),
     ("_core/batch/tree.py", "_core/order/position.py"),
     ("_core/order/progress.py", "_core/observation/statistics.py"),
-    ("_core/observation/statistics.py", "_core/observation/tuning/threads.py"),
-    ("_core/observation/tuning/threads.py", "_core/pictures/decoder.py"),
+    ("_core/observation/statistics.py", "_core/observation/tuning.py"),
+    ("_core/observation/tuning.py", "_core/pictures/decoder.py"),
     ("_core/pictures/decoder.py", "_core/handoff.py"),
-    ("_core/handoff.py", "_core/sources/arrays/source.py"),
+    ("_core/handoff.py", "_core/sources/arrays.py"),
     ("_core/handoff.py", "_core/delivery/cpu.py"),
-    ("_core/sources/collation.py", "_core/runtime/runtime.py"),
+    ("_core/sources/collation.py", "_core/runtime.py"),
     ("_core/sources/python/source.py", "_core/sources/remote/source.py"),
-    ("_core/sources/remote/source.py", "_core/runtime/runtime.py"),
-    ("_core/delivery/cpu.py", "_core/runtime/runtime.py"),
-    ("_core/runtime/runtime.py", "loader.py"),
+    ("_core/sources/remote/source.py", "_core/runtime.py"),
+    ("_core/delivery/cpu.py", "_core/runtime.py"),
+    ("_core/runtime.py", "loader.py"),
     ("loader.py", "compat/apex.py"),
     ("prefetcher.py", "compat/apex.py"),
-    ("compat/apex.py", "cli/demo/command.py"),
+    ("compat/apex.py", "cli/demo.py"),
 ]
 
 
@@ -111,14 +111,14 @@ def test_an_import_counts_wherever_and_however_it_stands(check, statement):
     ("one", "other"),
     [
         ("_core/sources/iterable.py", "_core/delivery/delivery.py"),
-        ("_core/sources/images/source.py", "_core/delivery/engine/engine.py"),
-        ("_core/sources/python/source.py", "_core/sources/arrays/source.py"),
-        ("_core/sources/python/threads/iterator.py", "_core/sources/images/source.py"),
-        ("_core/sources/arrays/source.py", "_core/sources/images/stores/lmdb.py"),
-        ("_core/sources/remote/source.py", "_core/delivery/engine/engine.py"),
-        ("_core/delivery/plain.py", "_core/delivery/cpu.py"),
-        ("_core/delivery/cpu.py", "_core/delivery/engine/packing.py"),
-        ("_core/delivery/streams/iterator.py", "_core/delivery/engine/engine.py"),
+        ("_core/sources/images.py", "_core/delivery/engine.py"),
+        ("_core/sources/python/source.py", "_core/sources/arrays.py"),
+        ("_core/sources/python/threads.py", "_core/sources/images.py"),
+        ("_core/sources/arrays.py", "_core/pictures/store.py"),
+        ("_core/sources/remote/source.py", "_core/delivery/engine.py"),
+        ("_core/delivery/cpu.py", "_core/delivery/cpu.py"),
+        ("_core/delivery/cpu.py", "_core/delivery/engine.py"),
+        ("_core/delivery/streams.py", "_core/delivery/engine.py"),
     ],
 )
 def test_what_stays_apart(check, one, other):
@@ -155,7 +155,7 @@ def test_a_package_on_the_way_is_imported_too(check):
     # So a circle may go through one, which no file names.
     files["transforms/__init__.py"] = "from fastloader.transforms import _chain\n"
     files["datasets/__init__.py"] = "from fastloader.datasets import image_folder\n"
-    files["datasets/image_folder.py"] = "from fastloader.transforms import _chain\n"
+    files["datasets/files.py"] = "from fastloader.transforms import _chain\n"
     assert check(files) == []
 
 
@@ -199,7 +199,7 @@ def test_a_file_has_a_layer(check, place):
 
 @pytest.mark.parametrize(
     "place",
-    ["_core/machine/limits.py", "transforms/_chain.py", "_core/runtime/runtime.py", "loader.py"],
+    ["_core/machine/limits.py", "transforms/_chain.py", "_core/runtime.py", "loader.py"],
 )
 def test_only_what_is_above_takes_public_names(check, place):
     for text in (
@@ -211,7 +211,7 @@ def test_only_what_is_above_takes_public_names(check, place):
     # Its folder may be asked for, and the native module lies in it.
     text = "import fastloader\nfrom fastloader import _native\nfastloader.__path__\n"
     assert check({place: text}) == []
-    above = {"cli/demo/command.py": "from fastloader import FastLoader\n"}
+    above = {"cli/demo.py": "from fastloader import FastLoader\n"}
     assert check({place: "", **above}) == []
 
 

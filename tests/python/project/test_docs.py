@@ -130,7 +130,7 @@ MAPS = [PACKAGE_ROOT / "HACKING.md", PACKAGE_ROOT / "fastloader" / "_core" / "RE
 
 @pytest.mark.parametrize("page", MAPS, ids=lambda path: path.name)
 def test_files_that_a_map_names_are_there(page):
-    """By their whole path, or by its end: `engine/pump.py`."""
+    """By their whole path, or by its end: `engine.py`."""
     require_program("git")
     if not (PACKAGE_ROOT / ".git").exists():
         pytest.skip("needs a clone: an unpacked copy has no list of files")

@@ -98,13 +98,13 @@ def old_names(root):
 
 # Their parameters are torch's or timm's, or say what is called how in the user's list or collection.
 LONG_SIGNATURES = {
-    ("_core/sources/python/threads/worker_loop.py", "work"),
-    ("compat/timm/create.py", "create_loader"),
+    ("_core/sources/python/threads.py", "work"),
+    ("compat/timm/loader.py", "create_loader"),
     ("compat/timm/dataset.py", "ImageDataset.__init__"),
     ("compat/timm/mixup.py", "Mixup.__init__"),
-    ("compat/timm/prefetch.py", "PrefetchLoader.__init__"),
-    ("datasets/list_images.py", "ListImages.__init__"),
-    ("datasets/mongo_images.py", "MongoImages.__init__"),
+    ("compat/timm/loader.py", "PrefetchLoader.__init__"),
+    ("datasets/files.py", "ListImages.__init__"),
+    ("datasets/mongo.py", "MongoImages.__init__"),
     ("loader.py", "FastLoader.__init__"),
 }
 

@@ -686,7 +686,7 @@ class Context:
 #
 # torch's iterator stays as it is, but gets a multiprocessing context of ours. The queues of
 # that context say which slot a batch may use, and find the batch there when it comes back
-# (`processes/queues.py`).
+# (`shared_slots.py`).
 
 
 _log = logging.getLogger("fastloader")
