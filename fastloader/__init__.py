@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastloader import compat as compat
     from fastloader import datasets as datasets
     from fastloader import transforms as transforms
-    from fastloader._core.machine.extension import build_info
+    from fastloader._core.machine.build_info import build_info
     from fastloader.datasets.encoded import decode_image
     from fastloader.encoded_image import EncodedImage
     from fastloader.loader import FastLoader
@@ -44,7 +44,7 @@ _HOME = {
     "FastLoader": "fastloader.loader",
     "DevicePrefetcher": "fastloader.prefetcher",
     "EncodedImage": "fastloader.encoded_image",
-    "build_info": "fastloader._core.machine.extension",
+    "build_info": "fastloader._core.machine.build_info",
     "check": "fastloader.loader_check",
     "decode_image": "fastloader.datasets.encoded",
 }
@@ -57,7 +57,7 @@ if not TYPE_CHECKING:  # a type checker that sees this function takes every name
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
-            from fastloader._core.machine.extension import installed_version
+            from fastloader._core.machine.build_info import installed_version
 
             return installed_version()
         if name in _HOME:

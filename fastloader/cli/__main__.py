@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fastloader._core.machine.extension import installed_version
+from fastloader._core.machine.build_info import installed_version
 from fastloader.cli import check, demo, doctor, index, pack, push, tune
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.

@@ -18,7 +18,7 @@ from typing import Any
 
 import fastloader
 from fastloader._core.machine import extension
-from fastloader._core.machine.extension import installed_version
+from fastloader._core.machine.build_info import installed_version
 from fastloader._core.machine.limits import cpu_quota, memory_limit
 
 Section = dict[str, Any]
