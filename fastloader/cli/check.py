@@ -29,7 +29,7 @@ from fastloader._core.pictures.store import (
 )
 from fastloader.cli.tasks import HelpFormat, ahead, at_least_one, printable
 from fastloader.datasets import LMDBDataset, TarImages
-from fastloader.datasets._formats.lmdb import data_file, is_lmdb
+from fastloader.datasets._formats.lmdb_files import data_file, is_lmdb
 from fastloader.datasets._formats.paths import files_once, is_url
 from fastloader.datasets.files import IMG_EXTENSIONS
 from fastloader.errors import Error

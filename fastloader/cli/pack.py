@@ -29,7 +29,7 @@ from fastloader.cli.pack_source import (
     open_source,
 )
 from fastloader.cli.tasks import HelpFormat, ahead, at_least_one, on_ray, printable, whole_number
-from fastloader.datasets._formats.lmdb import (
+from fastloader.datasets._formats.lmdb_files import (
     EXTENTS,
     FORMAT,
     META,
@@ -51,7 +51,7 @@ from fastloader.datasets._formats.lmdb import (
 )
 from fastloader.datasets.arrays import ARRAYS_META
 
-# ---- Writes the file of `fastloader.datasets._formats.lmdb`, so that an interruption costs
+# ---- Writes the file of `fastloader.datasets._formats.lmdb_files`, so that an interruption costs
 # little.
 
 

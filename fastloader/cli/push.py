@@ -13,7 +13,7 @@ from typing import Any
 from fastloader._core.machine.messages import progress
 from fastloader.cli.tasks import HelpFormat, printable
 from fastloader.datasets import ImageFolder
-from fastloader.datasets._formats.mongo import hidden, mongo_module, servers_of
+from fastloader.datasets._formats.mongo_collections import hidden, mongo_module, servers_of
 from fastloader.transforms._pillow import regular_file
 
 # ---- Puts a folder's pictures into a collection.

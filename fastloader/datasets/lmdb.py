@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from fastloader._core.machine.mapped_memory import read_view
 from fastloader._core.machine.messages import SILENT, progress
-from fastloader.datasets._formats.lmdb import (
+from fastloader.datasets._formats.lmdb_files import (
     TARGETS,
     DamagedError,
     Environment,

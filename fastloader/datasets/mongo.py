@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from fastloader.datasets._formats.mongo import (
+from fastloader.datasets._formats.mongo_collections import (
     TWICE,
     BadDocument,
     Connection,

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.process import ProcessLock
-from fastloader.datasets._formats.parquet import ParquetFile
+from fastloader.datasets._formats.parquet_files import ParquetFile
 from fastloader.datasets._formats.paths import paths_of
 from fastloader.datasets._formats.sample_form import (
     SampleForm,

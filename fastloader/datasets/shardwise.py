@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, DistributedSampler, Subset
 from fastloader._core.machine.limits import most_ranks_here
 from fastloader._core.machine.torch_datasets import kind_of
 from fastloader.datasets._remote.cache_folder import CacheFull, HeldFile
-from fastloader.datasets._remote.tar import RemoteTarShard, Shard
+from fastloader.datasets._remote.remote_tar import RemoteTarShard, Shard
 from fastloader.datasets.tar import TarImages
 
 # ---- Shards that come into the cache before they are wanted.

@@ -20,9 +20,9 @@ from fastloader.datasets._formats.sample_form import (
     shown_dataset,
     shown_files,
 )
-from fastloader.datasets._formats.tar import LABEL, NO_LABEL, content_of, own_name
+from fastloader.datasets._formats.tar_shards import LABEL, NO_LABEL, content_of, own_name
+from fastloader.datasets._remote.remote_tar import Shard, open_shards, read_files
 from fastloader.datasets._remote.shard_cache import ShardCache
-from fastloader.datasets._remote.tar import Shard, open_shards, read_files
 from fastloader.datasets.encoded import EncodedImage, PictureSource
 from fastloader.datasets.files import checked_index
 from fastloader.transforms._python_chain import as_tensor_chain

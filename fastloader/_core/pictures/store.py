@@ -16,7 +16,7 @@ import torch
 
 from fastloader._core.machine import extension
 from fastloader._core.machine.mapped_memory import address_of, file_at
-from fastloader.datasets._formats.lmdb import DamagedError
+from fastloader.datasets._formats.lmdb_files import DamagedError
 from fastloader.datasets._formats.mapped_file import Looks, SeekFile, WatchedFile
 from fastloader.datasets.lmdb import LMDBDataset
 from fastloader.errors import Error

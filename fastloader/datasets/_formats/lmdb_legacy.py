@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastloader.datasets._formats.lmdb import Environment
+from fastloader.datasets._formats.lmdb_files import Environment
 from fastloader.datasets.encoded import EncodedImage, PictureSource
 from fastloader.transforms._pillow import decoded_rgb, image_module
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 
 from fastloader._core.machine.process import HomeProcess, exiting
-from fastloader.datasets._formats.tar import ENDING
+from fastloader.datasets._formats.tar_shards import ENDING
 from fastloader.errors import Error
 
 # ---- A cache without room.

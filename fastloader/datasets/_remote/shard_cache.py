@@ -20,7 +20,7 @@ from fastloader._core.machine.process import exiting
 from fastloader.datasets._formats.paths import folder_of, is_pattern, matches, place_of
 from fastloader.datasets._formats.sample_form import Counters
 from fastloader.datasets._remote.cache_folder import CacheFolder, HeldFile
-from fastloader.datasets._remote.store import PART, Connection, RemoteObject
+from fastloader.datasets._remote.object_store import PART, Connection, RemoteObject
 from fastloader.errors import Error
 
 # ---- What an object's ETag says of its contents.

@@ -159,15 +159,15 @@ def test_a_document_that_is_missing_is_not_measured_as_one_that_came(
 
 
 def test_replies_from_memory_are_read_each_time(collection, confined, monkeypatch):
-    from fastloader.datasets._formats import mongo as documents
-    from fastloader.datasets._formats.mongo import Connection
+    from fastloader.datasets._formats import mongo_collections
+    from fastloader.datasets._formats.mongo_collections import Connection
 
     settings = dataclasses.replace(collection, threads=2)
     epochs = contender("mongo-replayed", settings)
     assert confined == [(0, frozenset(sorted(os.sched_getaffinity(0))[:2]))]
-    read, really = [], documents.documents
+    read, really = [], mongo_collections.documents
     monkeypatch.setattr(
-        documents, "documents", lambda raw, *how: read.append(len(raw)) or really(raw, *how)
+        mongo_collections, "documents", lambda raw, *how: read.append(len(raw)) or really(raw, *how)
     )
     calls, call = [], Connection.call
     monkeypatch.setattr(Connection, "_asked", None)  # nobody is asked

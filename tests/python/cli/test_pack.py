@@ -16,7 +16,7 @@ from PIL import Image
 
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._formats.lmdb import HEADER_BYTES, META, WITH_INDICES, key_of
+from fastloader.datasets._formats.lmdb_files import HEADER_BYTES, META, WITH_INDICES, key_of
 from support import HANG
 
 lmdb = pytest.importorskip("lmdb")

@@ -15,7 +15,7 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._formats.lmdb import (
+from fastloader.datasets._formats.lmdb_files import (
     META,
     PLAIN,
     WITH_INDICES,

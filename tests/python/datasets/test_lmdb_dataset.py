@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 from fastloader import transforms as T
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._formats.lmdb import META, WITH_INDICES, DamagedError, key_of
+from fastloader.datasets._formats.lmdb_files import META, WITH_INDICES, DamagedError, key_of
 from support import HANG, same
 
 lmdb = pytest.importorskip("lmdb")

@@ -10,15 +10,15 @@ import pytest
 from parquet_files import MANY, parquet, pyarrow, read, values_of, work_of, written
 
 from fastloader.datasets import ParquetImages
-from fastloader.datasets._formats import parquet as parquet_file
-from fastloader.datasets._formats.parquet import ParquetFile
+from fastloader.datasets._formats import parquet_files
+from fastloader.datasets._formats.parquet_files import ParquetFile
 from fastloader.datasets._formats.parquet_pages import DamagedParquet
 
 
 def test_row_groups_that_are_too_large(tmp_path, monkeypatch):
     path = written(tmp_path / "x.parquet", [b"x" * 5000], "bytes", compression="snappy")
     assert ParquetFile(path, "image", None).places is None
-    monkeypatch.setattr(parquet_file, "MOST_GROUP", 4000)
+    monkeypatch.setattr(parquet_files, "MOST_GROUP", 4000)
     with pytest.raises(ValueError, match=r"x\.parquet: .*\(SNAPPY\).*with smaller row groups"):
         ParquetFile(path, "image", None)
 
@@ -59,7 +59,7 @@ BIG = pyarrow.array([b"x" * 300_000], pyarrow.binary())
 @pytest.mark.parametrize("struct", [False, True])
 def test_a_value_in_every_row_of_a_group(tmp_path, monkeypatch, struct):
     """Of which a footer gives the size as if it were there once."""
-    monkeypatch.setattr(parquet_file, "MOST_GROUP", 2 << 20)
+    monkeypatch.setattr(parquet_files, "MOST_GROUP", 2 << 20)
     path = again_and_again(tmp_path / "x.parquet", BIG, struct, compression="snappy")
     with little_memory():
         file = ParquetFile(path, "image", None)
@@ -67,14 +67,14 @@ def test_a_value_in_every_row_of_a_group(tmp_path, monkeypatch, struct):
             ValueError, match=r"x\.parquet: .* has \d MB or more of them.*smaller row"
         ):
             file.read_group(0)
-    monkeypatch.setattr(parquet_file, "MOST_GROUP", 1 << 30)
+    monkeypatch.setattr(parquet_files, "MOST_GROUP", 1 << 30)
     values = file.read_group(0)
     assert len(values) == 1000 and values[999].as_py() == BIG[0].as_py()
 
 
 def test_a_text_in_every_row(tmp_path, monkeypatch):
     """Of a column that is held, and of the paths."""
-    monkeypatch.setattr(parquet_file, "MOST_BEYOND", 2 << 20)
+    monkeypatch.setattr(parquet_files, "MOST_BEYOND", 2 << 20)
     path = again_and_again(tmp_path / "x.parquet", BIG, True, compression="none")
     with little_memory():
         file = ParquetFile(path, "image", None)
@@ -118,7 +118,7 @@ def test_claims_of_sizes(tmp_path, monkeypatch):
         ParquetFile(str(path), "image", None)
     path.write_bytes(sound)
     replaced(path, plain + size, b"\x16" + whole(70) + size)
-    monkeypatch.setattr(parquet_file, "MOST_GROUP", 4000)
+    monkeypatch.setattr(parquet_files, "MOST_GROUP", 4000)
     file = ParquetFile(str(path), "image", None)
     file.reader = None  # is not asked
     with pytest.raises(ValueError, match=r"x\.parquet: .*smaller row groups"):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from parquet_files import MANY, parquet, read, values_of, work_of, written
 
-from fastloader.datasets._formats import parquet as index
-from fastloader.datasets._formats import parquet as parquet_file
-from fastloader.datasets._formats.parquet import ParquetFile
+from fastloader.datasets._formats import parquet_files
+from fastloader.datasets._formats.parquet_files import ParquetFile
 from fastloader.datasets._formats.parquet_pages import (
     Chunk,
     DamagedParquet,
@@ -213,8 +212,8 @@ def test_what_is_kept_is_of_this_file_or_made_anew(tmp_path, monkeypatch):
     values = [rng.randbytes(50) for _ in range(40)]
     written(path, values, "bytes", use_dictionary=False)
     walks = []
-    walk = parquet_file.places_of
-    monkeypatch.setattr(parquet_file, "places_of", lambda *a: walks.append(a) or walk(*a))
+    walk = parquet_files.places_of
+    monkeypatch.setattr(parquet_files, "places_of", lambda *a: walks.append(a) or walk(*a))
 
     def looked(column="image"):
         before = len(walks)
@@ -241,7 +240,7 @@ def test_what_is_kept_is_of_this_file_or_made_anew(tmp_path, monkeypatch):
 
     def of_rows(arrays, rows):
         offsets = arrays["offsets"][rows]
-        own = np.frombuffer(index._fingerprint(path.read_bytes(), offsets), np.uint8)
+        own = np.frombuffer(parquet_files._fingerprint(path.read_bytes(), offsets), np.uint8)
         return {"offsets": offsets, "sizes": arrays["sizes"][rows], "fingerprint": own}
 
     for change in (

@@ -21,10 +21,8 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.pictures.store import MappedStore
 from fastloader.datasets import TarImages
-from fastloader.datasets._formats import mapped_file
-from fastloader.datasets._formats import tar as tar_index
-from fastloader.datasets._formats import tar as tar_members
-from fastloader.datasets._formats.tar import DamagedTar, TarShard
+from fastloader.datasets._formats import mapped_file, tar_shards
+from fastloader.datasets._formats.tar_shards import DamagedTar, TarShard
 from fastloader.errors import Error
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
@@ -91,7 +89,7 @@ def mapped_members(path):
     import mmap
 
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return tar_members.members_of(data, str(path))
+        return tar_shards.members_of(data, str(path))
 
 
 def test_a_tar_that_was_cut_off_anywhere_is_an_error(shards, tmp_path):
@@ -202,8 +200,8 @@ def test_the_index_is_kept_and_made_anew_for_another_shard(shards, tmp_path, mon
     pattern, files = shards
     first = TarImages(pattern)
     made = []
-    make = tar_index.make_index
-    monkeypatch.setattr(tar_index, "make_index", lambda *a: made.append(a[1]) or make(*a))
+    make = tar_shards.make_index
+    monkeypatch.setattr(tar_shards, "make_index", lambda *a: made.append(a[1]) or make(*a))
     again = TarImages(pattern)
     assert made == []
     assert np.array_equal(again.offsets, first.offsets) and again.name(3) == first.name(3)
@@ -238,7 +236,7 @@ def test_where_nothing_can_be_written(shards, tmp_path, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tar_index, "_save", full)
+    monkeypatch.setattr(tar_shards, "_save", full)
     assert len(TarImages(pattern)) == len(files)
     assert not list(tmp_path.glob("*.fastloader-tar"))
 
@@ -316,7 +314,7 @@ def test_indices_of_dali(shards, tmp_path, version, monkeypatch):
     for path in sorted(tmp_path.glob("*.tar")):
         os.unlink(f"{path}.fastloader-tar")
         written_by_wds2idx(path, version)
-    monkeypatch.setattr(tar_index, "members_of", lambda *_: pytest.fail("the tar was walked over"))
+    monkeypatch.setattr(tar_shards, "members_of", lambda *_: pytest.fail("the tar was walked over"))
     found = TarImages(pattern)
     assert found.targets.tolist() == [label for _file, label in files]
     assert [found.image_bytes(i) for i in range(len(found))] == [file for file, _label in files]

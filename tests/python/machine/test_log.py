@@ -54,7 +54,7 @@ def test_scans_stand_in_the_log(tmp_path, caplog):
 
 def test_a_request_that_is_made_again_stands_in_the_log(caplog, monkeypatch):
     from fastloader.datasets._formats.sample_form import Counters
-    from fastloader.datasets._remote import store
+    from fastloader.datasets._remote import object_store
 
     answers = iter([ConnectionError("the signature is secret"), b"bytes"])
 
@@ -64,8 +64,8 @@ def test_a_request_that_is_made_again_stands_in_the_log(caplog, monkeypatch):
                 raise answer
             return answer
 
-    monkeypatch.setattr(store, "open_bucket", lambda *_given: Bucket())
-    made = store.Connection({}, 5.0, Counters(("requests", "retries", "bytes")))
+    monkeypatch.setattr(object_store, "open_bucket", lambda *_given: Bucket())
+    made = object_store.Connection({}, 5.0, Counters(("requests", "retries", "bytes")))
     with caplog.at_level("INFO", "fastloader"):
         assert made.whole(["s3://bucket/a.jpg"]) == [b"bytes"]
     wanted = "fastloader: asks for s3://bucket/a.jpg again (attempt 2, ConnectionError)"
@@ -115,11 +115,11 @@ def test_workers_do_not_say_it_again():
 
 def test_a_retry_of_mongodb_names_no_password(caplog, monkeypatch):
     errors = pytest.importorskip("pymongo.errors")
-    from fastloader.datasets._formats import mongo
+    from fastloader.datasets._formats import mongo_collections
     from fastloader.datasets._formats.sample_form import Counters
 
     uri = "mongodb://me:secret@host.example/data"
-    monkeypatch.setattr(mongo, "_client", lambda uri, timeout: {"data": None})
+    monkeypatch.setattr(mongo_collections, "_client", lambda uri, timeout: {"data": None})
     answers = iter([errors.AutoReconnect(uri), None])
 
     def work(_database):
@@ -127,5 +127,5 @@ def test_a_retry_of_mongodb_names_no_password(caplog, monkeypatch):
             raise answer
 
     with caplog.at_level("INFO", "fastloader"):
-        mongo.Connection(uri, "data", 5.0, Counters(("retries",))).call(work)
+        mongo_collections.Connection(uri, "data", 5.0, Counters(("retries",))).call(work)
     assert caplog.messages == ["fastloader: asks MongoDB at host.example again (AutoReconnect)"]

@@ -16,7 +16,7 @@ from fastloader._core.observation.statistics import Figures, Observation, Stage,
 from fastloader._core.pictures.store import FolderStore, LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._formats.lmdb import Environment
+from fastloader.datasets._formats.lmdb_files import Environment
 from fastloader.transforms import CenterCrop, Compose, Resize
 from support import MEAN, STD, Pictures, Stream, require_hooks, run_script
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from fastloader._core.machine import process
-from fastloader.datasets._formats import mongo
-from fastloader.datasets._formats.mongo import Connection
+from fastloader.datasets._formats import mongo_collections
+from fastloader.datasets._formats.mongo_collections import Connection
 from fastloader.datasets._formats.sample_form import Counters
 from fastloader.errors import Error
 from support import HANG
@@ -17,7 +17,7 @@ errors = pytest.importorskip("pymongo.errors")
 @pytest.mark.parametrize("when", ["while it is asked", "while it waits to be asked again"])
 def test_a_query_that_is_left_behind_is_not_tried_again(monkeypatch, when):
     # Nobody waits for a pause of an hour, and nobody gives up before.
-    monkeypatch.setattr(mongo, "_FIRST_PAUSE", 3600)
+    monkeypatch.setattr(mongo_collections, "_FIRST_PAUSE", 3600)
     counters = Counters(("retries",))
     server = Connection("mongodb://127.0.0.1:1/", "db", 10_000, counters)
     stop = process.Stop()

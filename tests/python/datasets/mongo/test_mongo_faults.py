@@ -15,7 +15,7 @@ from mongodb import Proxy
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader.datasets import MongoImages
-from fastloader.datasets._formats import mongo
+from fastloader.datasets._formats import mongo_collections
 from fastloader.errors import Error
 from support import HANG, same
 
@@ -125,7 +125,7 @@ def test_a_slow_server(fragile, rows, listed):
 
 def test_pauses_do_not_draw_from_the_users_generator(monkeypatch):
     """Between two attempts."""
-    monkeypatch.setattr(mongo, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(mongo_collections, "_FIRST_PAUSE", 0.01)
     random.seed(3)
     expected = random.random()
     random.seed(3)
@@ -139,7 +139,7 @@ import sys
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader.datasets import MongoImages
-from fastloader.datasets._formats.mongo import Documents
+from fastloader.datasets._formats.mongo_collections import Documents
 
 uri, database, keys, options = {arguments!r}
 dataset = MongoImages(uri, database, "photos", T.Resize((8, 8)), label=None, order=keys, timeout=300)

@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder, MongoImages
-from fastloader.datasets._formats import mongo
+from fastloader.datasets._formats import mongo_collections
 from support import same
 
 pymongo = pytest.importorskip("pymongo")
@@ -232,8 +232,8 @@ def test_timeouts_that_are_none(uri, timeout):
     ],
 )
 def test_servers_and_secrets_of_a_uri(uri, servers, secrets):
-    assert mongo.servers_of(uri) == servers
-    said = mongo.hidden(f"{uri} {' '.join(secrets)}", uri)
+    assert mongo_collections.servers_of(uri) == servers
+    said = mongo_collections.hidden(f"{uri} {' '.join(secrets)}", uri)
     assert not any(secret in said for secret in secrets)
     assert servers in said
 
@@ -321,7 +321,7 @@ def test_a_process_makes_its_own_client(photos, uri, listed):
 
 
 def test_what_is_asked_for_together_is_bounded(photos, uri, rows, listed, monkeypatch):
-    monkeypatch.setattr(mongo, "MOST_BYTES", 3 * len(rows[0][1]))
+    monkeypatch.setattr(mongo_collections, "MOST_BYTES", 3 * len(rows[0][1]))
     dataset = made(photos, uri, DRAWS_NOTHING, order=listed)
     dataset[0]
     with pytest.raises(ValueError, match="take a smaller batch_size"):

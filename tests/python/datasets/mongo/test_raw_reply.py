@@ -10,7 +10,7 @@ from covering import SEED
 
 bson = pytest.importorskip("bson")
 
-from fastloader.datasets._formats.mongo import documents  # noqa: E402
+from fastloader.datasets._formats.mongo_collections import documents  # noqa: E402
 
 OPTIONS = bson.DEFAULT_CODEC_OPTIONS
 

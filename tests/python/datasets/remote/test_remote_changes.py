@@ -12,8 +12,8 @@ import pytest
 from remote_shards import EACH, check_samples, make_shard
 
 from fastloader.datasets import ShardCache, TarImages
-from fastloader.datasets._formats.tar import DamagedTar
-from fastloader.datasets._remote.store import ChangedObject, Refused
+from fastloader.datasets._formats.tar_shards import DamagedTar
+from fastloader.datasets._remote.object_store import ChangedObject, Refused
 from fastloader.errors import Error
 
 

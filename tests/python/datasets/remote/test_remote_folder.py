@@ -14,7 +14,7 @@ from fastloader import FastLoader
 from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder, ShardCache
-from fastloader.datasets._remote import store
+from fastloader.datasets._remote import object_store
 from fastloader.errors import Error
 
 CHAIN = T.Resize((20, 30))
@@ -94,7 +94,7 @@ def test_what_is_refused(pictures, cache):
 def test_an_object_that_is_too_large_for_a_picture(pictures, cache, monkeypatch):
     _folder, server, _proxy = pictures
     dataset = ImageFolder(f"{server.url()}/some/photos", CHAIN, cache=cache)
-    monkeypatch.setattr(store, "MOST_PICTURE", 10)
+    monkeypatch.setattr(object_store, "MOST_PICTURE", 10)
     with pytest.raises(
         Error, match=r"s3://.*\d+ bytes are no picture: at most 10 are read at once"
     ):

@@ -7,8 +7,8 @@ import pytest
 from remote_shards import EACH, check_samples
 
 from fastloader.datasets import ShardCache, TarImages
-from fastloader.datasets._remote import store as connection
-from fastloader.datasets._remote.store import ObstoreBucket, RemoteObject
+from fastloader.datasets._remote import object_store
+from fastloader.datasets._remote.object_store import ObstoreBucket, RemoteObject
 from fastloader.errors import Error
 
 
@@ -83,14 +83,14 @@ class Pages:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_list_goes_on_where_a_page_failed(tmp_path, monkeypatch, ordered):
     rng = random.Random(os.urandom(8))
-    monkeypatch.setattr(connection.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(object_store.time, "sleep", lambda _seconds: None)
     for _ in range(20):
         names = sorted({f"x/{rng.randrange(10**6)}" for _ in range(200)})
         if not ordered:
             rng.shuffle(names)
         failures = [rng.random() < 0.3 for _ in range(60)]
         pages = Pages(names, rng.randrange(5, 40), list(failures))
-        monkeypatch.setattr(connection, "open_bucket", lambda *_, pages=pages: pages)
+        monkeypatch.setattr(object_store, "open_bucket", lambda *_, pages=pages: pages)
         cache = ShardCache(tmp_path, timeout=1000)
         odd = [name for name in names if int(name[2:]) % 2]
         found = cache.connection.below("s3://b/x", lambda each: int(each.path[2:]) % 2 == 1)
@@ -102,13 +102,13 @@ def test_a_list_goes_on_where_a_page_failed(tmp_path, monkeypatch, ordered):
 def test_each_page_has_attempts_of_its_own(tmp_path, monkeypatch):
     """Here each page fails twice, which is more than a request may in all."""
     now = [0.0]
-    monkeypatch.setattr(connection.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(object_store.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(
-        connection.time, "monotonic", lambda: now.__setitem__(0, now[0] + 1) or now[0]
+        object_store.time, "monotonic", lambda: now.__setitem__(0, now[0] + 1) or now[0]
     )
     names = [f"x/{number:03}" for number in range(50)]
     pages = Pages(names, 5, [True, True, False] * 20)
-    monkeypatch.setattr(connection, "open_bucket", lambda *_: pages)
+    monkeypatch.setattr(object_store, "open_bucket", lambda *_: pages)
     cache = ShardCache(tmp_path, timeout=0.1)
     assert [each.path for each in cache.connection.below("s3://b/x")] == names
     pages = Pages(names, 5, [False, True, True, True])

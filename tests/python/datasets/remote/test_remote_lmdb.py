@@ -15,7 +15,7 @@ from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset, ShardCache
-from fastloader.datasets._formats.lmdb import DamagedError
+from fastloader.datasets._formats.lmdb_files import DamagedError
 from fastloader.errors import Error
 
 lmdb = pytest.importorskip("lmdb")

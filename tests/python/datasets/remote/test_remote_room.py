@@ -13,7 +13,7 @@ import pytest
 from remote_shards import EACH, SHARDS, check_samples, sha
 
 from fastloader.datasets import ShardCache, TarImages
-from fastloader.datasets._remote import tar
+from fastloader.datasets._remote import remote_tar
 from fastloader.errors import Error
 from support import HANG, PACKAGE_ROOT, eventually
 
@@ -125,7 +125,7 @@ def test_shards_that_do_not_fit_beside_those_in_use(store, tmp_path, monkeypatch
     first = TarImages(store.url("/train/x-{0000..0001}.tar"), cache=cache)
     both = store.url("/train/x-{0002..0003}.tar")
     with monkeypatch.context() as patched:
-        patched.setattr(tar, "_fetched", lambda *_: pytest.fail("has room for none"))
+        patched.setattr(remote_tar, "_fetched", lambda *_: pytest.fail("has room for none"))
         second = TarImages(both, cache=store.cache(tmp_path / "cache", store.room_for(3)))
     assert first.mapped and not second.mapped
     check_samples(second, store.files[2 * EACH : 4 * EACH])

@@ -11,8 +11,7 @@ from fastloader import FastLoader
 from fastloader._core.machine import extension
 from fastloader._core.machine.messages import Progress
 from fastloader.datasets import TarImages
-from fastloader.datasets._remote import shard_cache, tar
-from fastloader.datasets._remote import store as connection
+from fastloader.datasets._remote import object_store, remote_tar, shard_cache
 from fastloader.errors import Error
 
 pytestmark = pytest.mark.covering
@@ -53,7 +52,7 @@ def test_fetching_shows_how_far_it_is(store, tmp_path, monkeypatch):
         assert (what, total, unit) == ("fetching shards", sum(map(len, store.shards)), "bytes")
         yield Noted(what, total, unit, after, 0)
 
-    monkeypatch.setattr(tar, "progress", noted)
+    monkeypatch.setattr(remote_tar, "progress", noted)
     for _ in range(2):
         TarImages(store.url(), cache=store.cache(tmp_path / "cache"))
     whole = sum(map(len, store.shards))
@@ -134,7 +133,7 @@ KINDS = ["cut", "reset", "stall", "reset", "cut", "cut"]
 def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
     monkeypatch.setattr(shard_cache, "PART", 20_000)
     # All may strike one request. With the pauses as they are, it gives up at the last one.
-    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(object_store, "_FIRST_PAUSE", 0.01)
     cache = store.cache(tmp_path / "cache", None if room == "all" else store.room_for(1), timeout=6)
     size = len(store.shards[0])
     store.proxy.delay = 0.002
@@ -155,7 +154,7 @@ def test_harm_on_the_way(store, tmp_path, room, monkeypatch):
 @pytest.mark.exhaustive
 def test_harm_of_one_request(store, tmp_path, monkeypatch):
     """All that strikes anywhere above strikes the first request of a shard here."""
-    monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(object_store, "_FIRST_PAUSE", 0.01)
     store.proxy.faults.extend((kind, 1) for kind in KINDS)
     cache = store.cache(tmp_path / "cache", timeout=6)
     dataset = TarImages(store.url("/train/x-0001.tar"), cache=cache)

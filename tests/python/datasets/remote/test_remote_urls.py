@@ -12,7 +12,7 @@ from remote_shards import EACH, check_batches, check_samples
 import fastloader.transforms as T
 from fastloader import FastLoader
 from fastloader.datasets import ImageFolder, LMDBDataset, ShardCache, TarImages
-from fastloader.datasets._remote import store as spans
+from fastloader.datasets._remote import object_store
 from fastloader.errors import Error
 
 
@@ -136,8 +136,8 @@ def test_requests_for_places():
         for _ in range(rng.randrange(1, 12)):
             offset = rng.randrange(5000)
             places.append((offset, rng.randrange(0, 5001 - offset)))
-        parts = spans.coalesced(places)
-        assert all(0 < end - begin <= spans.PART for begin, end in parts)
+        parts = object_store.coalesced(places)
+        assert all(0 < end - begin <= object_store.PART for begin, end in parts)
         there = [begin for begin, _end in parts]
         assert there == sorted(there)
         for offset, size in places:
@@ -151,16 +151,16 @@ def test_requests_for_places():
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    monkeypatch.setattr(spans, "PART", 700)
-    monkeypatch.setattr(spans, "GAP", 100)
+    monkeypatch.setattr(object_store, "PART", 700)
+    monkeypatch.setattr(object_store, "GAP", 100)
 
 
 def test_requests_for_places_of_small_parts(small_parts):
     test_requests_for_places()
-    assert spans.coalesced([(0, 10), (110, 10)]) == [(0, 120)]
-    assert spans.coalesced([(0, 10), (111, 10)]) == [(0, 10), (111, 121)]
-    assert spans.coalesced([(0, 800)]) == [(0, 700), (700, 800)]
-    assert spans.coalesced([(5, 0)]) == []
+    assert object_store.coalesced([(0, 10), (110, 10)]) == [(0, 120)]
+    assert object_store.coalesced([(0, 10), (111, 10)]) == [(0, 10), (111, 121)]
+    assert object_store.coalesced([(0, 800)]) == [(0, 700), (700, 800)]
+    assert object_store.coalesced([(5, 0)]) == []
 
 
 @pytest.mark.exhaustive

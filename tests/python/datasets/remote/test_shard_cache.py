@@ -13,7 +13,7 @@ import pytest
 
 from fastloader.datasets import ShardCache
 from fastloader.datasets._remote import shard_cache
-from fastloader.datasets._remote.store import RemoteObject
+from fastloader.datasets._remote.object_store import RemoteObject
 from fastloader.errors import Error
 from support import HANG, PACKAGE_ROOT
 
@@ -137,7 +137,7 @@ def run(tmp_path, ending):
 
         from fastloader.datasets import ShardCache
         from fastloader.datasets._remote.cache import shard_cache
-        from fastloader.datasets._remote.store import RemoteObject
+        from fastloader.datasets._remote.object_store import RemoteObject
 
         shard_cache.PART = 10
         begun, asked, done = threading.Event(), [], []

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from fastloader._core.machine import limits
 from fastloader.datasets import ShardCache, ShardwiseSampler, TarImages
 from fastloader.datasets._remote.cache_folder import CacheFolder, CacheFull
-from fastloader.datasets._remote.store import ChangedObject
+from fastloader.datasets._remote.object_store import ChangedObject
 from fastloader.datasets.shardwise import FetchAhead
 from support import eventually
 

@@ -16,7 +16,13 @@ from fastloader import transforms as T
 from fastloader._core.pictures.store import LmdbStore
 from fastloader.cli.__main__ import main
 from fastloader.datasets import ImageFolder, LMDBDataset
-from fastloader.datasets._formats.lmdb import EXTENTS, Environment, decode_record, key_of, read_meta
+from fastloader.datasets._formats.lmdb_files import (
+    EXTENTS,
+    Environment,
+    decode_record,
+    key_of,
+    read_meta,
+)
 from support import MEAN, STD, same
 
 lmdb = pytest.importorskip("lmdb")

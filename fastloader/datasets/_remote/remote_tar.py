@@ -15,7 +15,7 @@ from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.messages import SILENT, Progress, progress
 from fastloader._core.machine.process import ProcessLock
 from fastloader.datasets._formats.paths import is_http, is_url, place_of
-from fastloader.datasets._formats.tar import (
+from fastloader.datasets._formats.tar_shards import (
     ENDING,
     DamagedTar,
     TarIndex,
@@ -25,8 +25,8 @@ from fastloader.datasets._formats.tar import (
     kept_index,
 )
 from fastloader.datasets._remote.cache_folder import CacheFull, HeldFile
+from fastloader.datasets._remote.object_store import PART, TOGETHER, Refused, RemoteObject
 from fastloader.datasets._remote.shard_cache import ShardCache
-from fastloader.datasets._remote.store import PART, TOGETHER, Refused, RemoteObject
 
 # ---- One shard in an object store.
 
