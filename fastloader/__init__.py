@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fastloader._core.machine import extension
+from fastloader._core.machine import extension, moved
 from fastloader.errors import BackendError, Error, PythonPathWarning
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ _HOME = {
 _PARTS = ("compat", "datasets", "transforms")
 
 extension.load_or_warn()
+moved.find_by_old_names()
 
 if not TYPE_CHECKING:  # a type checker that sees this function takes every name for one of ours
 

@@ -64,7 +64,7 @@ EMPTY = ["_core/__init__.py", "_core/machine/__init__.py"]
 
 # It gives out the public names, which it loads on first use. Only what is above them takes them from it.
 FACE = "__init__.py"
-FACE_RUNS = ["errors.py", "_core/machine/extension.py"]
+FACE_RUNS = ["errors.py", "_core/machine/extension.py", "_core/machine/moved.py"]
 ABOVE_FACE = ["compat/**", "cli/**"]
 
 NATIVE = "fastloader._native"
