@@ -231,9 +231,6 @@ def warn_if_pictures(dataset: Any, reason: str) -> None:
 # ---- The arguments that `FastLoader` has and DataLoader does not.
 
 
-# ---- Arguments of a loader that its pictures, which are known, contradict.
-
-
 # torch's names for our worker_backend (pytorch#161044).
 _METHODS = {"process": "multiprocessing", "thread": "thread", "ray": "ray"}
 _BACKENDS = {method: backend for backend, method in _METHODS.items()}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from fastloader._core.machine.build_info import installed_version
-from fastloader.cli import check, demo, doctor, index, pack, push, tune
+from fastloader.cli import commands, demo, doctor
 
 # Standard library only, here and in all: doctor must start where torch or Pillow cannot.
 from fastloader.cli.bench import command as bench
@@ -19,9 +19,18 @@ def make_parser() -> argparse.ArgumentParser:
         description="A drop-in torch DataLoader for training on pictures.",
     )
     parser.add_argument("--version", action="version", version=f"fastloader {installed_version()}")
-    commands = parser.add_subparsers(title="commands", dest="command", required=True)
-    for module in (demo, doctor, tune, check, pack, index, push, bench):
-        module.add_command(commands)
+    known = parser.add_subparsers(title="commands", dest="command", required=True)
+    for add in (
+        demo.add_command,
+        doctor.add_command,
+        commands.add_tune,
+        commands.add_check,
+        commands.add_pack,
+        commands.add_index,
+        commands.add_push,
+        bench.add_command,
+    ):
+        add(known)
     return parser
 
 

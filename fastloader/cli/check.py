@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import array
 import dataclasses
 import json
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -27,7 +25,7 @@ from fastloader._core.pictures.store import (
     MappedStore,
     OpenStore,
 )
-from fastloader.cli.tasks import HelpFormat, ahead, at_least_one, printable
+from fastloader.cli.tasks import ahead, printable
 from fastloader.datasets import LMDBDataset, TarImages
 from fastloader.datasets._formats.lmdb_files import data_file, is_lmdb
 from fastloader.datasets._formats.paths import files_once, is_url
@@ -119,9 +117,6 @@ def _of_files(folder: str) -> tuple[Collection, list[str]]:
 
 
 # ---- Decodes all pictures, and tells which are bad.
-
-
-# ---- ``fastloader check``.
 
 
 def check(path: str, workers: int | None, as_json: bool) -> int:
@@ -219,48 +214,3 @@ def _message(name: str, error: BaseException) -> str:
     # Behind that Pillow names the object that held the bytes, which tells nobody anything.
     unknown = said.startswith("cannot identify image file")
     return "Pillow cannot identify the picture" if unknown else said
-
-
-# ---- ``fastloader check``: its arguments.
-
-
-def add_command(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
-    parser = commands.add_parser(
-        "check",
-        help="decode every picture of a folder, and list those that are bad",
-        description="Decodes every picture of a folder, at any depth, and prints each one that cannot "
-        "be decoded, with the reason: damaged or truncated files, files that are no picture, and "
-        "pictures that Pillow refuses for their size. It changes nothing. The exit status is 0 if all "
-        "are sound, 1 if any is bad, and 2 if there is nothing to check.",
-        epilog="fastloader check photos/train\n"
-        "fastloader check photos/train --json > bad.json\n"
-        "fastloader check train.lmdb",
-        formatter_class=HelpFormat,
-    )
-    parser.add_argument(
-        "folder",
-        metavar="DIR",
-        help="a folder of pictures or of tar shards; or one shard, or a file of `fastloader pack`",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object at the end, and nothing else"
-    )
-    parser.add_argument(
-        "--workers",
-        type=at_least_one,
-        metavar="N",
-        help="threads that decode (default: all CPUs)",
-    )
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-
-    try:
-        return check(arguments.folder, arguments.workers, arguments.json)
-    except BrokenPipeError:  # whoever reads has seen enough: `main` knows
-        raise
-    except (ImportError, OSError, ValueError) as error:
-        print(printable(f"fastloader check: {error}"), file=sys.stderr)
-        return 2

@@ -281,9 +281,6 @@ def size(count: Any) -> str:
 # about it.
 
 
-# ---- fastloader doctor.
-
-
 def add_command(commands: Any) -> None:
     """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
     parser = commands.add_parser(

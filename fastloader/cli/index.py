@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import argparse
 import array
 import contextlib
 import functools
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
@@ -19,17 +17,13 @@ import numpy as np
 from fastloader._core.machine import extension
 from fastloader._core.machine.limits import available_threads
 from fastloader._core.machine.messages import progress
-from fastloader.cli import tasks
-from fastloader.cli.tasks import HelpFormat, ahead, at_least_one, on_ray, printable
+from fastloader.cli.tasks import ahead, on_ray
 from fastloader.datasets import ImageFolder
 from fastloader.datasets._formats.mapped_file import HEADER, MAGIC, default_path, header
 from fastloader.datasets._formats.paths import files_once
 from fastloader.transforms._pillow import regular_file, rest_of
 
 # ---- Writes a file of seek indices (docs/seek-index.md).
-
-
-# ---- fastloader index.
 
 
 _HASH = slice(16, 24)  # of a picture, in its index
@@ -177,53 +171,6 @@ def _check_place(path: str) -> None:
 
 
 # ---- ``fastloader index``: the seek indices of a folder's JPEGs.
-
-
-def add_command(commands: Any) -> None:
-    """``commands`` is what argparse's add_subparsers returns; its type has no public name."""
-    parser = commands.add_parser(
-        "index",
-        help="make a file of seek indices, with which crops of a folder's JPEGs are decoded faster",
-        description="Looks through the JPEGs of a folder and writes down where parts of each picture "
-        "begin, so that decoding a crop need not parse what stands before it. The pictures stay as they "
-        "are. fastloader.datasets.ImageFolder finds the file by itself, if it lies beside the folder. "
-        "Interrupted (Ctrl-C), the command leaves nothing behind.",
-        epilog="fastloader index photos/train\n"
-        "fastloader index photos/train --out indices/train.fastloader-index",
-        formatter_class=HelpFormat,
-    )
-    parser.add_argument(
-        "folder",
-        metavar="DIR",
-        help="a folder with a subfolder for each class, as for ImageFolder; or a folder of JPEGs",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="the file to write (default: DIR.fastloader-index, beside the folder). "
-        "ImageFolder(DIR, index=FILE) uses it",
-    )
-    parser.add_argument(
-        "--workers",
-        type=at_least_one,
-        metavar="N",
-        help="threads that read and parse (default: all CPUs)",
-    )
-    tasks.add_option(parser)
-    parser.set_defaults(run=run)
-
-
-def run(arguments: argparse.Namespace) -> int:
-
-    try:
-        index(arguments.folder, arguments.out, arguments.workers, arguments.ray)
-    except (IndexingError, ImportError, OSError, ValueError) as error:
-        print(printable(f"fastloader index: {error}"), file=sys.stderr)
-        return 1
-    return 0
-
-
-# ---- Makes the seek indices of a folder's pictures.
 
 
 _BEGIN_OF_JPEG = b"\xff\xd8"

@@ -206,9 +206,6 @@ class InFlight:
 # ---- One epoch with torch's streams.
 
 
-# ---- Delivery with torch's streams.
-
-
 _log = logging.getLogger("fastloader")
 
 

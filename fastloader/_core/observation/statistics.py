@@ -86,10 +86,6 @@ def is_closed_meanwhile(error: BaseException | None) -> bool:
 # ---- Counters behind ``loader.stats()`` and ``loader.report()``.
 
 
-# ---- The figures of a loader, in plain values: the stages that its batches passed, and all
-# that is known of the loader.
-
-
 _log = logging.getLogger("fastloader")
 
 # Off only to measure the cost of it, in benchmarks/observation.py. The native module reads it, too.

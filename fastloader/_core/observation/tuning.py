@@ -22,9 +22,6 @@ from fastloader._core.observation.statistics import TIMED, Statistics
 # ---- The rule of ``num_workers="auto"``, which gets numbers and looks at no clock.
 
 
-# ---- The rules of ``num_workers="auto"`` and ``depth="auto"``.
-
-
 @dataclasses.dataclass(frozen=True)
 class Interval:
     """What happened in some seconds of a training loop, without the beginnings and ends of epochs."""

@@ -30,9 +30,6 @@ from fastloader.errors import Error
 # ---- ``distributed=``: which samples belong to which rank.
 
 
-# ---- What ranks share: the samples, and the facts on which they agree.
-
-
 POLICIES = ("pad", "drop", "exact")
 
 

@@ -128,9 +128,6 @@ def parts_of(dataset: Any) -> Iterator[Any]:
 # ---- Samples of a dataset of pictures whose transform the native path knows in part.
 
 
-# ---- Datasets that stand in the place of the loader's, where Python makes the samples.
-
-
 # A packed file is opened anew in another process; timm's datasets count bad files.
 _CHANGING = ("_environment", "skipped", "_consecutive_errors")
 

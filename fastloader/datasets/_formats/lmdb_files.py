@@ -41,9 +41,6 @@ from fastloader.datasets._formats.mapped_file import WatchedFile
 # Nothing is pickled. Fields may be added to the JSON. Any other change gets a new version.
 
 
-# ---- LMDB files, those of ``fastloader pack`` and those of the well-known recipe.
-
-
 META = b"__fastloader__"
 TARGETS = b"__targets__"
 EXTENTS = b"__extents__"

@@ -24,9 +24,6 @@ from fastloader.errors import Error
 # ---- The connection to a MongoDB server: one client for each process, and what is tried again.
 
 
-# ---- The collections behind `MongoImages`.
-
-
 _log = logging.getLogger("fastloader")
 
 Result = TypeVar("Result")

@@ -213,9 +213,6 @@ def _fits(found: dict[str, Any], whose: Any, data: Any, rows: int) -> bool:
 # ---- One Parquet file, mapped into memory.
 
 
-# ---- The Parquet files behind `ParquetImages`.
-
-
 MOST_GROUP = 1 << 30  # bytes of pictures in a row group that pyarrow reads
 # Columns that are held in memory may be as large as the file, and larger by this: they are compressed,
 # or the same values again and again.

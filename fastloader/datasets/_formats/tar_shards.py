@@ -207,9 +207,6 @@ def _fits(samples: list[Sample], data: Any) -> bool:
 # ---- Where the samples of a shard are: found once, and kept in a file.
 
 
-# ---- The shards behind `TarImages`.
-
-
 _log = logging.getLogger("fastloader")
 
 VERSION = 1

@@ -371,9 +371,6 @@ def coalesced(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 # ---- Requests to object stores: what is tried again, and what is counted.
 
 
-# ---- Requests to object stores.
-
-
 _log = logging.getLogger("fastloader")
 
 Result = TypeVar("Result")

@@ -208,9 +208,6 @@ def rebuild_row(offset: int, size: int, dtype: Any, shape: Any, stride: Any) -> 
 # sparse tensors and objects with tensors inside go the way that they always went.
 
 
-# ---- Slots of shared memory that worker processes collate batches into.
-
-
 def attach(fd: Any, slots: int, slot_bytes: int) -> Sender:
     """Makes the `Sender` of a spawned worker, which unpickles this call. ``fd`` is multiprocessing's
     DupFd."""

@@ -43,9 +43,6 @@ from fastloader.transforms._normalization import Normalization
 # ---- Pictures that the decode threads of an actor make.
 
 
-# ---- What runs in the actors, and how its batches travel.
-
-
 @dataclasses.dataclass(frozen=True)
 class PictureOptions:
     """How the pictures are made, and what becomes of them on the trainer. ``normalization``: what the
