@@ -74,7 +74,7 @@ _shared = []
 @contextlib.contextmanager
 def on_ray(dataset, batch=4, workers=2, **options):
     """A loader with actors that other loaders had before."""
-    from fastloader._core.sources.remote.cluster import ActorPool, RayCounts
+    from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
 
     loader = FastLoader(dataset, batch, num_workers=workers, worker_backend="ray", **options)
     remote = loader._runtime.remote

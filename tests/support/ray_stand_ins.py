@@ -7,7 +7,7 @@ import queue
 from ray.exceptions import RayActorError
 
 from fastloader._core.sources.remote.actor import Parcel, RemotePictures, packed
-from fastloader._core.sources.remote.cluster import Actor, ActorPool, RayCounts
+from fastloader._core.sources.remote.actor_pool import Actor, ActorPool, RayCounts
 
 
 class Call:

@@ -14,7 +14,7 @@ from torchrun import torchrun
 
 from fastloader import FastLoader
 from fastloader._core.batch.augmentation import RandomErasing
-from fastloader._core.show_batch import find_pictures
+from fastloader._core.batch.shown_pictures import find_pictures
 from fastloader.compat.timm.loader import ErasingLoader
 from fastloader.datasets import ImageFolder, ShardwiseSampler, TarImages
 from fastloader.transforms import CenterCrop, Compose, RandomResizedCrop, Resize

@@ -74,7 +74,7 @@ def arguments(loop, dataset):
 @pytest.mark.parametrize("loop", [loop_of_2_14, _utils.worker._worker_loop], ids=["2.14", "here"])
 def test_actors(loop):
     pytest.importorskip("ray")
-    from fastloader._core.sources.remote.source import _Context, _Indices
+    from fastloader._core.sources.remote.crew import _Context, _Indices
 
     class Crew:
         def worker(self, setup, number):
