@@ -15,17 +15,13 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.pictures.images import NativeImages
 from fastloader._core.sources.images import ImageSource
 from fastloader._core.sources.python.source import PythonPlan, PythonSource
-from fastloader._core.sources.remote.actor import RemotePictures
 from fastloader._core.sources.remote.cluster import check_ray_options, connected, decode_threads
-from fastloader._core.sources.remote.crew import Crew, RayIterator
 from fastloader.transforms._normalization import Normalization
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # which import Ray
     from fastloader._core.sources.remote.actor import PictureOptions, RemotePictures
     from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
-
-
-# ---- Batches that Ray actors make.
+    from fastloader._core.sources.remote.crew import RayIterator
 
 
 class RemoteSource:
@@ -53,6 +49,7 @@ class RemoteSource:
         """torch's iterator over actors."""
         connected()
         from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
+        from fastloader._core.sources.remote.crew import Crew, RayIterator
 
         options = check_ray_options(loader.ray_options)
         if self._pool is None or not self._pool.serves(options):
