@@ -79,7 +79,6 @@ class Writer:
                 subdir=os.path.isdir(path),
                 map_size=max(_FIRST_MAP, 2 * there),
                 readahead=False,
-                meminit=False,
             )
         except lmdb.Error as error:
             raise SourceError(f"{path} exists and cannot be continued: {error}") from error

@@ -462,6 +462,18 @@ def test_damage_is_reported_by_key(folder, tmp_path, capsys):
     assert f"2 of {len(pictures)} samples are damaged" in said
 
 
+def test_a_file_holds_nothing_of_the_process_that_packed_it(folder, tmp_path):
+    """A record ends within a page, whose rest must not be what the memory of that page held before."""
+    marker = b"of no concern to a reader " * 6
+    for _ in range(3):
+        left = [marker * (pages * 30) for pages in range(1, 200)]
+        del left
+        path = tmp_path / "set.lmdb"
+        assert pack(folder, path) == 0
+        assert marker not in path.read_bytes()
+        path.unlink()
+
+
 def test_a_damaged_header_is_an_error_when_read(folder, tmp_path):
     path = tmp_path / "set.lmdb"
     assert pack(folder, path) == 0
