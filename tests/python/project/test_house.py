@@ -72,7 +72,7 @@ def loaders_of_any_type(root):
 
 def process_numbers(root):
     """Asked for in one place, but where they are data."""
-    data = ("sources/python/threads/", "sources/python/shared_slots/")
+    data = ("sources/worker_info.py", "sources/python/threads.py", "sources/python/shared_slots.py")
     places = tuple(f"fastloader/_core/{each}" for each in (*data, "observation/trace.py"))
     found = matching(r"getpid\(\)", texts(root, "fastloader/_core"))
     home = "fastloader/_core/machine/process.py"
