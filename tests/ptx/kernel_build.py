@@ -113,17 +113,8 @@ def _nvcc(tools: Path, source: Path, target: Path) -> list:
         targets += ["-gencode", f"arch=compute_{name},code=compute_{name}"]
     host = ["-Xcompiler=-fPIC", "-Xcompiler=-fvisibility=hidden", "-Xcompiler=-ffp-contract=off"]
     at_once = f"--threads={len(os.sched_getaffinity(0))}"  # architectures
-    return [
-        tools / "bin" / "nvcc",
-        at_once,
-        *_OPTIMISED,
-        *host,
-        *targets,
-        "-c",
-        "-o",
-        target,
-        source,
-    ]
+    compiler = [tools / "bin" / "nvcc", at_once, *_OPTIMISED, *host, *targets]
+    return [*compiler, "-c", "-o", target, source]
 
 
 def _run(command: list, place: Path) -> None:

@@ -161,7 +161,6 @@ def test_every_block_says_what_it_is():
     assert sum(kind == "python" for page in PAGES for kind, _ in blocks(page)) > 15
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(runnable(page))], ids=lambda page: page.stem
 )

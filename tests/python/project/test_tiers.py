@@ -62,7 +62,7 @@ def test_the_seed_chooses_the_sample(monkeypatch):
 
 
 def test_everything_runs_where_it_is_asked_for(monkeypatch):
-    assert counts(everything=True) == {"exhaustive": 13}
+    assert counts(everything=True) == {"exhaustive": 15}
     assert counts(chosen="processes") == {}
     monkeypatch.setattr(covering, "LONG", True)
     assert counts() == {}
