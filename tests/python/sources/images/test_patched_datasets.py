@@ -492,7 +492,7 @@ def test_what_pillow_has_for_a_format(monkeypatch, tmp_path):
 
 def test_what_decodes_pictures_of_hugging_face(monkeypatch, tmp_path):
     datasets = pytest.importorskip("datasets")
-    data = MAKERS["datasets.arrow_dataset"](plain_folder(tmp_path / "plain", 3))
+    data = MAKERS["datasets.arrow_dataset", "Dataset"](plain_folder(tmp_path / "plain", 3))
     assert plan(data).startswith("native images: ")
     before = datasets.Image.decode_example
     monkeypatch.setattr(datasets.Image, "decode_example", lambda *a, **k: before(*a, **k))
@@ -632,7 +632,7 @@ def test_targets_in_a_list_of_ones_own(home, name, dataset):
 
 def test_what_gives_rows_of_hugging_face_to_a_transform(monkeypatch, tmp_path):
     pytest.importorskip("datasets")
-    data = MAKERS["datasets.arrow_dataset"](plain_folder(tmp_path / "plain", 3))
+    data = MAKERS["datasets.arrow_dataset", "Dataset"](plain_folder(tmp_path / "plain", 3))
     assert plan(data).startswith("native images: ")
     formatter = identity.found("datasets.formatting.formatting", "CustomFormatter")
     for name in ("format_batch", "format_row"):
