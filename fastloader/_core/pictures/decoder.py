@@ -80,6 +80,11 @@ class Decoder:
         before = self._done_before
         return {name: mine.get(name, 0) + before.get(name, 0) for name in {**mine, **before}}
 
+    @staticmethod
+    def cpu_seconds() -> float:
+        """Returns how long the decode threads of this process were on a processor."""
+        return extension.native.decode_cpu_seconds()
+
     def set_threads(self, threads: int) -> None:
         """Sets how many threads decode from now on. Raises the reason if the system gives no thread."""
         if threads != self.threads:

@@ -8,7 +8,7 @@ import numpy as np
 import patched
 import pytest
 import torch
-from every_step import HPARAMS, STEPS, TIMM
+from every_step import STEPS, TIMM
 from pictures import import_timm, import_torchvision, plain_folder
 from PIL import Image
 from torch.utils.data import DataLoader
