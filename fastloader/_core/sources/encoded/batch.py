@@ -4,7 +4,6 @@ decoded together."""
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +13,9 @@ import numpy as np
 import torch
 
 from fastloader._core.machine import extension
-from fastloader._core.machine.mapped_memory import read_view
 from fastloader._core.pictures.batch import MadePart
 from fastloader._core.pictures.images import DrawnBy
 from fastloader.datasets.encoded import PictureSource, are_parameters, stacked
-from fastloader.transforms._pillow import decoded_rgb, open_rgb
 
 if TYPE_CHECKING:
     from fastloader import _native
@@ -92,10 +89,7 @@ class EncodedFiles:
     # --- as what makes pictures asks for files ----------------------------------------------------
 
     def name(self, file: int) -> str:
-        content = self._files[file]
-        if _is_path(content):
-            return os.fsdecode(content)
-        return self._called.get(file) or f"{len(content)} bytes in memory"
+        return self._source(file).name
 
     def is_nameless(self, file: int) -> bool:
         """Whether it is bytes in memory that nobody has called anything."""
@@ -103,13 +97,12 @@ class EncodedFiles:
 
     def open_rgb(self, file: int) -> Any:
         """The Pillow picture. Raises why there is none."""
-        if file in self._problems:
-            raise ValueError(self._problems[file])
-        content = self._files[file]
-        if _is_path(content):
-            return open_rgb(os.fsdecode(content))
-        name = self.name(file)
-        return decoded_rgb(io.BytesIO(read_view(content, name)), name)
+        return self._source(file).open_rgb()
+
+    def _source(self, file: int) -> PictureSource:
+        content, called = self._files[file], self._called.get(file) or None
+        where = os.fsdecode(content) if _is_path(content) else content
+        return PictureSource(where, called, self._problems.get(file))
 
 
 def _arrived(*parts: Any) -> EncodedFiles:
