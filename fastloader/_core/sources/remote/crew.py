@@ -24,7 +24,7 @@ from fastloader._core.sources.python.iterators import MultiProcessIterator
 from fastloader._core.sources.remote.actor import (
     Beginning,
     Parcel,
-    PictureBatch,
+    RemoteBatch,
     RemotePictures,
     Setup,
     opened,
@@ -695,7 +695,7 @@ class RayIterator(MultiProcessIterator):
         self._crew.lends = loader._runtime.python.copied or pins
 
     def _decoded(self, data: Any) -> Any:
-        if type(data) is not PictureBatch:
+        if type(data) is not RemoteBatch:
             return super()._decoded(data)
         self._undelivered = data
         pictures: RemotePictures = self._dataset
