@@ -146,15 +146,3 @@ def test_pack_and_index_show_theirs(tmp_path):
         assert shown.endswith("\r\x1b[K")
         (tmp_path / "set.lmdb").unlink(missing_ok=True)
         assert run_script(slow, *words).stderr == ""
-
-
-@pytest.mark.processes
-def test_bench_shows_its_rounds_on_a_terminal_only():
-    script = """
-        from fastloader.cli.bench.suite import progress
-        progress("round 2 of 5: dali", 185.0)
-        progress("")
-    """
-    shown = on_terminal(script)[2]
-    assert shown == "\r\x1b[Kround 2 of 5: dali, 3 min 05 s left\r\x1b[K"
-    assert run_script(script).stderr == ""
