@@ -25,7 +25,7 @@ from fastloader._core.options import (
     check_picture_arguments,
     workers_to_begin_with,
 )
-from fastloader._core.order.loader import AutoWorkers, Loader
+from fastloader._core.order.loader import AutoWorkers
 from fastloader._core.runtime import Runtime
 from fastloader._core.show_batch import show_batch
 from fastloader._core.sources.python.arguments import for_torch, takes_newer
@@ -118,7 +118,7 @@ def _by_name(each: inspect.Parameter) -> inspect.Parameter:
 # ---- What ``repr()`` of a loader says.
 
 
-def shown_loader(loader: Loader) -> str:
+def shown_loader(loader: FastLoader[Any]) -> str:
     """``FastLoader(ImageFolder of 500 samples, batch_size=64, num_workers=8: <its plan>)``. Nothing is
     decided by looking, and nothing is raised: debuggers and log messages show loaders that are half
     made, too."""
@@ -344,7 +344,7 @@ class FastLoader(DataLoader, ShownArguments, Generic[T_co]):  # type: ignore[typ
         return self._runtime.beginning() or super()._index_sampler
 
     def _get_iterator(self) -> Any:
-        return self._runtime.python.iterator(self)
+        return self._runtime.torch_iterator(self)
 
     def _torch_iterator(self) -> Iterator[Any]:
         self._runtime.drop_ended_workers(self)

@@ -36,7 +36,13 @@ LAYERS: list[list[str]] = [
     ["_core/sources/**", "_core/delivery/**"],
     # Actors do what the other sources do, elsewhere.
     ["_core/sources/remote/**"],
-    ["_core/options.py", "_core/loader_stats.py", "_core/show_batch.py", "_core/picture_grid.py"],
+    [
+        "_core/sources/table.py",
+        "_core/options.py",
+        "_core/loader_stats.py",
+        "_core/show_batch.py",
+        "_core/picture_grid.py",
+    ],
     ["_core/runtime.py"],
     ["loader.py", "prefetcher.py"],
     ["loader_check.py"],

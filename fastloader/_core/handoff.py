@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.observation.statistics import Figures, Statistics
@@ -185,11 +186,15 @@ class Plan(Protocol):
         ...
 
 
-class Source(Protocol):
+class Source(ABC):
     """One way of making batches. A loader has one source of each kind for its whole life. A source owns
     what must outlive an epoch: threads, recycled memory, shared slots, counters. A forked child has
-    the source, but none of its threads: see `machine.process.HomeProcess`."""
+    the source, but none of its threads: see `machine.process.HomeProcess`.
 
+    The runtime knows its sources by these methods alone. Only `plan` must be written; the others do for
+    a source that has nothing to do there."""
+
+    @abstractmethod
     def plan(self, loader: Loader, wanted: Normalization | None) -> Plan | None:
         """Returns how this source would make the next epoch's batches; None if the dataset is not of
         its kind. Starts nothing and draws nothing. ``wanted``: what the delivery will do to images.
@@ -201,16 +206,89 @@ class Source(Protocol):
 
         Raises:
             NotNative: with the reason in words, if the dataset is of its kind but cannot be served. The
-                sources behind this one are asked. If none serves, Python makes the batches, and
+                sources behind this one are asked. If none serves, the `Fallback` makes the batches, and
                 ``loader.plan()`` tells the first reason.
         """
-        ...
+
+    def stand_in(self, loader: Loader, wanted: Normalization | None, reason: str) -> StandIn | None:
+        """Returns what makes the samples of the next epoch in the place of the loader's dataset; None if
+        this source has nothing to offer. Asked, in the order of `Runtime.sources`, once no source has
+        given a plan; the first answer is taken. ``reason``: why the `Fallback` makes the batches."""
+        return None
+
+    def begin_epoch(self, refused: str) -> None:
+        """Takes note that an epoch begins, whichever source makes it. ``refused``: why a batch is an
+        error that leaves nothing to decode threads; empty if it is none."""
+        return None
+
+    def replay(self, index: int) -> Any | None:
+        """Returns what was drawn for a sample of the epoch begun last, as ``loader.replay`` gives it;
+        None if this source has drawn nothing.
+
+        Raises:
+            ValueError: if the epoch has not come to that sample.
+        """
+        return None
+
+    def forget(self) -> None:
+        """Forgets what it keeps over the epochs because persistent workers would: they begin anew."""
+        return None
+
+    def close(self) -> None:
+        """Ends what outlives an epoch. The source may be asked for epochs again."""
+        return None
 
     def figures(self, loader: Loader) -> Figures:
-        """The figures of this source since the loader was made: empty ones before its first epoch. Each
-        stage says by its `bound` what a loop that waits for it is short of."""
-        ...
+        """Returns the figures of this source since the loader was made: empty ones before its first
+        epoch. Each stage says by its `bound` what a loop that waits for it is short of."""
+        return Figures()
 
     def stats(self, loader: Loader) -> dict[str, Any]:
-        """The part of ``loader.stats()`` that this source knows; empty before its first epoch."""
-        ...
+        """Returns the part of ``loader.stats()`` that this source knows; empty before its first
+        epoch."""
+        return {}
+
+
+class StandIn(NamedTuple):
+    """What makes samples in the place of a loader's dataset."""
+
+    dataset: Any  # an InPlace of `pictures/in_place.py`
+    why: str  # the reason for the fallback's batches, with what is native all the same
+
+
+class Fallback(Source):
+    """The source of what no other serves. It makes the batches of every dataset through torch's own
+    iterators, for which torch asks the loader at any time, also without an epoch of the runtime's."""
+
+    @abstractmethod
+    def plan(
+        self,
+        loader: Loader,
+        wanted: Normalization | None,
+        reason: str = "",
+        stand_in: Any = None,
+        normalized: Normalization | None = None,
+    ) -> Plan:
+        """Plans an epoch.
+
+        Args:
+            loader: the loader.
+            wanted: what the delivery will do to images.
+            reason: why no other source makes the batches.
+            stand_in: the dataset of a `StandIn`, if a source has given one.
+            normalized: what is left to do to samples that come normalised.
+        """
+
+    @abstractmethod
+    def iterator(self, loader: Loader) -> Any:
+        """Makes torch's iterator over ``loader``, which asks for it by ``_get_iterator()``."""
+
+    @abstractmethod
+    def drop_ended(self, loader: Loader) -> bool:
+        """Takes a persistent iterator away from its loader if it is of no use any more, so that torch
+        makes a new one. Returns whether it was of this process: the seed of its workers is then of no
+        use."""
+
+    @abstractmethod
+    def end_iterators(self) -> None:
+        """Ends the live iterators, and with them their workers."""

@@ -55,7 +55,7 @@ def check_picture_arguments(loader: Loader) -> None:
         ValueError: if it normalises by other values than these, or ``image_key`` names something else
             than the picture.
     """
-    wanted = loader._runtime.delivery.normalization
+    wanted = loader._runtime.normalization
     if wanted is None or not holds_images(loader.dataset):
         return
     collated = _is_collation_known(loader)
@@ -73,8 +73,8 @@ def check_picture_arguments(loader: Loader) -> None:
 def come_normalized(loader: Loader) -> Normalization | None:
     """What is left to do to samples that Python makes, if they come normalised by the loader's own mean
     and std; None if they do not. The ``collate_fn`` may be anybody's: it gets these samples."""
-    wanted = loader._runtime.delivery.normalization
-    if wanted is None or loader._runtime.delivery.augmentation is not None:
+    wanted = loader._runtime.normalization
+    if wanted is None or loader._runtime.augmentation is not None:
         return None
     for dataset in parts_of(loader.dataset):
         form = _form_of(dataset)
@@ -358,7 +358,7 @@ def _is_free(loader: Loader, name: str) -> bool:
     plain DataLoader. It may not where frameworks, which make the loader again of its attributes, would
     take it for the argument of FastLoader's constructor."""
     own = not said(type(loader).__init__).startswith("fastloader.")
-    return own and loader._runtime.delivery.is_plain and name in _OF_DELIVERY
+    return own and loader._runtime.delivers_as_made and name in _OF_DELIVERY
 
 
 def refused_options(loader: Loader, reason: str) -> str:

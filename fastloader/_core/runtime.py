@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import logging
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from fastloader._core import options as python_path
+from fastloader._core.batch.augmentation import Augmentation
 from fastloader._core.delivery.delivery import Delivery
-from fastloader._core.handoff import Plan, Source
+from fastloader._core.handoff import Fallback, Plan, Source, StandIn
 from fastloader._core.loader_stats import LoaderStats
 from fastloader._core.machine import extension
 from fastloader._core.machine.identity import one_look
@@ -23,6 +24,7 @@ from fastloader._core.observation.statistics import (
     Figures,
     Observation,
     Stage,
+    Statistics,
 )
 from fastloader._core.observation.tuning import DepthRule
 from fastloader._core.options import LoaderOptions, come_normalized, refused_options
@@ -33,11 +35,9 @@ from fastloader._core.order.loader import AutoWorkers, Loader, auto_workers
 from fastloader._core.order.position import Position
 from fastloader._core.order.trainers import NextEpoch
 from fastloader._core.pictures.images import make_policy
-from fastloader._core.sources.arrays import ArraySource
-from fastloader._core.sources.images import ImageSource
-from fastloader._core.sources.python.source import PythonSource
-from fastloader._core.sources.remote.source import RemoteSource
+from fastloader._core.sources.table import make_sources
 from fastloader.errors import NotNative
+from fastloader.transforms._normalization import Normalization
 
 # ---- What ``num_workers="auto"`` and ``depth="auto"`` have come to, in words.
 
@@ -87,14 +87,52 @@ class Runtime:
         self.sharding: distributed.AutoSharding | None = None  # with distributed="auto"
         self.delivery = delivery = Delivery(options.delivery_spec())
         policy = make_policy(options.on_error, options.max_errors)
-        self.arrays = ArraySource(delivery.statistics)
-        self.images = ImageSource(delivery.statistics, policy)
-        self.python = PythonSource(delivery.statistics, policy)
-        self.remote = RemoteSource(self.images, self.python)
-        # Asked in this order. The first plan is taken; what none of them serves is Python's.
-        self.sources: tuple[Source, ...] = (self.remote, self.arrays, self.images)
+        # Asked in this order. The first plan is taken; what none of them serves is the fallback's.
+        self.sources: tuple[Source, ...]
+        self.fallback: Fallback
+        self.sources, self.fallback = make_sources(delivery.statistics, policy)
         self._headspace: Measured | None = None
         self._said = ""  # the reason for the Python path that was logged last
+
+    @property
+    def _every_source(self) -> Sequence[Source]:
+        """The fallback and the others. It comes first: what it drew in the last epoch hides what another
+        source drew in one before."""
+        return (self.fallback, *reversed(self.sources))
+
+    # --- what others ask for -----------------------------------------------------------------------
+
+    @property
+    def statistics(self) -> Statistics:
+        """The loader's counters."""
+        return self.delivery.statistics
+
+    @property
+    def normalization(self) -> Normalization | None:
+        """What the delivery does to images."""
+        return self.delivery.normalization
+
+    @property
+    def augmentation(self) -> Augmentation | None:
+        """What the delivery erases and mixes."""
+        return self.delivery.augmentation
+
+    def augment(self, augmentation: Augmentation | None) -> None:
+        """Sets what the delivery erases and mixes from the next ``iter()`` on; None for nothing.
+
+        Raises:
+            ValueError: if the delivery does not normalise images.
+        """
+        self.delivery.augment(augmentation)
+
+    @property
+    def delivers_as_made(self) -> bool:
+        """Whether the loop gets the batches as their source made them."""
+        return self.delivery.is_plain
+
+    def torch_iterator(self, loader: Loader) -> Any:
+        """Makes the iterator for which torch asks by ``_get_iterator()``."""
+        return self.fallback.iterator(loader)
 
     # --- the order ---------------------------------------------------------------------------------
 
@@ -190,7 +228,9 @@ class Runtime:
     def _iterate(self, loader: Loader, order: EpochOrder) -> Iterator[Any]:
         plan, reason = self._planned(loader)
         # Not in the except clause: errors of workers forked there would name the refusal as context.
-        self.python.encoded.begin(refused_options(loader, reason) if reason else "")
+        refused = refused_options(loader, reason) if reason else ""
+        for source in self._every_source:
+            source.begin_epoch(refused)
         if reason:
             self._say(loader, reason)
         return self.delivery.begin(plan, order)
@@ -211,9 +251,16 @@ class Runtime:
                 return plan, ""
         reason = reason or python_path.why_no_source(loader)
         why = python_path.obstacles(loader, reason)
-        in_place, said = self.images.in_place(loader, wanted, why)
+        dataset, why = self._stand_in(loader, wanted, why)
         normalized = come_normalized(loader)
-        return self.python.plan(loader, wanted, said, in_place, normalized), reason
+        return self.fallback.plan(loader, wanted, why, dataset, normalized), reason
+
+    def _stand_in(self, loader: Loader, wanted: Normalization | None, why: str) -> StandIn:
+        for source in self.sources:
+            made = source.stand_in(loader, wanted, why)
+            if made is not None:
+                return made
+        return StandIn(None, why)
 
     def _say(self, loader: Loader, reason: str) -> None:
         """Once, not at every epoch."""
@@ -234,22 +281,23 @@ class Runtime:
 
     def drop_ended_workers(self, loader: Loader) -> None:
         """Persistent ones, before torch would go on with them."""
-        if self.python.drop_ended(loader):
+        if self.fallback.drop_ended(loader):
             self._forget_seed()
 
     def _forget_workers(self, loader: Loader) -> None:
         """The persistent workers, and those that torch would have, begin anew."""
         loader._iterator = None
-        self.arrays.forget_seed()
+        for source in self._every_source:
+            source.forget()
 
     def close(self, loader: Loader) -> None:
         self.delivery.close()
-        self.python.end_iterators()
+        self.fallback.end_iterators()
         if loader.persistent_workers:
             self._forget_workers(loader)
             self._forget_seed()
-        self.python.slots.close()
-        self.remote.close()
+        for source in self._every_source:
+            source.close()
 
     # --- copies of the loader ----------------------------------------------------------------------
 
@@ -303,7 +351,7 @@ class Runtime:
     def _figures(self, loader: Loader) -> Figures:
         """The training loop's waiting is the last of the stages."""
         made = Figures()
-        for source in (*reversed(self.sources), self.python):
+        for source in (*reversed(self.sources), self.fallback):
             made = made.joined(source.figures(loader))
         statistics = self.delivery.statistics
         seconds, who = statistics.wait_s, "the training loop"
@@ -316,16 +364,17 @@ class Runtime:
         return headspace
 
     def replay(self, loader: Loader, index: int) -> dict[str, Any]:
-        found = self.python.encoded.replay(index) or self.images.replay(index)
-        if found is None:
-            raise ValueError(f"no epoch was begun on the native path: {self.plan(loader)}")
-        return found
+        for source in self._every_source:
+            found: dict[str, Any] | None = source.replay(index)
+            if found is not None:
+                return found
+        raise ValueError(f"no epoch was begun on the native path: {self.plan(loader)}")
 
     def stats(self, loader: Loader) -> LoaderStats:
         seen = self.observe(loader)
         counted = self.delivery.stats()
         counted["stages"] = {stage.name: stage.as_dict() for stage in seen.figures.stages}
-        for source in (self.python, *reversed(self.sources)):
+        for source in self._every_source:
             counted.update(source.stats(loader))
         if seen.auto:
             counted["auto"] = {name: choice.as_dict() for name, choice in seen.auto.items()}

@@ -31,7 +31,7 @@ def show_batch(loader: Loader, batch: Any, count: int) -> Any:
         ) from error
     if batch is None:
         batch = _first_batch(loader)
-    normalization = loader._runtime.delivery.normalization
+    normalization = loader._runtime.normalization
     shown = find_pictures(batch, normalization, _classes(loader.dataset), count)
     if not shown.pixels:
         raise ValueError("the batch is empty, so there is no picture to show")

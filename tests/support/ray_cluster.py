@@ -77,7 +77,7 @@ def on_ray(dataset, batch=4, workers=2, **options):
     from fastloader._core.sources.remote.actor_pool import ActorPool, RayCounts
 
     loader = FastLoader(dataset, batch, num_workers=workers, worker_backend="ray", **options)
-    remote = loader._runtime.remote
+    remote, *_others = loader._runtime.sources
     if not _shared:
         _shared.append(ActorPool({"num_cpus": 1}, RayCounts()))
     pool = _shared[0]

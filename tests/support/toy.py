@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch.utils.data import default_collate
 
+from fastloader._core.handoff import Source
 from fastloader._core.observation.statistics import Figures, LoopIterator, Stage
 from fastloader._core.sources.arguments import check_no_image_options
 from fastloader._core.sources.collation import check_collation
@@ -65,7 +66,7 @@ class ToyPlan:
         return None
 
 
-class ToySource:
+class ToySource(Source):
     serves = Toys
     makes = ToyPlan
     where = "the toy"

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 import torch
 
+from fastloader._core.batch.augmentation import Augmentation
+from fastloader.transforms._normalization import Normalization
+
 
 class AutoWorkers(int):
     """The number that ``num_workers="auto"`` began with. Frameworks make a loader again from its
@@ -16,8 +19,30 @@ class AutoWorkers(int):
 def auto_workers(loader: Loader) -> AutoWorkers | None:
     """The number that ``num_workers="auto"`` began with; None if the loader has another number. The
     runtime keeps it, because a subclass's property of the name may give a plain number."""
-    begun: AutoWorkers | None = loader._runtime.auto_workers
+    begun = loader._runtime.auto_workers
     return begun if begun == loader.num_workers else None
+
+
+class Services(Protocol):
+    """What a loader's runtime gives to the layers below it."""
+
+    @property
+    def auto_workers(self) -> AutoWorkers | None: ...
+
+    @property
+    def position(self) -> Any: ...
+
+    @property
+    def statistics(self) -> Any: ...
+
+    @property
+    def normalization(self) -> Normalization | None: ...
+
+    @property
+    def augmentation(self) -> Augmentation | None: ...
+
+    @property
+    def delivers_as_made(self) -> bool: ...
 
 
 class Loader(Protocol):
@@ -43,7 +68,9 @@ class Loader(Protocol):
     on_error: str
     _dataset_kind: int
     _iterator: Any
-    _runtime: Any
+
+    @property
+    def _runtime(self) -> Services: ...
 
     @property
     def batch_size(self) -> int | None: ...

@@ -102,7 +102,7 @@ def _draws_state(
             return draws.state(samples)
         # With a seed that all ranks share, the state serves every rank.
         return draws.augmentation.state(samples, begun=True)
-    augmentation = loader._runtime.delivery.augmentation
+    augmentation = loader._runtime.augmentation
     return None if augmentation is None else augmentation.state()
 
 

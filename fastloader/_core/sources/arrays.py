@@ -27,7 +27,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from fastloader._core.batch.augmentation import EpochDraws
 from fastloader._core.batch.tree import is_leaf
-from fastloader._core.handoff import DEFAULT_DEPTH, Handoff
+from fastloader._core.handoff import DEFAULT_DEPTH, Handoff, Source
 from fastloader._core.machine import devices, extension, identity
 from fastloader._core.machine.limits import GATHER_THREADS, available_threads, counted
 from fastloader._core.machine.mapped_memory import file_at
@@ -705,7 +705,7 @@ def array_threads(workers: int) -> int:
 # ---- Batches gathered from arrays.
 
 
-class ArraySource:
+class ArraySource(Source):
     """Makes batches of a dataset whose rows lie in tensors or numpy arrays."""
 
     def __init__(self, statistics: Statistics) -> None:
@@ -723,9 +723,8 @@ class ArraySource:
         check_no_image_options(loader, "the dataset is of arrays")
         return ArrayPlan(self, recognize_arrays(loader), loader)
 
-    def forget_seed(self) -> None:
-        """Draws a new base seed in the next epoch, as torch does if its persistent workers have
-        ended."""
+    def forget(self) -> None:
+        # The next epoch draws a new base seed, as in torch whose persistent workers have ended.
         self.last = None
 
     def figures(self, loader: Loader) -> Figures:

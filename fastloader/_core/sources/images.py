@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
-from fastloader._core.handoff import Handoff
+from fastloader._core.handoff import Handoff, Source, StandIn
 from fastloader._core.machine import devices, extension
 from fastloader._core.machine.limits import (
     DECODE_THREADS,
@@ -40,7 +40,7 @@ from fastloader.transforms._normalization import Normalization
 # ---- Batches of pictures that native threads decode.
 
 
-class ImageSource:
+class ImageSource(Source):
     """Makes batches of pictures, which native threads read, decode and transform."""
 
     def __init__(self, statistics: Statistics, policy: ErrorPolicy) -> None:
@@ -88,18 +88,14 @@ class ImageSource:
             )
         return images
 
-    def in_place(
-        self, loader: Loader, wanted: Normalization | None, reason: str
-    ) -> tuple[InPlace | None, str]:
-        """What stands in the place of the loader's dataset, where Python makes the samples for this
-        ``reason``: pictures whose transform is known, if only in part. Also the reason, with what
-        it is that Python does."""
+    def stand_in(self, loader: Loader, wanted: Normalization | None, reason: str) -> StandIn | None:
+        """Does as `Source.stand_in`, for pictures whose transform is known, if only in part."""
         dataset = loader.dataset
         if not loader.native or not holds_images(dataset) or is_stateful(dataset):
-            return None, reason  # workers ask the dataset for its state
+            return None  # workers ask the dataset for its state
         init = loader.worker_init_fn
         if init is not None and loader.num_workers and not only_seeds(init):
-            return None, reason  # it may change the dataset in the worker
+            return None  # it may change the dataset in the worker
         if extension.load() is None:
             try:
                 images = self._recognized(loader, wanted)
@@ -108,12 +104,13 @@ class ImageSource:
             else:
                 mixed = "" if images.mixing is None else ", mixed"
                 reason = f"{reason}: {images.chain}{mixed}, with the native path's draws"
-                return PillowPictures(dataset, images, loader.collate_fn, self.note), reason
+                made = PillowPictures(dataset, images, loader.collate_fn, self.note)
+                return StandIn(made, reason)
         try:
             check_fetch()
             images, reading = recognize_beginning(dataset)
         except NotNative:
-            return None, reason
+            return None
         beginnings = reading.beginnings
         begun = BegunPictures(
             dataset,
@@ -124,8 +121,8 @@ class ImageSource:
             self.note,
         )
         if extension.load() is None:
-            return begun, f"{reason}: with the native path's draws {beginnings[0].said}"
-        return begun, f"native {beginnings[0].said}{_indexed(images)} ({reason})"
+            return StandIn(begun, f"{reason}: with the native path's draws {beginnings[0].said}")
+        return StandIn(begun, f"native {beginnings[0].said}{_indexed(images)} ({reason})")
 
     def note(self, replayed: InPlace) -> None:
         """Notes what knows the draws of the epoch that begins, for `replay`."""
@@ -189,7 +186,6 @@ class ImageSource:
         return remains if iterator is None else iterator
 
     def replay(self, index: int) -> dict[str, Any] | None:
-        """What became of a sample of the epoch begun last; None if no epoch has begun."""
         return None if self._replayed is None else self._replayed.replay(index)
 
     def figures(self, loader: Loader) -> Figures:

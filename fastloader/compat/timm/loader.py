@@ -90,7 +90,7 @@ class PrefetchLoader:
             raise TypeError("device=None: name a device, or 'auto'")
         self._means, self._stds = means, stds
         self._inside: FastLoader[Any] | DevicePrefetcher[Any]
-        if isinstance(loader, FastLoader) and loader._runtime.delivery.normalization is not None:
+        if isinstance(loader, FastLoader) and loader._runtime.normalization is not None:
             _check_delivery(loader, device, means, stds, self.img_dtype)
             self._inside, delivery = loader, loader._runtime.delivery
         else:
@@ -419,7 +419,7 @@ class ErasingLoader(FastLoader[Any]):
         super().__init__(*args, **kwargs)
         self.random_erasing = random_erasing
         if random_erasing is not None:
-            self._runtime.delivery.augment(Augmentation(random_erasing, None))
+            self._runtime.augment(Augmentation(random_erasing, None))
 
 
 class ErasingMultiEpochsLoader(ErasingLoader, MultiEpochsDataLoader):

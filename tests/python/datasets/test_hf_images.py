@@ -12,6 +12,7 @@ import numpy as np
 import png_files
 import pytest
 import torch
+from image_source import image_source
 from pictures import picture
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader
@@ -291,9 +292,9 @@ def test_epochs_of_such_a_data_set_keep_the_decoder(whole):
     dataset = given_a_transform(whole, T.Compose([T.RandomResizedCrop(16)]))
     loader = FastLoader(dataset, 8, num_workers=2)
     list(loader)
-    decoder = loader._runtime.images.decoder
+    decoder = image_source(loader).decoder
     list(loader)
-    assert loader._runtime.images.decoder is decoder
+    assert image_source(loader).decoder is decoder
 
 
 def test_data_sets_that_are_not_ours_to_read(whole):

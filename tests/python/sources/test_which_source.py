@@ -10,6 +10,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from toy import Toys, some_toys
 
 from fastloader import FastLoader
+from fastloader._core.handoff import Source
 from fastloader._core.machine import extension
 from fastloader.datasets import ImageFolder
 from fastloader.transforms import Compose, Resize
@@ -59,7 +60,7 @@ def folder_and_own(root):
     return ConcatDataset([folder(root), own(root)])
 
 
-class Everything:
+class Everything(Source):
     """A source that knows every dataset of samples by their indices."""
 
     opened = 0

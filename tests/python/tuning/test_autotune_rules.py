@@ -8,6 +8,7 @@ import statistics
 
 import pytest
 import torch
+from image_source import image_source
 from pictures import plain_folder
 from torch.utils.data import Dataset, Sampler, TensorDataset
 
@@ -245,9 +246,7 @@ def test_the_end_of_an_epoch_is_no_swing(root):
     loader = FastLoader(folder(root), 4, num_workers=2, depth="auto")
     for _ in range(5):
         for _ in loader:
-            for each in list(
-                loader._runtime.images.last._flight
-            ):  # a loop so slow that all is ready
+            for each in list(image_source(loader).last._flight):  # a loop so slow that all is ready
                 each.batch.wait()
     assert loader.stats()["auto"]["depth"]["chosen"] == 3
 

@@ -219,7 +219,7 @@ class EncodedPictures:
         dataset: Any,
         make: Callable[[Any, bool], Any],
     ) -> EncodedEpoch:
-        normalization = loader._runtime.delivery.normalization
+        normalization = loader._runtime.normalization
         wanted = loader.native, Decode(loader.decode, loader.truncated), normalization
         self.last = EncodedEpoch(
             lambda: self._made(*wanted),

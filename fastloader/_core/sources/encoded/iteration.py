@@ -18,7 +18,7 @@ from fastloader._core.order.loader import Loader
 from fastloader._core.order.position import Position
 from fastloader._core.pictures.images import EpochKeys, WorkerSamples, repeats_below
 from fastloader._core.sources.encoded.collation import EncodedCollation, KeyedIndex
-from fastloader._core.sources.encoded.epoch import stop
+from fastloader._core.sources.encoded.epoch import EncodedPictures, stop
 
 
 class DecodingIterator(_BaseDataLoaderIter):
@@ -26,6 +26,7 @@ class DecodingIterator(_BaseDataLoaderIter):
     long before the loop asks for it."""
 
     _position: Position
+    _pictures: EncodedPictures  # the loader's
     encoded: Any = None  # an EncodedEpoch; None for torch's own iterator, which a delivery follows
     # A batch whose pictures the loop waits for: Ctrl-C may end the waiting.
     _undelivered: Any = None
@@ -52,7 +53,7 @@ class DecodingIterator(_BaseDataLoaderIter):
         self._undelivered = None
         # The epoch must not hold the iterator, which would then live until garbage is collected.
         keys = weakref.WeakMethod(self._epoch_keys)
-        self.encoded = loader._runtime.python.encoded_epoch(
+        self.encoded = self._pictures.epoch(
             loader, keys, dataset, functools.partial(_made, dataset, collate.collate_fn)
         )
         if self._dropped is not None:

@@ -34,6 +34,7 @@ from fastloader._core.order.progress import Progress, as_given
 from fastloader._core.pictures.images import CropSeeds
 from fastloader._core.pictures.in_place import InPlace
 from fastloader._core.sources.encoded.batch import EncodedBatch
+from fastloader._core.sources.encoded.epoch import EncodedPictures
 from fastloader._core.sources.encoded.iteration import DecodingIterator
 from fastloader._core.sources.python.arguments import LoaderView
 from fastloader._core.sources.python.naming import NamingWorker, name_sample
@@ -251,7 +252,7 @@ class CountingIterator(DecodingIterator, SeedingIterator):
     def __init__(self, loader: Loader) -> None:
         self._home = HomeProcess()
         self._position: Position = loader._runtime.position
-        self._statistics: Statistics = loader._runtime.delivery.statistics
+        self._statistics: Statistics = loader._runtime.statistics
         self.progress: Progress | None = None  # set on the iterator that the user gets
         self._closed = False
         # Guards a batch on its way to the loop: of several threads that call next(), each gets other
@@ -383,7 +384,8 @@ class CountingIterator(DecodingIterator, SeedingIterator):
 class SingleProcessIterator(dataloader._SingleProcessDataLoaderIter, CountingIterator):
     """torch's iterator without workers, on the training loop's thread."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, pictures: EncodedPictures) -> None:
+        self._pictures = pictures
         super().__init__(loader)
         position, saved = self._position, self._pass.saved
         if not position.iterable:
@@ -434,8 +436,9 @@ class MultiProcessIterator(PolledIterator, CountingIterator):
     _own_processes = True  # whether the workers are processes that this one has started
     _arrived: int | None = None  # torch's number of the batch that came last
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, pictures: EncodedPictures) -> None:
         self._home = HomeProcess()
+        self._pictures = pictures
         position: Position = loader._runtime.position
         self._stateful = position.iterable or is_stateful(position.dataset)
         # Batches always bring the state here, because the batches could not be read again: the states

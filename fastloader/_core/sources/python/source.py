@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from fastloader._core.batch.augmentation import EpochDraws
-from fastloader._core.handoff import Handoff
+from fastloader._core.handoff import Fallback, Handoff
 from fastloader._core.machine import devices
 from fastloader._core.machine.limits import (
     RAY_ACTORS,
@@ -48,19 +49,20 @@ _WORKERS = {
 }
 
 
-class PythonSource:
+class PythonSource(Fallback):
     """Makes batches of every dataset: on the loop's own thread, or in worker processes or threads."""
 
     def __init__(self, statistics: Statistics, policy: ErrorPolicy) -> None:
         self._statistics = statistics
         self.encoded = EncodedPictures(policy)
         self.slots = LoaderSlots()
-        self.encoded_epoch = self.encoded.epoch  # as iterators ask for it
         self._iterators: weakref.WeakSet[CountingIterator] = weakref.WeakSet()
         # What makes the samples in the place of the loader's dataset, in iterators that begin now.
         self._in_place: InPlace | None = None
         # What makes torch's iterator, by worker_backend, if that is not "process".
-        self.iterators: dict[str, Callable[[Any], CountingIterator]] = {"thread": ThreadIterator}
+        self.iterators: dict[str, Callable[[Any, EncodedPictures], CountingIterator]] = {
+            "thread": ThreadIterator
+        }
         # Whether the delivery of epochs that begin now copies every tensor of a batch.
         self.copied = False
 
@@ -69,13 +71,10 @@ class PythonSource:
         loader: Loader,
         wanted: Normalization | None,
         reason: str = "",
-        in_place: InPlace | None = None,
+        stand_in: InPlace | None = None,
         normalized: Normalization | None = None,
     ) -> PythonPlan:
-        """Plans an epoch. ``reason`` says why no other source makes the batches. ``in_place``: what
-        makes the samples in the place of the loader's dataset. ``normalized``: what is left to do to
-        samples that come normalised."""
-        return PythonPlan(loader, reason, self, in_place, normalized)
+        return PythonPlan(loader, reason, self, stand_in, normalized)
 
     def torch_iterator(self, loader: Loader, in_place: InPlace | None) -> Any:
         """torch's way to `iterator`."""
@@ -97,7 +96,6 @@ class PythonSource:
             self._in_place = None
 
     def iterator(self, loader: Loader) -> CountingIterator:
-        """Makes torch's iterator over ``loader``, which asks for it by ``_get_iterator()``."""
         made: CountingIterator
         seen: Any = loader
         if self._in_place is not None:
@@ -110,19 +108,17 @@ class PythonSource:
             )
         loader.check_worker_number_rationality()
         if loader.num_workers == 0:
-            made = SingleProcessIterator(seen)
+            made = SingleProcessIterator(seen, self.encoded)
         elif loader.worker_backend in self.iterators:
-            made = self.iterators[loader.worker_backend](seen)
+            made = self.iterators[loader.worker_backend](seen, self.encoded)
         else:
-            made = self.slots.iterate(seen, MultiProcessIterator)
+            made = self.slots.iterate(
+                seen, functools.partial(MultiProcessIterator, pictures=self.encoded)
+            )
         self._iterators.add(made)
         return made
 
-    @staticmethod
-    def drop_ended(loader: Loader) -> bool:
-        """Takes a persistent iterator away from its loader if it is of no use any more, so that torch
-        makes a new one. Returns whether it was of this process: the seed of its workers is then of no
-        use."""
+    def drop_ended(self, loader: Loader) -> bool:
         known: Any = loader._iterator  # unless a subclass of the loader has made another kind
         if isinstance(known, CountingIterator) and not known._home.here:
             # Its persistent workers serve the process that forked this one.
@@ -185,9 +181,18 @@ class PythonSource:
             counted["remote"] = {key: sum(each[key] for each in totals) for key in totals[0]}
         return {**counted, **self.encoded.stats()}
 
+    def begin_epoch(self, refused: str) -> None:
+        self.encoded.begin(refused)
+
+    def replay(self, index: int) -> Any | None:
+        return self.encoded.replay(index)
+
     def end_iterators(self) -> None:
         for iterator in list(self._iterators):
             iterator.close()
+
+    def close(self) -> None:
+        self.slots.close()
 
 
 class PythonPlan:

@@ -20,6 +20,7 @@ from fastloader._core.observation.statistics import Statistics
 from fastloader._core.observation.tuning import LowPriorityWorker
 from fastloader._core.order.loader import Loader, auto_workers
 from fastloader._core.sources import worker_info
+from fastloader._core.sources.encoded.epoch import EncodedPictures
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
 from fastloader._core.sources.python.iterators import CountingIterator, PolledIterator, count_ready
 from fastloader._core.sources.python.naming import name_sample
@@ -188,15 +189,16 @@ class _Context:
 class ThreadIterator(PolledIterator, CountingIterator):
     """torch's iterator over workers, which are threads here."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, pictures: EncodedPictures) -> None:
         self._home = HomeProcess()
+        self._pictures = pictures
         worker_info.teach()
         seen: Any = loader
         if auto_workers(loader) is not None:
             seen = LoaderView(loader, worker_init_fn=LowPriorityWorker(loader.worker_init_fn))
         position = loader._runtime.position
         again = self._reads_again = position.iterable and position.worker_states()[1]
-        context = _Context(loader._runtime.delivery.statistics)
+        context = _Context(loader._runtime.statistics)
         super().__init__(LoaderView(seen, multiprocessing_context=context))
         if again:
             self._fast_forward()

@@ -21,6 +21,7 @@ from fastloader._core.order.generators import is_stateful
 from fastloader._core.order.loader import Loader
 from fastloader._core.sources.python.arguments import LoaderView, named_arguments
 from fastloader._core.sources.python.iterators import MultiProcessIterator
+from fastloader._core.sources.python.source import PythonSource
 from fastloader._core.sources.remote.actor import (
     Beginning,
     Parcel,
@@ -679,11 +680,12 @@ class RayIterator(MultiProcessIterator):
 
     _own_processes = False
 
-    def __init__(self, loader: Loader, crew: Crew) -> None:
+    def __init__(self, loader: Loader, source: PythonSource, crew: Crew) -> None:
+        self._source = source
         self._crew = crew
         self._lend(loader)
         seen: Any = LoaderView(loader, multiprocessing_context=_Context(crew))
-        super().__init__(seen)
+        super().__init__(seen, source.encoded)
 
     def _reset(self, loader: Loader, first_iter: bool = False) -> None:
         self._lend(loader)
@@ -692,7 +694,7 @@ class RayIterator(MultiProcessIterator):
     def _lend(self, loader: Loader) -> None:
         """Leaves batches in Ray's memory until they are copied, if they are copied anyway."""
         pins = loader.pin_memory and devices.can_pin()
-        self._crew.lends = loader._runtime.python.copied or pins
+        self._crew.lends = self._source.copied or pins
 
     def _decoded(self, data: Any) -> Any:
         if type(data) is not RemoteBatch:

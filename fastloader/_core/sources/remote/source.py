@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastloader._core.batch.augmentation import Augmentation, EpochDraws, SampleDraws
-from fastloader._core.handoff import Handoff
+from fastloader._core.handoff import Handoff, Source
 from fastloader._core.machine.limits import counted
 from fastloader._core.observation.statistics import Figures, Stage
 from fastloader._core.order.epoch_order import EpochOrder
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # which import Ray
     from fastloader._core.sources.remote.crew import RayIterator
 
 
-class RemoteSource:
+class RemoteSource(Source):
     """Makes batches in Ray actors. Those of known pictures, which the actors' decode threads make, are
     this source's. The rest is Python's, whose iterator over actors is made here."""
 
@@ -38,7 +38,7 @@ class RemoteSource:
         self._sent: RemotePictures | None = None
         # Held weakly, so that a loader that is dropped ends at once.
         made = weakref.WeakMethod(self._iterator)
-        python.iterators["ray"] = lambda loader: _called(made, loader)
+        python.iterators["ray"] = lambda loader, pictures: _called(made, loader)
 
     def plan(self, loader: Loader, wanted: Normalization | None) -> RemotePlan | None:
         if loader.worker_backend != "ray":
@@ -58,9 +58,8 @@ class RemoteSource:
                 self._pool.close()
             self._counts = self._counts or RayCounts()
             self._pool = ActorPool(options, self._counts)
-        return RayIterator(
-            loader, Crew(self._pool, loader.num_workers, loader.prefetch_factor or 2)
-        )
+        crew = Crew(self._pool, loader.num_workers, loader.prefetch_factor or 2)
+        return RayIterator(loader, self._python, crew)
 
     def pictures(
         self,
@@ -139,7 +138,7 @@ class RemoteSource:
         }
 
     def close(self) -> None:
-        """Ends the actors. Iterators are ended before."""
+        """Ends the actors. Iterators were ended before."""
         if self._pool is not None:
             self._pool.close()
             self._pool = None

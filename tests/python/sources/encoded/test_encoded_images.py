@@ -387,7 +387,7 @@ def test_a_source_of_another_type_is_refused(source):
 
 def test_nothing_is_kept_of_an_epoch(paths):
     loader, got = batches_of(Captions(paths, source=as_bytes), num_workers=2)
-    made = loader._runtime.python.encoded._decoder
+    made = loader._runtime.fallback.encoded._decoder
     before = made.memory.stats()
     assert before["in_use"] == len(got)
     del got

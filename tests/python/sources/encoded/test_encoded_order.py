@@ -279,6 +279,6 @@ def test_an_error_that_is_kept_keeps_no_batch(one_bad):
         with pytest.raises(OSError, match="cannot identify") as kept:
             next(iterator)
         assert kept.value is not None
-        assert loader._runtime.python.encoded._decoder.memory.stats()["in_use"] == 0
+        assert loader._runtime.fallback.encoded._decoder.memory.stats()["in_use"] == 0
     finally:
         gc.enable()

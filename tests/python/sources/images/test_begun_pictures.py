@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision_datasets as made
+from image_source import image_source
 from pictures import import_torchvision, plain_folder, random_folder
 from torch.utils.data import ConcatDataset, DataLoader, Subset, default_collate
 
@@ -199,7 +200,7 @@ def test_any_file_is_a_sample(tmp_path):
 def begun_of(dataset):
     """What stands in the dataset's place."""
     loader = FastLoader(dataset, 2)
-    begun, _said = loader._runtime.images.in_place(loader, None, "")
+    begun = image_source(loader).stand_in(loader, None, "").dataset
     assert type(begun) is BegunPictures
     return begun
 

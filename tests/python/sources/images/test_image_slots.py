@@ -7,6 +7,7 @@ import weakref
 
 import pytest
 import torch
+from image_source import image_source
 from numbered_pictures import COUNT
 from pictures import import_torchvision, plain_folder, script
 from torch.utils.data import ConcatDataset, Subset
@@ -158,10 +159,10 @@ def test_nothing_is_built_anew(crops, device):
     for dataset in (crops, Subset(crops, range(7)), view):
         loader = FastLoader(dataset, 4, mean=MEAN, **device)
         list(loader)
-        source = loader._runtime.images.decoder
+        source = image_source(loader).decoder
         for _ in range(3):
             list(loader)
-            assert loader._runtime.images.decoder is source
+            assert image_source(loader).decoder is source
 
 
 def test_what_changes_is_seen(root, device):
@@ -205,19 +206,19 @@ def test_torchvision_samples_changed_in_place_are_seen(root, device):
         assert torch.equal(images, wanted) and torch.equal(labels, targets)
 
     seen()
-    source = loader._runtime.images.decoder
+    source = image_source(loader).decoder
     seen()
-    assert loader._runtime.images.decoder is source
+    assert image_source(loader).decoder is source
     random.Random(4).shuffle(dataset.samples)
     seen()
     dataset.samples[3] = (dataset.samples[5][0], 77)
     seen()
     del dataset.samples[1:3]
     seen()
-    source = loader._runtime.images.decoder
+    source = image_source(loader).decoder
     dataset.samples = list(dataset.samples)  # equal
     seen()
-    assert loader._runtime.images.decoder is source
+    assert image_source(loader).decoder is source
 
 
 def test_a_data_set_is_not_kept_alive(root):
@@ -273,14 +274,14 @@ def test_a_forked_child_builds_its_own(root):
         from fastloader.datasets import ImageFolder
         loader = FastLoader(ImageFolder(sys.argv[1], T.Resize((9, 8))), 4, device="cpu")
         wanted = [labels.tolist() for _, labels in loader]
-        mine = loader._runtime.images.decoder
+        mine = image_source(loader).decoder
         child = os.fork()
         if child == 0:
             got = [labels.tolist() for _, labels in loader]
-            os._exit(0 if got == wanted and loader._runtime.images.decoder is not mine else 1)
+            os._exit(0 if got == wanted and image_source(loader).decoder is not mine else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert [labels.tolist() for _, labels in loader] == wanted
-        assert loader._runtime.images.decoder is mine
+        assert image_source(loader).decoder is mine
     """
     for backend in ("", "host"):
         script(source, root, env={"FASTLOADER_BACKEND": backend} if backend else {}, timeout=HANG)

@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 from drawn import versions
+from image_source import image_source
 from numbered_pictures import COUNT
 from pictures import plain_folder
 from torch.utils.data import RandomSampler, Subset
@@ -197,7 +198,7 @@ def test_bad_samples(root, tmp_path, deliver, value, on_error):
 def erasures_of_good(loader, dataset, broken, on_error):
     number = [path for path, _ in dataset.samples].index(str(broken))
     box = dataset.transform.transforms[-1].erasing(3)
-    seed = loader._runtime.images.last.seeds.of(number)
+    seed = image_source(loader).last.seeds.of(number)
     edges, _ = box.draw([seed], [number], 24, 30)
     top, bottom, left, right = edges[0].tolist()
     its = {"top": top, "left": left, "height": bottom - top, "width": right - left}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from image_source import image_source
 from pictures import (
     import_timm,
     picture,
@@ -417,7 +418,7 @@ def test_crops_of_timm_are_drawn_by_the_documented_key(timm, root):
     dataset = dataset_of(timm, root, 20, is_training=True, **PLAIN)
     loader = FastLoader(dataset, 11, generator=torch.Generator().manual_seed(4))
     next(iter(loader))
-    seed = loader._runtime.images.last.seeds.base_seed
+    seed = image_source(loader).last.seeds.base_seed
     for index in range(11):
         with Image.open(dataset.filename(index, absolute=True)) as image:
             width, height = image.size

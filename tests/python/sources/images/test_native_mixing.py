@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from drawn import versions
+from image_source import image_source
 from numbered_pictures import COUNT
 from pictures import import_timm, plain_folder
 
@@ -64,7 +65,7 @@ def same(one, other, why=None):
 def drawn_for(loader, collate, batches, batch=5):
     """What was drawn for each batch of an epoch in order."""
     rolled = loader._runtime._planned(loader)[0]._images.mixing
-    seed = loader._runtime.images.last.seeds.base_seed
+    seed = image_source(loader).last.seeds.base_seed
     for number, (images, _) in enumerate(batches):
         key = np.array([seed % 2**64, number * batch], dtype=np.uint64)
         numbers = np.random.Generator(np.random.Philox(key=key))

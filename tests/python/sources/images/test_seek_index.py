@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+from image_source import image_source
 from indexed_pictures import index, large_folder, needs_native, needs_own_decoder, save_large
 from pictures import import_torchvision
 from torch.utils.data import ConcatDataset
@@ -166,7 +167,7 @@ def test_the_decoder_is_kept_and_another_index_makes_another(root):
     for seek_file in (dataset.seek_file, dataset.seek_file, None):
         dataset.seek_file = seek_file
         list(loader)
-        decoders.append(loader._runtime.images.decoder)
+        decoders.append(image_source(loader).decoder)
     assert decoders[0] is decoders[1] is not decoders[2]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision_datasets as made
+from image_source import image_source
 from pictures import import_torchvision, plain_folder
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
@@ -369,7 +370,7 @@ def test_the_beginning_is_native(dataset, name, workers):
 def test_a_native_beginning_can_be_sent_to_another_process(dataset, name, monkeypatch):
     known = dataset(name, [T.Resize((12, 10)), Halved(), T.PILToTensor()])
     loader = FastLoader(known, 4)
-    begun, _ = loader._runtime.images.in_place(loader, None, "")
+    begun = image_source(loader).stand_in(loader, None, "").dataset
     wanted = [begun.sample(number, number, 0) for number in range(len(known))]
     sent = pickle.loads(pickle.dumps(begun))
     assert len(pickle.dumps(begun)) < 2 * len(pickle.dumps(known))  # one copy of the pixels

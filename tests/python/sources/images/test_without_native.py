@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from image_source import image_source
 from numbered_pictures import Own
 from pictures import plain_folder, random_folder, script, upstream_pillow
 from torch.utils.data import (
@@ -309,7 +310,7 @@ def test_two_batches_at_a_time_keep_their_draws(root, monkeypatch):
     """Both threads have told whose batch comes next before either draws for it."""
     monkeypatch.setenv("FASTLOADER_NATIVE", "0")
     loader = FastLoader(folder(root, *CHAINS["deviates"]), 4)
-    made, _ = loader._runtime.images.in_place(loader, None, "")
+    made = image_source(loader).stand_in(loader, None, "").dataset
     seeds = CropSeeds(5, False, 0)
     batches = [made.__getitems__(seeds.beside(keys, COUNT, True)) for keys in ([0, 1], [2, 3])]
     wanted = [made.collate(samples) for samples in batches]

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from image_source import image_source
 from pictures import random_folder
 from ray_cluster import Drawing, DrawingStream, cluster_of, counts, on_ray
 from torch.utils.data import DistributedSampler
@@ -265,7 +266,7 @@ def outcome(loader):
             break
         except Exception as error:
             errors.append(type(error))
-    policy = loader._runtime.images.policy
+    policy = image_source(loader).policy
     said = [text.partition(": ")[0] for text in policy.last]
     counted = {"bad": policy.bad, "seen": policy.seen, "last": said}
     return {

@@ -153,7 +153,7 @@ class Large(Dataset):
 
 def answers(loader):
     """How many have come and wait for the loop."""
-    (iterator,) = loader._runtime.python._iterators
+    (iterator,) = loader._runtime.fallback._iterators
     return iterator._worker_result_queue.qsize()
 
 
