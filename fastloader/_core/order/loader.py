@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
 
 class AutoWorkers(int):
@@ -20,56 +21,33 @@ def auto_workers(loader: Loader) -> AutoWorkers | None:
     return begun if begun == loader.num_workers else None
 
 
-class Loader(Protocol):
-    """The attributes of a `FastLoader` that are read: torch's of a DataLoader, and our arguments."""
+class OwnArguments:
+    """Lists the arguments that `FastLoader` has and DataLoader does not. A loader has each as an
+    attribute of the same name, because frameworks rebuild loaders from constructor arguments."""
 
-    dataset: Any
-    num_workers: int
-    prefetch_factor: int | None
-    collate_fn: Any
-    pin_memory: bool
-    pin_memory_device: str
-    timeout: Any
-    worker_init_fn: Callable[[int], None] | None
-    generator: torch.Generator | None
-    persistent_workers: bool
-    in_order: bool
-    worker_backend: str
-    worker_method: str
-    ray_options: Any
+    device: str | int | torch.device | None
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    dtype: torch.dtype | None
+    channels_last: bool
+    image_key: int | str | None
+    depth: int | str | None
     native: bool
     decode: str
     truncated: str
     on_error: str
-    _dataset_kind: int
-    _iterator: Any
+    max_errors: int | float | None
+    distributed: str | None
+    worker_backend: str
+    worker_method: str
+    ray_options: Mapping[str, Any] | None
+
+
+class Loader(DataLoader[Any], OwnArguments):
+    """The base class of `FastLoader`, which the layers below import in its place."""
+
     _runtime: Any
 
-    @property
-    def batch_size(self) -> int | None: ...
-
-    @property
-    def drop_last(self) -> bool: ...
-
-    @property
-    def multiprocessing_context(self) -> Any: ...
-
-    @property
-    def _auto_collation(self) -> bool: ...
-
-    def __iter__(self) -> Any: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def sampler(self) -> Any: ...
-
-    @property
-    def batch_sampler(self) -> Any: ...
-
-    @property
-    def _index_sampler(self) -> Any: ...
-
-    def _torch_iterator(self) -> Any: ...
-
-    def check_worker_number_rationality(self) -> None: ...
+    def _torch_iterator(self) -> Iterator[Any]:
+        self._runtime.drop_ended_workers(self)
+        return super().__iter__()
