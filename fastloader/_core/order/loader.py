@@ -23,7 +23,12 @@ def auto_workers(loader: Loader) -> AutoWorkers | None:
 
 class OwnArguments:
     """Lists the arguments that `FastLoader` has and DataLoader does not. A loader has each as an
-    attribute of the same name, because frameworks rebuild loaders from constructor arguments."""
+    attribute of the same name, because frameworks rebuild loaders from constructor arguments.
+
+    A new one also stands in the signature of `FastLoader` and its docstring, and in docs/reference.md.
+    `LoaderOptions` checks it, or what uses it does, and it is either read off the loader when an epoch
+    begins or one of `options.FIXED` (tests/python/project/test_own_arguments.py).
+    """
 
     device: str | int | torch.device | None
     mean: Sequence[float] | None
