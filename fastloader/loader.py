@@ -190,8 +190,8 @@ class FastLoader(Loader, ShownArguments, Generic[T_co]):
         worker_backend: "process" (default), "thread" for Python threads in the place of worker
             processes, which pays for datasets that release the GIL, or "ray" for ``num_workers`` actors
             on any machine of a Ray cluster (docs/ray.md).
-        worker_method: torch's coming name for the same: "multiprocessing" or "thread"; None (default)
-            follows worker_backend.
+        worker_method: deprecated, and gone in 0.4: give worker_backend, "process" in the place of
+            "multiprocessing". None (default) follows worker_backend.
         ray_options: what each actor asks of Ray, as ``{"num_cpus": 4, "resources": {"images": 1}}``;
             None (default) is ``{"num_cpus": 1}``. An actor decodes on as many threads as num_cpus.
 

@@ -22,9 +22,9 @@ from torch.utils.data import (
 from fastloader._core.delivery.path import DeliverySpec
 from fastloader._core.machine.identity import is_a, said
 from fastloader._core.machine.limits import own_threads
-from fastloader._core.machine.messages import users_level
+from fastloader._core.machine.messages import users_level, warn_deprecated
 from fastloader._core.machine.torch_datasets import kind_of
-from fastloader._core.order.loader import AutoWorkers, Loader, OwnArguments
+from fastloader._core.order.loader import AutoWorkers, Loader, OwnArguments, WorkerMethod
 from fastloader._core.pictures.in_place import parts_of
 from fastloader._core.sources.arguments import (
     asked_of_pictures,
@@ -34,6 +34,7 @@ from fastloader._core.sources.arguments import (
 )
 from fastloader._core.sources.arrays import holds_arrays
 from fastloader._core.sources.collation import container
+from fastloader._core.sources.python.arguments import of_torch
 from fastloader._core.sources.recognize import (
     READERS,
     first_part,
@@ -237,9 +238,13 @@ def warn_if_pictures(dataset: Any, reason: str) -> None:
 # ---- The arguments that `FastLoader` has and DataLoader does not.
 
 
-# torch's names for our worker_backend (pytorch#161044).
-_METHODS = {"process": "multiprocessing", "thread": "thread", "ray": "ray"}
-_BACKENDS = {method: backend for backend, method in _METHODS.items()}
+# What torch was to call our worker_backend (pytorch#161044).
+_METHODS: dict[str, WorkerMethod] = {
+    "process": WorkerMethod("multiprocessing"),
+    "thread": WorkerMethod("thread"),
+    "ray": WorkerMethod("ray"),
+}
+_BACKENDS: dict[str, str] = {method: backend for backend, method in _METHODS.items()}
 
 # The constructor has used these; later values would have no effect.
 _OF_DELIVERY = tuple(inspect.signature(DeliverySpec).parameters)
@@ -285,8 +290,9 @@ class LoaderOptions(OwnArguments):
                 raise ValueError(
                     f"worker_backend={backend!r} and worker_method={method!r}: give one of the two"
                 )
-        self.worker_method = method or _METHODS[backend]
-        self.worker_backend = _BACKENDS[self.worker_method]
+            backend = _BACKENDS[method]
+            _warn_of_method(method, f"worker_method={method!r}", f"worker_backend={backend!r}")
+        self.worker_backend, self.worker_method = backend, _METHODS[backend]
 
     def _check_workers(self, dataset: Any, workers: Any, multiprocessing_context: Any) -> None:
         """Raises ValueError for what worker threads or actors cannot serve."""
@@ -320,6 +326,12 @@ class LoaderOptions(OwnArguments):
         return DeliverySpec(*(getattr(self, name) for name in _OF_DELIVERY))
 
 
+def _warn_of_method(method: str, what: str, instead: str) -> None:
+    """Warns of a ``worker_method`` that the user wrote, unless the installed torch has the argument."""
+    if type(method) is not WorkerMethod and "worker_method" not in of_torch():
+        warn_deprecated(what, instead, since="0.2", until="0.4")
+
+
 def workers_to_begin_with(asked: Any) -> Any:
     """The argument ``num_workers``, where "auto" has become an `AutoWorkers`."""
     auto = asked == "auto" or isinstance(asked, AutoWorkers)
@@ -342,7 +354,10 @@ def assignments(loader: Loader, name: str, value: Any) -> dict[str, Any]:
     if name == "worker_backend" and value in _METHODS:
         assigned["worker_method"] = _METHODS[value]
     if name == "worker_method" and value in _BACKENDS:
-        assigned["worker_backend"] = _BACKENDS[value]
+        backend = _BACKENDS[value]
+        if made:
+            _warn_of_method(value, f"worker_method = {value!r}", f"worker_backend = {backend!r}")
+        assigned = {"worker_method": _METHODS[backend], "worker_backend": backend}
     return assigned
 
 

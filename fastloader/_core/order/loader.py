@@ -21,6 +21,11 @@ def auto_workers(loader: Loader) -> AutoWorkers | None:
     return begun if begun == loader.num_workers else None
 
 
+class WorkerMethod(str):
+    """The ``worker_method`` that follows from a loader's ``worker_backend``. Frameworks make a loader
+    again from its attributes, and from this type the constructor knows that no user wrote it."""
+
+
 class OwnArguments:
     """Lists the arguments that `FastLoader` has and DataLoader does not. A loader has each as an
     attribute of the same name, because frameworks rebuild loaders from constructor arguments.
