@@ -25,6 +25,19 @@ from fastloader.transforms._recipe.recipe import (
 )
 from fastloader.transforms.transform import RecipeTransform, WithProbability
 
+__all__ = [
+    "Resize",
+    "CenterCrop",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "Pad",
+    "RandomHorizontalFlip",
+    "RandomVerticalFlip",
+    "RandomRotation",
+    "RandomAffine",
+    "RandomPerspective",
+]
+
 # ---- Parts of the picture, and borders around it.
 
 

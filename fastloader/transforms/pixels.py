@@ -25,6 +25,19 @@ from fastloader.transforms._recipe.recipe import (
 )
 from fastloader.transforms.transform import RecipeTransform, WithProbability, shown
 
+__all__ = [
+    "ColorJitter",
+    "Grayscale",
+    "RandomGrayscale",
+    "GaussianBlur",
+    "RandomAdjustSharpness",
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomSolarize",
+]
+
 # ---- Brightness, contrast, saturation and hue.
 
 

@@ -16,6 +16,8 @@ from fastloader.transforms._recipe.draw import Draw
 from fastloader.transforms._recipe.operations import Size
 from fastloader.transforms._recipe.recipe import Step, apply, operation
 
+__all__ = ["PILToTensor", "ToTensor", "Normalize"]
+
 # ---- What all transforms have in common.
 
 
