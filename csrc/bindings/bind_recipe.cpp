@@ -21,8 +21,10 @@ constexpr const char* kRoundings[] = {"none", "truncate", "nearest", "single"};
 constexpr const char* kKinds[] = {"operation", "sized", "all",   "apply", "choice",
                                   "order",     "some",  "first", "mix"};
 constexpr const char* kMixings[] = {"sum", "blend", "blends"};
+constexpr const char* kEffects[] = {"colour", "geometry", "mix"};
 static_assert(std::size(kKinds) == static_cast<size_t>(Step::Kind::kCount));
 static_assert(std::size(kMixings) == static_cast<size_t>(Mixing::kBlends) + 1);
+static_assert(std::size(kEffects) == static_cast<size_t>(Operation::Effect::kMix) + 1);
 static_assert(std::size(kOrigins) == static_cast<size_t>(Number::From::kNormal) + 1);
 static_assert(std::size(kUnits) == static_cast<size_t>(Number::Unit::kHeight) + 1);
 static_assert(std::size(kRoundings) == static_cast<size_t>(Number::Round::kSingle) + 1);
@@ -103,11 +105,19 @@ std::vector<std::pair<std::string, std::vector<double>>> draw_operations(
   return drawn;
 }
 
-template <class Kind>
-py::tuple names() {
+py::dict operations() {
+  py::dict found;
+  for (size_t number = 0; number < static_cast<size_t>(Operation::Kind::kCount); ++number) {
+    const auto kind = static_cast<Operation::Kind>(number);
+    found[name_of(kind)] = kEffects[static_cast<size_t>(effect_of(kind))];
+  }
+  return found;
+}
+
+py::tuple sized_steps() {
   py::list found;
-  for (size_t kind = 0; kind < static_cast<size_t>(Kind::kCount); ++kind) {
-    found.append(name_of(static_cast<Kind>(kind)));
+  for (size_t kind = 0; kind < static_cast<size_t>(Sized::kCount); ++kind) {
+    found.append(name_of(static_cast<Sized>(kind)));
   }
   return py::tuple(found);
 }
@@ -125,8 +135,8 @@ void register_recipe(py::module_& module) {
            py::arg("size"),
            "The operations (name, numbers) of a picture of this (height, width), one after the "
            "other.");
-  module.attr("OPERATIONS") = names<Operation::Kind>();
-  module.attr("SIZED") = names<Sized>();
+  module.attr("OPERATIONS") = operations();
+  module.attr("SIZED") = sized_steps();
 }
 
 }  // namespace fastloader::bindings
