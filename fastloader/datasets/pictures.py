@@ -137,8 +137,7 @@ class Pictures(Dataset[Any]):
                 counts, offsets, sizes, self.targets = my_index(files)
                 self.spans = FileSpans.of(files, counts, offsets, sizes)
 
-    A sample is (picture, label), or what ``form`` makes of these. The picture is RGB, and what
-    ``transform`` makes of it.
+    A sample is (picture, label). The picture is RGB, and what ``transform`` makes of it.
 
     A format says where its pictures are, in one of two ways.
 
