@@ -33,7 +33,7 @@ class FileSpans:
         starts: the number of the first sample in each file, and behind these how many samples there
             are. The samples of a file follow each other.
         offsets, sizes: where the picture of each sample begins in its file, and how many bytes it has,
-            uint64 arrays. An offset of 0: that picture is not in the file, and only the dataset's
+            uint64 arrays. A size of 0: that picture is not in the file, and only the dataset's
             ``image_bytes`` knows where it is.
     """
 
@@ -98,12 +98,12 @@ class FileSpans:
 
     def places(self) -> tuple[Any, Any, Any]:
         """(addresses, sizes, what keeps them valid) of the pictures, uint64 arrays. An address of 0
-        stands for an offset of 0."""
+        stands for a size of 0."""
         addresses = self.offsets.copy()
         mapped = [np.frombuffer(file.mapping, np.uint8) for file in self.files]
         for each, begin, end in zip(mapped, self.starts, self.starts[1:]):
-            here = addresses[begin:end]
-            here[here > 0] += np.uint64(each.__array_interface__["data"][0])
+            addresses[begin:end] += np.uint64(each.__array_interface__["data"][0])
+        addresses[self.sizes == 0] = 0
         return addresses, self.sizes.copy(), mapped
 
     def files_of(self, indices: Iterable[int]) -> list[MappedFile]:
@@ -167,8 +167,6 @@ class Pictures(Dataset[Any]):
     form: SampleForm = PLAIN  # what else is in a sample
     upright: bool = False
     cache: Any = None
-
-    # Not of all: a format may make it of what it has.
     spans: FileSpans | None = None
 
     def __init_subclass__(cls, called: str | None = None, **others: Any) -> None:

@@ -184,14 +184,8 @@ def is_here(dataset: Pictures) -> bool:
 # as they are:
 _OURS = frozenset(getattr(datasets, name) for name in datasets.__all__)
 _MAKE_SAMPLES = (
-    "__getitem__",
-    "__getitems__",
-    "_encoded",
-    "_label",
-    "_picture",
-    "_target",
-    "open_rgb",
-)
+    "__getitem__", "__getitems__", "_encoded", "_label", "_picture", "_target", "open_rgb",
+)  # fmt: skip
 
 
 def own_samples(kind: type) -> str:

@@ -63,7 +63,7 @@ def folder(tmp_path, paths):
     made = tmp_path / "shards"
     made.mkdir()
     for shard, some in enumerate((paths[:5], paths[5:])):
-        index, content = [], b"head"
+        index, content = [], b""
         for path in some:
             data = path.read_bytes()
             index.append([len(content), len(data), int(path.parent.name[1:])])
@@ -88,6 +88,7 @@ def test_places_are_native(monkeypatch, folder, paths, way):
     assert loader.plan().startswith(f"native images: {package} Shards, {COUNT} samples, "), (
         loader.plan()
     )
+    assert dataset.places()[0].all()  # also of the picture with which a file begins
     native = list(loader)
     assert torch.equal(
         torch.cat([images for images, _labels in native]), torch.stack(wanted(paths))
