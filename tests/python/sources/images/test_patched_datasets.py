@@ -1,5 +1,6 @@
 """Every dataset that is recognised, with each function that a sample takes replaced by another, and with
-subclasses: the plan says what Python does. The datasets are those of the recogniser's own table."""
+subclasses: the plan says what Python does. The datasets are our formats, and those of the recogniser's
+own table."""
 
 import array
 import collections
@@ -34,6 +35,7 @@ from fastloader import transforms as T
 from fastloader._core.machine import extension, identity
 from fastloader._core.sources.recognize import RECOGNIZERS, recognize_images
 from fastloader.cli.__main__ import main
+from fastloader.datasets.pictures import formats
 from support import same
 
 pytestmark = pytest.mark.skipif(extension.load() is None, reason="needs the native module")
@@ -136,7 +138,12 @@ def plan(dataset):
     return FastLoader(dataset, 2).plan()
 
 
-ROWS = pytest.mark.parametrize("home", RECOGNIZERS.rows, ids=".".join)
+OURS = [
+    (each.__module__, each.__qualname__)
+    for each in map(vars(ours).get, ours.__all__)
+    if each in formats()
+]
+ROWS = pytest.mark.parametrize("home", [*OURS, *RECOGNIZERS.rows], ids=".".join)
 
 
 @pytest.mark.exhaustive
