@@ -24,8 +24,6 @@
 #include "source/tar.h"
 
 #ifdef FASTLOADER_TEST_HOOKS
-#include <chrono>
-
 #include "source/delayed_source.h"
 #endif
 
