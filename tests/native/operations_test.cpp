@@ -174,7 +174,7 @@ TEST(nothing_is_allocated_for_pictures_that_the_canvas_has_room_for) {
 
 // ---- Mixes --------------------------------------------------------------------------------------
 
-/// What mix.h says, one byte after the other.
+/// What families.h says of a mix, one byte after the other.
 class MixByBytes {
  public:
   void apply(const Operation& operation, Canvas& canvas) {

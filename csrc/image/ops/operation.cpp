@@ -5,17 +5,7 @@
 
 #include "base/error.h"
 #include "image/ops/checks.h"
-#include "image/ops/enhance.h"
-#include "image/ops/frame.h"
-#include "image/ops/gaussian_blur.h"
-#include "image/ops/hue.h"
-#include "image/ops/lookup.h"
-#include "image/ops/mix.h"
-#include "image/ops/pillow_blur.h"
-#include "image/ops/resize.h"
-#include "image/ops/rotate.h"
-#include "image/ops/sharpness.h"
-#include "image/ops/warp.h"
+#include "image/ops/families.h"
 
 namespace fastloader {
 namespace {

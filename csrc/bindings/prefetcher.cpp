@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "backend/registry.h"
@@ -12,8 +14,10 @@
 #include "bindings/enum.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
+#include "pipeline/batch_layout.h"
 #include "pipeline/pinned_pool.h"
 #include "pipeline/prefetcher.h"
+#include "pipeline/reservation.h"
 
 #ifdef FASTLOADER_TEST_HOOKS
 #include "backend/host/host_backend.h"
@@ -24,7 +28,62 @@ namespace py = pybind11;
 namespace fastloader::bindings {
 namespace {
 
+// --- a batch and its slot -----------------------------------------------------------------------
+
 using LayoutPtr = std::shared_ptr<BatchLayout>;
+
+bool commit(Reservation& place, const LayoutPtr& layout, const std::vector<uintptr_t>& addresses) {
+  std::vector<const void*> leaves;
+  leaves.reserve(addresses.size());
+  for (const uintptr_t address : addresses) leaves.push_back(reinterpret_cast<void*>(address));
+  const WithoutGil unlocked;
+  return place.commit(layout, leaves);
+}
+
+using Spec = std::variant<std::monostate, NormalizeSpec, AugmentSpec>;
+
+BatchLayout make_layout(const std::vector<std::pair<size_t, Spec>>& leaves) {
+  std::vector<BatchLayout::Leaf> made;
+  for (const auto& [bytes, spec] : leaves) {
+    BatchLayout::Leaf leaf;
+    leaf.bytes = bytes;
+    if (const auto* normalize = std::get_if<NormalizeSpec>(&spec)) leaf.normalize = *normalize;
+    if (const auto* augment = std::get_if<AugmentSpec>(&spec)) leaf.augment = *augment;
+    made.push_back(leaf);
+  }
+  return BatchLayout(std::move(made));
+}
+
+void bind_batch_layout(py::module_& module) {
+  py::class_<BatchLayout, LayoutPtr>(
+      module, "BatchLayout",
+      "How the leaves of one batch lie in a slot: (bytes, NormalizeSpec, AugmentSpec or None) "
+      "each. With an AugmentSpec the last leaf holds its records and has no output.")
+      .def(py::init(&make_layout), py::arg("leaves"))
+      .def_property_readonly("packed_bytes", &BatchLayout::packed_bytes)
+      .def_property_readonly("staging_bytes", &BatchLayout::staging_bytes);
+
+  py::class_<Reservation, std::shared_ptr<Reservation>>(
+      module, "Reservation",
+      "A slot of the ring in the making. Dropping it without a commit gives the slot back.")
+      .def("commit", &commit, py::arg("layout"), py::arg("addresses"),
+           "Hands the slot over; leaves that lie at their place in it are not copied. False: the "
+           "epoch is over.")
+      .def(
+          "commit_error",
+          [](Reservation& place) {
+            const WithoutGil unlocked;
+            return place.commit(EntryKind::kError);
+          },
+          "The same with an error in the batch's place.")
+      .def_property_readonly(
+          "address",
+          [](const Reservation& place) { return reinterpret_cast<uintptr_t>(place.data()); },
+          "Where the slot's memory begins; it may be written until the commit.");
+}
+
+// --- the prefetcher -----------------------------------------------------------------------------
+
 using SharedLayout = std::shared_ptr<const BatchLayout>;
 
 // Python runs signal handlers only between calls; a tenth of a second is what Ctrl-C may take.
@@ -215,9 +274,7 @@ py::dict ring_stats(PrefetcherHandle& handle) {
   return result;
 }
 
-}  // namespace
-
-void register_prefetcher(py::module_& module) {
+void bind_prefetcher(py::module_& module) {
   Enum<Ring::Arrival>::bind(module, "Arrival", "What has come next in order.",
                             {{"BATCH", Ring::Arrival::kBatch},
                              {"ERROR", Ring::Arrival::kError},
@@ -225,31 +282,12 @@ void register_prefetcher(py::module_& module) {
                              {"NEEDS_CREDIT", Ring::Arrival::kNeedsCredit},
                              {"TIMEOUT", Ring::Arrival::kTimeout},
                              {"OVER", Ring::Arrival::kOver}});
-  py::class_<PinnedPool, std::shared_ptr<PinnedPool>>(
-      module, "PinnedPool", "Host memory that the device reads where it lies.")
-      .def(
-          "stats",
-          [](const PinnedPool& pool) {
-            PinnedPool::Stats stats;
-            {
-              const WithoutGil unlocked;
-              stats = pool.stats();
-            }
-            py::dict result;
-            result["blocks"] = stats.blocks;
-            result["in_use"] = stats.in_use;
-            result["bytes"] = stats.bytes;
-            return result;
-          },
-          "`blocks`, how many of them are `in_use`, and the `bytes` of all.");
   py::class_<PrefetcherHandle, PrefetcherPtr>(
       module, "Prefetcher",
       "Ring, prefetch thread and reaper on one device. Addresses are plain integers: of host "
-      "memory "
-      "(push; needed until it returns) and of device memory (give_credit; the caller keeps it "
-      "alive "
-      "until the batch has been delivered or the epoch cancelled). `stream` is the handle of the "
-      "consumer's current stream; 0 is the legacy default stream.")
+      "memory (push; needed until it returns) and of device memory (give_credit; the caller keeps "
+      "it alive until the batch has been delivered or the epoch cancelled). `stream` is the handle "
+      "of the consumer's current stream; 0 is the legacy default stream.")
       .def(py::init(&make_prefetcher), py::kw_only(), py::arg("backend"), py::arg("device"),
            py::arg("depth"), py::arg("max_slot_bytes"),
 #ifdef FASTLOADER_TEST_HOOKS
@@ -301,8 +339,7 @@ void register_prefetcher(py::module_& module) {
            py::arg("outputs"), py::arg("staging"), py::arg("stream"))
       .def("wait_arrival", &wait_arrival, py::arg("epoch"), py::arg("timeout"),
            "What has come: OVER once the epoch was cancelled, or TIMEOUT after `timeout` seconds, "
-           "unless "
-           "that is 0. Looks for signals every 100 ms.")
+           "unless that is 0. Looks for signals every 100 ms.")
       .def(
           "deliver",
           [](PrefetcherHandle& handle, uintptr_t stream) {
@@ -370,6 +407,13 @@ void register_prefetcher(py::module_& module) {
              handle.prefetcher->close();
            })
       .def("stats", &ring_stats);
+}
+
+}  // namespace
+
+void register_prefetcher(py::module_& module) {
+  bind_batch_layout(module);
+  bind_prefetcher(module);
 }
 
 }  // namespace fastloader::bindings

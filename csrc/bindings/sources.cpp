@@ -1,22 +1,29 @@
 #include <pybind11/stl.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/mapped_memory.h"
+#include "base/per_process.h"
 #include "bindings/gil.h"
 #include "bindings/register.h"
+#include "pipeline/gather_pool.h"
 #include "source/folder_source.h"
 #include "source/memory_source.h"
 #include "source/pixel_source.h"
+#include "source/tar.h"
 
 #ifdef FASTLOADER_TEST_HOOKS
-#include <chrono>
-
 #include "source/delayed_source.h"
 #endif
 
@@ -24,6 +31,8 @@ namespace py = pybind11;
 
 namespace fastloader::bindings {
 namespace {
+
+// --- pictures -----------------------------------------------------------------------------------
 
 using Bytes = py::buffer;
 
@@ -106,9 +115,7 @@ std::shared_ptr<PixelSource> make_pixels(const std::vector<Bytes>& arrays) {
   return std::make_shared<PixelSource>(std::move(made));
 }
 
-}  // namespace
-
-void register_sources(py::module_& module) {
+void bind_sources(py::module_& module) {
   py::class_<Source, std::shared_ptr<Source>>(module, "Source", "Where pictures lie.")
       .def("__len__", &Source::size)
       .def(
@@ -165,10 +172,8 @@ void register_sources(py::module_& module) {
   py::class_<PixelSource, Source, std::shared_ptr<PixelSource>>(
       module, "PixelSource",
       "Pictures as pixels: uint8 arrays (pictures, height, width, 3), or (pictures, height, width) "
-      "of "
-      "grey ones, with any strides. Pixels may change at any time; the arrays are kept, and are "
-      "not "
-      "to move.")
+      "of grey ones, with any strides. Pixels may change at any time; the arrays are kept, and are "
+      "not to move.")
       .def(py::init(&make_pixels), py::arg("arrays"), py::keep_alive<1, 2>());
 
 #ifdef FASTLOADER_TEST_HOOKS
@@ -185,6 +190,150 @@ void register_sources(py::module_& module) {
       module, "FolderSource", "Files whose paths lie one after the other in `paths`.")
       .def(py::init(&make_folder), py::arg("paths"), py::arg("ends"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>());
+}
+
+// --- members of a tar ---------------------------------------------------------------------------
+
+py::bytes as_bytes(const std::vector<uint64_t>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(uint64_t)};
+}
+
+/// (names, their ends, offsets, sizes)
+py::tuple tar_members(const py::buffer& data) {
+  const py::buffer_info held = data.request();  // until the end: nobody may close it meanwhile
+  if (held.itemsize != 1 || held.ndim != 1 || (held.size > 1 && held.strides[0] != 1)) {
+    throw InvalidArgument("a tar is bytes without gaps");
+  }
+  std::string names;
+  std::vector<uint64_t> ends;
+  std::vector<uint64_t> offsets;
+  std::vector<uint64_t> sizes;
+  {
+    const WithoutGil unlocked;
+    for (const TarMember& member :
+         read_tar(static_cast<const uint8_t*>(held.ptr), static_cast<size_t>(held.size))) {
+      names += member.name;
+      ends.push_back(names.size());
+      offsets.push_back(member.offset);
+      sizes.push_back(member.size);
+    }
+  }
+  return py::make_tuple(py::bytes(names), as_bytes(ends), as_bytes(offsets), as_bytes(sizes));
+}
+
+void bind_tar(py::module_& module) {
+  module.def(
+      "tar_members", &tar_members, py::arg("data"),
+      "The regular files of a tar: their names, one after the other; where each name ends, "
+      "where each file's bytes begin, and how many there are, as uint64. Raises SourceError, "
+      "which names the byte, for what is no whole tar.");
+}
+
+// --- rows of arrays -----------------------------------------------------------------------------
+
+/// What Python holds.
+struct Gather {
+  std::shared_ptr<GatherBatch> batch;
+};
+
+/// Waits for a thread that is at one of its pieces.
+struct DeleteGather {
+  void operator()(Gather* gather) const {
+    const WithoutGil unlocked;
+    per_process<GatherPool>().cancel(*gather->batch);
+    delete gather;
+  }
+};
+
+using GatherPtr = std::unique_ptr<Gather, DeleteGather>;
+using Array = std::tuple<uintptr_t, size_t, size_t, uintptr_t, size_t, bool>;
+using Map = std::tuple<uintptr_t, size_t, uint64_t>;
+
+// Whether it was said that there are no threads. Partner: itself.
+std::atomic<bool> warned{false};
+
+GatherPtr begin_gather(const std::vector<Array>& arrays, const std::vector<Map>& maps,
+                       const py::object& /*keep*/, uintptr_t indices, size_t count,
+                       size_t threads) {
+  const WithoutGil unlocked;
+  std::vector<std::vector<uint64_t>> lists;
+  lists.reserve(maps.size());
+  for (const auto& [map, size, rows] : maps) {
+    lists.push_back(resolve_rows(reinterpret_cast<const int64_t*>(indices), count,
+                                 reinterpret_cast<const int64_t*>(map), size, rows));
+  }
+  std::vector<GatherLeaf> leaves;
+  leaves.reserve(arrays.size());
+  for (const auto& [source, row_bytes, row_step, destination, list, mapped] : arrays) {
+    leaves.push_back({reinterpret_cast<const std::byte*>(source), row_bytes, row_step,
+                      reinterpret_cast<std::byte*>(destination), list, mapped});
+  }
+  auto batch = std::make_shared<GatherBatch>(std::move(leaves), std::move(lists));
+  if (threads > 0) {
+    try {
+      per_process<GatherPool>().grow(threads);
+      per_process<GatherPool>().submit(batch);
+    } catch (const Error& error) {
+      // Who waits for the batch copies all rows alone.
+      if (!warned.exchange(true)) log_warning(error.what());
+    }
+  }
+  return GatherPtr(new Gather{std::move(batch)});
+}
+
+void wait_for_rows(Gather& gather) {
+  bool done = false;
+  while (!done) {
+    {
+      const WithoutGil unlocked;
+      done = per_process<GatherPool>().wait(
+          *gather.batch, GatherPool::Clock::now() + std::chrono::milliseconds(100));
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+void bind_gather(py::module_& module) {
+  py::class_<Gather, GatherPtr>(
+      module, "GatherBatch",
+      "Rows of arrays on their way into the memory of a batch; dropping it cancels what was not "
+      "begun.")
+      .def(py::init(&begin_gather), py::arg("arrays"), py::arg("maps"), py::arg("keep"),
+           py::kw_only(), py::arg("indices"), py::arg("count"), py::arg("threads"),
+           py::keep_alive<1, 4>(),
+           "`arrays`: (source address, bytes of a row, bytes from row to row, destination address, "
+           "number of its map, whether a file is mapped there); `maps`: (address of int64 indices "
+           "or 0, how many, rows of its arrays); `indices`: address of `count` int64 indices, read "
+           "here only. `threads` are offered the batch at once; with 0, wait() copies all of it. "
+           "`keep` owns sources and destinations. Raises IndexError for an index that an array "
+           "does not have.")
+      .def(
+          "seconds",
+          [](const Gather& gather) {
+            const WithoutGil unlocked;
+            return static_cast<double>(per_process<GatherPool>().nanoseconds(*gather.batch)) * 1e-9;
+          },
+          "Thread time that copying has taken.")
+      .def(
+          "unread",
+          [](const Gather& gather) -> std::optional<std::pair<size_t, size_t>> {
+            const WithoutGil unlocked;
+            const std::optional<UnreadRow> row = per_process<GatherPool>().unread(*gather.batch);
+            if (!row) return std::nullopt;
+            return std::pair(row->leaf, row->position);
+          },
+          "(number of the array, position in the batch) of a row that could not be read, once "
+          "wait() has returned: its file was cut off. None: all rows were read.")
+      .def("wait", &wait_for_rows,
+           "Returns when every row was copied; looks for signals every 100 ms.");
+}
+
+}  // namespace
+
+void register_sources(py::module_& module) {
+  bind_sources(module);
+  bind_tar(module);
+  bind_gather(module);
 }
 
 }  // namespace fastloader::bindings

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/error.h"
-#include "bindings/dlpack.h"
+#include "bindings/decoding.h"
 #include "bindings/enum.h"
 #include "bindings/gil.h"
-#include "bindings/own_decoder.h"
+#include "bindings/memory.h"
 #include "bindings/register.h"
 #include "pipeline/buffer_pool.h"
 #include "pipeline/decode_pool.h"
@@ -264,15 +264,11 @@ void register_decode_pool(py::module_& module) {
           "May be changed at any time; at least 1.")
       .def("times", &times,
            "What the threads have done for it: pictures, encoded bytes, files of a disk or a "
-           "network, how "
-           "many of these had to wait for it, and thread seconds at read, "
-           "decode (and resize), recipe and finish. Of pictures whose rows were timed: looked_at, "
-           "their "
-           "share of decode, and resize, its part of that. 'jpegs: ...': how many JPEGs our own "
-           "decoder "
+           "network, how many of these had to wait for it, and thread seconds at read, decode (and "
+           "resize), recipe and finish. Of pictures whose rows were timed: looked_at, their share "
+           "of decode, and resize, its part of that. 'jpegs: ...': how many JPEGs our own decoder "
            "left to libjpeg-turbo for that reason; for none, it made them. indexed: JPEGs that a "
-           "seek "
-           "index was used for; unfit: those whose index is damaged or of another file.");
+           "seek index was used for; unfit: those whose index is damaged or of another file.");
 
   py::class_<Batch, BatchPtr>(module, "DecodeBatch",
                               "A batch in the pool; dropping it cancels what was not begun.")

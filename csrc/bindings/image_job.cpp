@@ -9,10 +9,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "bindings/decoding.h"
 #include "bindings/enum.h"
 #include "bindings/gil.h"
-#include "bindings/mapped_seek_files.h"
-#include "bindings/own_decoder.h"
 #include "bindings/register.h"
 #include "image/jpeg/scans.h"
 #include "image/ops/operation.h"
@@ -226,8 +225,8 @@ void register_image_job(py::module_& module) {
                            {"HORIZONTAL_FIRST", ResizeOrder::kHorizontalFirst}});
   py::class_<ImageTransform>(module, "ImageTransform",
                              "random crop (scale and ratio ranges) or `box` (left, top, width, "
-                             "height), resize (`shorter`, `exact`, "
-                             "`cover` or `fit`), centre crop, flips. Sizes are (height, width).")
+                             "height), resize (`shorter`, `exact`, `cover` or `fit`), centre crop, "
+                             "flips. Sizes are (height, width).")
       .def(py::init(&make_transform), py::kw_only(), py::arg("random_crop") = py::none(),
            py::arg("box") = py::none(), py::arg("shorter") = py::none(),
            py::arg("max_size") = py::none(), py::arg("exact") = py::none(),

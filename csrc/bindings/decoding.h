@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "image/jpeg/seek/file.h"
+#include "pipeline/sample_decoder.h"
 
+// What the bindings that decode share.
 namespace fastloader::bindings {
 
 /// Files of seek indices with the Python buffers that they lie in. A buffer that is held cannot be
@@ -16,5 +18,11 @@ struct MappedSeekFiles {
   std::shared_ptr<SeekFiles> files;
   std::vector<pybind11::buffer_info> held;
 };
+
+/// Returns the calling thread's decoder, for samples that Python hands over one by one.
+inline SampleDecoder& own_decoder() {
+  thread_local SampleDecoder decoder;
+  return decoder;
+}
 
 }  // namespace fastloader::bindings

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "image/normalize/normalize.h"
-#include "pipeline/buffer_pool.h"
 
 // The C structs of DLPack 0.x, as every torch since 1.10 reads them from a capsule named
 // "dltensor". Written out here because the ABI is frozen and is all we need of it.
