@@ -130,7 +130,13 @@ def test_every_warning_is_explained():
 # What a newcomer is sent to.
 MAPS = [
     PACKAGE_ROOT / name
-    for name in ("HACKING.md", "fastloader/_core/README.md", "tests/emulation/README.md")
+    for name in (
+        "HACKING.md",
+        "docs/hacking/tour.md",
+        "docs/hacking/adding.md",
+        "fastloader/_core/README.md",
+        "tests/emulation/README.md",
+    )
 ]
 
 
