@@ -315,7 +315,7 @@ def run_tune(arguments: argparse.Namespace) -> int:
 
 # ---- ``fastloader bench``
 
-# They compare with other loaders, over recipes and from other places.
+# Options of the comparison with other loaders, over training recipes and from other places.
 MOVED = ("--only", "--recipe", "--source", "--sets", "--device", "--python", "--out")
 
 
