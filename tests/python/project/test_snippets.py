@@ -25,7 +25,10 @@ DOCS = PACKAGE_ROOT / "docs"
 if not DOCS.is_dir():
     pytest.skip("needs the source tree", allow_module_level=True)
 
-PAGES = [PACKAGE_ROOT / "README.md", PACKAGE_ROOT / "HACKING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *[PACKAGE_ROOT / name for name in ("README.md", "HACKING.md", "tests/emulation/README.md")],
+    *sorted(DOCS.rglob("*.md")),
+]
 
 # The commands of the documents that are run and not only looked at.
 CHEAP = ("doctor", "pack") if extension.load() is None else ("doctor", "pack", "index")

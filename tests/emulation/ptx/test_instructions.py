@@ -1,6 +1,6 @@
 """How many PTX instructions the warps of an augmenting kernel run for each element, on what people
 train with: pictures of 3x224x224, and of the 3x299x299 that Inception wants. An upper bound for what
-ptxas makes of them, which tools/cuda_profile counts where it can."""
+ptxas makes of them, which tests/emulation/profile counts where it can."""
 
 import numpy as np
 import pytest

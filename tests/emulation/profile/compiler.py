@@ -10,7 +10,7 @@ from pathlib import Path
 
 from machine_code import Instruction, functions
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ARCHITECTURE = "sm_90"  # of the H100 and the H200
 SOURCES = ("normalize", "augment")
 TYPES = ("float32", "float16", "bfloat16")

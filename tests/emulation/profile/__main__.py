@@ -1,8 +1,8 @@
 """What the machine code of the CUDA kernels allows, computed without a GPU.
 
-    python tools/cuda_profile                        prints the table
-    python tools/cuda_profile --check TABLE.json     fails if a kernel is more than 5 % worse than there
-    python tools/cuda_profile --write TABLE.json     writes the table, and what docs/gpu.md shows of it
+    python tests/emulation/profile                  prints the table
+    python tests/emulation/profile --check TABLE    fails if a kernel is more than 5 % worse than there
+    python tests/emulation/profile --write TABLE    writes the table, and what docs/gpu.md shows of it
 
 Needs CUDA's nvcc and cuobjdump: --tools or FASTLOADER_CUDA_TOOLS names the folder with bin/. Nothing is
 measured. The table counts what one thread executes on its vector path, and says how many times a copy

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 HERE = Path(__file__).resolve().parent
 KERNEL_FILES = ("normalize", "augment")
 _CPU_SOURCES = (
