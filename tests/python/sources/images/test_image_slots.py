@@ -274,14 +274,15 @@ def test_a_forked_child_builds_its_own(root):
         from fastloader.datasets import ImageFolder
         loader = FastLoader(ImageFolder(sys.argv[1], T.Resize((9, 8))), 4, device="cpu")
         wanted = [labels.tolist() for _, labels in loader]
-        mine = image_source(loader).decoder
+        *_others, images = loader._runtime.sources
+        mine = images.decoder
         child = os.fork()
         if child == 0:
             got = [labels.tolist() for _, labels in loader]
-            os._exit(0 if got == wanted and image_source(loader).decoder is not mine else 1)
+            os._exit(0 if got == wanted and images.decoder is not mine else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert [labels.tolist() for _, labels in loader] == wanted
-        assert image_source(loader).decoder is mine
+        assert images.decoder is mine
     """
     for backend in ("", "host"):
         script(source, root, env={"FASTLOADER_BACKEND": backend} if backend else {}, timeout=HANG)
