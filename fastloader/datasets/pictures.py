@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader._core.machine.mapped_memory import read_view
 from fastloader.datasets._formats.mapped_file import Looks, MappedFile, SeekFile, WatchedFile
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm, shown_dataset
 from fastloader.datasets.encoded import EncodedImage, PictureSource
@@ -263,8 +264,11 @@ class Pictures(Dataset[Any]):
         return picture if self.transform is None else as_tensor_chain(self.transform)(picture)
 
     def _encoded(self, source: PictureSource) -> Any:
-        """The picture of a sample whose source was read."""
-        return source.open_rgb() if self.transform is None else EncodedImage(source, self.transform)
+        """The picture of a sample whose source was read. A picture that EXIF turns is turned here and
+        encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
+        if self.transform is None:
+            return source.open_rgb(self.upright)
+        return EncodedImage(_turned(source) if self.upright else source, self.transform)
 
     def _target(self, index: int) -> Any:
         label = self._label(index)
@@ -274,14 +278,12 @@ class Pictures(Dataset[Any]):
         return int(self.targets[index])
 
     def _source(self, index: int) -> PictureSource:
-        """The bytes of a picture, or what is wrong with it. A picture that EXIF turns is turned here
-        and encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
+        """The bytes of a picture, or what is wrong with it."""
         name = self.name(index)
         try:
-            encoded = self.image_bytes(index)
+            return PictureSource(self.image_bytes(index), name)
         except (ValueError, OSError) as error:
             return PictureSource(b"", name, str(error))
-        return PictureSource(_turned(encoded, name) if self.upright else encoded, name)
 
     def _own_spans(self, missing: str) -> FileSpans:
         if self.spans is None:
@@ -321,15 +323,18 @@ def _check(files: Sequence[WatchedFile]) -> None:
 _ORIENTATION = 0x0112  # EXIF's tag
 
 
-def _turned(encoded: bytes, name: str) -> bytes:
+def _turned(source: PictureSource) -> PictureSource:
     """The picture as EXIF turns it, or as it is if that turns nothing."""
     try:
-        with opened(io.BytesIO(encoded), name) as picture:
+        if source.path is not None:
+            file: Any = os.fsdecode(source.path)
+        else:
+            file = io.BytesIO(read_view(source.data, source.name))
+        with opened(file, source.name) as picture:
             if picture.getexif().get(_ORIENTATION, 1) == 1:
-                return encoded
+                return source
         out = io.BytesIO()
-        upright = PictureSource(encoded, name).open_rgb(upright=True)
-        upright.save(out, "PNG", compress_level=1)
-        return out.getvalue()
+        source.open_rgb(upright=True).save(out, "PNG", compress_level=1)
+        return PictureSource(out.getvalue(), source.name)
     except Exception:  # Pillow raises anything, and does so again where it counts
-        return encoded
+        return source

@@ -19,6 +19,7 @@ from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.datasets import FileSpans, ImageFolder, LMDBDataset, Pictures
+from fastloader.datasets.encoded import PictureSource
 from fastloader.errors import Error
 from support import same
 
@@ -245,6 +246,48 @@ def test_pictures_from_anywhere(folder, paths, way):
     dataset.files[2] = b"no picture"
     with pytest.raises((OSError, Error), match="sample 2"):
         list(FastLoader(dataset, 4, **way))
+
+
+class ByTheBatch(Fetched, called="pictures by the batch"):
+    def sources(self, indices):
+        return [PictureSource(self.files[index], self.name(index)) for index in indices]
+
+
+class ByPath(Fetched, called="pictures by their paths"):
+    def sources(self, indices):
+        return [PictureSource(self.paths[index]) for index in indices]
+
+
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_pictures_that_are_turned_by_any_way(monkeypatch, tmp_path, folder, paths, native):
+    """Also by one that reads the pictures of a batch by itself, and those of files of their own."""
+    monkeypatch.setenv("FASTLOADER_NATIVE", native)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for path in paths:
+        Image.open(path).save(path, "JPEG", exif=exif)
+    turned = [
+        Image.open(path).convert("RGB").transpose(Image.Transpose.ROTATE_270) for path in paths
+    ]
+    wanted = torch.stack([CHAIN(each) for each in turned])
+    for kind in (Fetched, ByTheBatch, ByPath):
+        dataset = kind(Shards(folder), CHAIN)
+        dataset.files, dataset.paths = [path.read_bytes() for path in paths], paths
+        dataset.upright = True
+        check_turned(dataset, wanted)
+        dataset.transform = None
+        for picture, its in zip(dataset.__getitems__(list(range(COUNT))), turned, strict=True):
+            assert picture[0].tobytes() == its.tobytes()
+    dataset = ImageFolder(tmp_path / "plain", CHAIN)
+    dataset.upright = True
+    check_turned(dataset, wanted)
+
+
+def check_turned(dataset, wanted):
+    assert torch.equal(torch.stack([dataset[index][0] for index in range(COUNT)]), wanted)
+    for way in ({}, {"native": False}):
+        loaded = torch.cat([images for images, _labels in FastLoader(dataset, 4, **way)])
+        assert torch.equal(loaded, wanted), (dataset, way)
 
 
 def test_pictures_that_are_turned(folder):
