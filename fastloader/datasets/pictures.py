@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import io
+import itertools
 import operator
 import os
 import weakref
@@ -60,16 +61,20 @@ class FileSpans:
 
         Raises:
             OSError: if a file cannot be read.
-            ValueError: if a file is empty, if a picture is not in its file, or if there are not as many
-                offsets and sizes as samples.
+            TypeError: if a count is no whole number.
+            ValueError: if a file is empty, if a picture is not in its file, if a count is negative, or
+                if there are not as many offsets and sizes as samples.
         """
-        starts = np.cumsum([0, *counts], dtype=np.int64).tolist()
+        starts = list(itertools.accumulate(map(operator.index, counts), initial=0))
         begins, lengths = (np.array(each, np.uint64) for each in (offsets, sizes))
         if len(counts) != len(files) or not len(begins) == len(lengths) == starts[-1]:
             raise ValueError(
                 f"{len(files)} files with {starts[-1]} samples in {len(counts)} counts: there are "
                 f"{len(begins)} offsets and {len(lengths)} sizes"
             )
+        for path, count in zip(files, counts):
+            if count < 0:  # the samples of two files would lie at the same places
+                raise ValueError(f"{os.fspath(path)} would have {count} samples")
         mapped = [MappedFile(os.path.abspath(os.fspath(each))) for each in files]
         for file, begin, end in zip(mapped, starts, starts[1:]):
             room = np.uint64(len(file.mapping))
@@ -78,8 +83,8 @@ class FileSpans:
             if not fits.all():
                 sample = begin + int(np.argmin(fits))
                 raise ValueError(
-                    f"{file.path} has {len(file.mapping)} bytes, and sample {sample} would be "
-                    f"{lengths[sample]} bytes from byte {begins[sample]} on"
+                    f"{file.path} has {len(file.mapping)} bytes, and its sample {sample - begin} would "
+                    f"be {lengths[sample]} bytes from byte {begins[sample]} on"
                 )
         return cls(mapped, starts, begins, lengths)
 

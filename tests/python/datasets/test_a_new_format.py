@@ -170,14 +170,25 @@ def test_errors_name_the_sample(monkeypatch, folder, native):
 
 
 def test_spans_that_are_not_in_their_files(tmp_path):
-    (tmp_path / "a").write_bytes(bytes(100))
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(bytes(100))
     for offset, size in ((90, 11), (2**64 - 1, 2), (101, 0), (1, 2**64 - 1)):
         with pytest.raises(
-            ValueError, match=f"a has 100 bytes, and sample 1 would be {size} bytes"
+            ValueError, match=f"b has 100 bytes, and its sample 1 would be {size} bytes"
         ):
-            FileSpans.of([tmp_path / "a"], [2], np.array([1, offset], np.uint64), [1, size])
+            FileSpans.of(
+                [tmp_path / "a", tmp_path / "b"],
+                [3, 2],
+                np.array([0, 1, 2, 1, offset], np.uint64),
+                [9, 9, 9, 1, size],
+            )
     with pytest.raises(ValueError, match="1 files with 2 samples in 1 counts: there are 1 offsets"):
         FileSpans.of([tmp_path / "a"], [2], [1], [1])
+    # Both files would have sample 0: its address would be the sum of two.
+    with pytest.raises(ValueError, match="b would have -1 samples"):
+        FileSpans.of([tmp_path / name for name in "aba"], [1, -1, 1], [1], [1])
+    with pytest.raises(TypeError, match="float"):
+        FileSpans.of([tmp_path / "a"], [1.5], [1], [1])
     with pytest.raises(NotImplementedError, match=r"Nothing has neither spans nor __len__\(\)"):
         len(type("Nothing", (Pictures,), {})())
 
