@@ -302,6 +302,7 @@ class MappedStore:
         self.parts = parts
         self.kind = kind
         self.upright = parts[0].upright
+        self.spans = [part.spans for part in parts]  # which the user may set anew
         self.starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
 
     def __len__(self) -> int:
@@ -312,6 +313,8 @@ class MappedStore:
             type(other) is MappedStore
             and len(self.parts) == len(other.parts)
             and all(a is b for a, b in zip(self.parts, other.parts))
+            and all(a is b for a, b in zip(self.spans, other.spans))
+            and self.upright == other.upright
         )
 
     def joined(self, others: Sequence[MappedStore]) -> MappedStore:

@@ -137,6 +137,34 @@ def test_what_every_dataset_has(tmp_path, folder):
     assert loader.show_batch() is not None
 
 
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_what_is_set_anew_between_epochs(monkeypatch, tmp_path, folder, native):
+    monkeypatch.setenv("FASTLOADER_NATIVE", native)
+    dataset = Shards(folder, CHAIN)
+    both = FastLoader(ConcatDataset([dataset, Shards(folder, CHAIN)]), 4)
+    loaders = FastLoader(dataset, 4), both
+
+    def check():
+        for loader in loaders:
+            pictures = torch.cat([images for images, _labels in loader])[:COUNT]
+            assert torch.equal(pictures, torch.stack([picture for picture, _label in dataset]))
+
+    check()
+    out, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    Image.open(io.BytesIO(dataset.image_bytes(3))).save(out, "JPEG", exif=exif)
+    (tmp_path / "turned").write_bytes(out.getvalue())  # which stands in the place of every picture
+    sizes = [len(out.getvalue())] * COUNT
+    for part in both.dataset.datasets:
+        part.spans = FileSpans.of([tmp_path / "turned"], [COUNT], [0] * COUNT, sizes)
+    check()
+    flat = dataset[0][0]
+    for part in both.dataset.datasets:
+        part.upright = True
+    assert not torch.equal(dataset[0][0], flat)
+    check()
+
+
 def test_packing(tmp_path, monkeypatch, folder, paths):
     pytest.importorskip("lmdb")
     module = types.ModuleType("my_shards")
