@@ -325,7 +325,7 @@ class MappedStore:
     def opened(self) -> MappedStore:
         mine = copy.copy(self)
         if extension.load() is not None:
-            addresses, sizes, owners = zip(*(part.places() for part in self.parts), strict=True)
+            addresses, sizes, owners = zip(*map(_places, self.parts), strict=True)
             mine.source = extension.native.MemorySource(
                 np.concatenate(addresses), np.concatenate(sizes), owners
             )
@@ -364,6 +364,12 @@ class MappedStore:
         part, sample = self._part(index)
         with opened(io.BytesIO(part.image_bytes(sample)), self.name(index)) as header:
             return dict(header.info)
+
+
+def _places(part: Pictures) -> tuple[Any, Any, Any]:
+    """The places of its samples: a format may have a length of its own, below that of its spans."""
+    addresses, sizes, owner = part.places()
+    return addresses[: len(part)], sizes[: len(part)], owner
 
 
 # ---- Pictures as pixels, in arrays of numpy's and tensors of torch's.

@@ -165,6 +165,24 @@ def test_what_is_set_anew_between_epochs(monkeypatch, tmp_path, folder, native):
     check()
 
 
+@needs_native
+def test_a_length_that_is_not_that_of_the_spans(folder):
+    class Some(Shards, called="some of the shards"):
+        def __init__(self, count):
+            super().__init__(folder, CHAIN)
+            self.count, self.targets = count, np.arange(count)
+
+        def __len__(self):
+            return self.count
+
+    both = ConcatDataset([Some(6), Shards(folder, CHAIN)])
+    loader = FastLoader(both, 4)
+    assert loader.plan().startswith("native images: ConcatDataset of "), loader.plan()
+    same(list(loader), list(DataLoader(both, 4)))
+    plan = FastLoader(Some(COUNT + 1), 4).plan()
+    assert f"the dataset has {COUNT + 1} samples, and its spans have {COUNT}" in plan, plan
+
+
 def test_packing(tmp_path, monkeypatch, folder, paths):
     pytest.importorskip("lmdb")
     module = types.ModuleType("my_shards")
