@@ -148,10 +148,12 @@ class Pictures(Dataset[Any]):
     A format says where its pictures are, in one of two ways.
 
     * It sets ``spans``: the pictures lie in files, as files. FastLoader maps these, and its C++ threads
-      decode from there; nothing of a sample is Python. A ``name`` says what errors call a sample.
+      decode from there; nothing of a sample is Python. A ``name`` says what errors call a sample. An
+      ``image_bytes`` of its own gives the same bytes, since only Python and pictures of size 0 need it.
     * It has ``image_bytes``, which reads a picture from anywhere, and ``__len__``. Workers call it, and
-      C++ threads decode what it gives (`EncodedImage`). ``sources`` reads the pictures of a batch at the
-      same time, where that is faster.
+      C++ threads decode what it gives (`EncodedImage`). If it raises ValueError or OSError, the error is
+      the sample's: it names the sample, and ``on_error`` decides. Other errors are raised as they are.
+      ``sources`` reads the pictures of a batch at the same time, where that is faster.
 
     ``called`` makes the class a format: what messages call several datasets of it. A class without it
     that derives from a format is one of its datasets, and Python makes the samples if it changes
@@ -198,8 +200,8 @@ class Pictures(Dataset[Any]):
         return self._own_spans("image_bytes").read(checked_index(index, len(self)))
 
     def sources(self, indices: list[int]) -> list[PictureSource]:
-        """The encoded pictures of a batch, or what is wrong with them. Called where C++ threads cannot
-        read them by themselves, for all that can be read at the same time."""
+        """The encoded pictures of a batch as they are, not turned, or what is wrong with them. Called
+        where C++ threads cannot read them by themselves, for all that can be read at the same time."""
         return [self._source(index) for index in indices]
 
     def places(self) -> tuple[Any, Any, Any]:
