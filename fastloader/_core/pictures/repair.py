@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -32,7 +33,7 @@ class Pending(Protocol):
     bad: dict[int, Exception]
 
 
-class Repair:
+class Repair(ABC):
     """Repairs the batches of one epoch, one at a time, on as many own threads as decode. The thread
     that wants the batch waits in `done`. Ctrl-C ends the waiting but not the work, and the next call
     waits on.
@@ -149,9 +150,7 @@ class Repair:
         if not bad:
             return None
         policy = self._decoder.policy
-        if policy.on_error == "raise" and self._takes_next:
-            for position, error in bad.items():
-                self._try_next(position, error)
+        if policy.on_error == "raise" and self._take_next(bad):
             return None
         # All bad samples are counted before an error is raised.
         for position, error in bad.items():
@@ -228,15 +227,14 @@ class Repair:
 
     # --- what a dataset does in its own way -------------------------------------------------------
 
-    _takes_next = False  # whether `_try_next` does what the dataset does about a bad file
+    def _take_next(self, bad: dict[int, BaseException]) -> bool:
+        """Takes other files in the place of those that cannot be read, as the dataset itself does.
+        Returns False if it does not."""
+        return False
 
-    def _try_next(self, position: int, error: BaseException) -> None:
-        """Takes another file in the place of one that cannot be read, as the dataset does."""
-        raise NotImplementedError
-
+    @abstractmethod
     def _replace(self, position: int, error: BaseException) -> None:
         """Puts another sample in a bad one's place."""
-        raise NotImplementedError
 
 
 class ImageRepair(Repair):
@@ -246,12 +244,18 @@ class ImageRepair(Repair):
         super().__init__(decoder, decoder.store)
         self._images = decoder.images
         self._prepare = decoder.store.prepare
-        self._takes_next = decoder.images.attempts > 1
 
     def _wanted(self) -> PendingBatch:
         pending = super()._wanted()
         assert type(pending) is PendingBatch
         return pending
+
+    def _take_next(self, bad: dict[int, BaseException]) -> bool:
+        if self._images.attempts == 1:
+            return False
+        for position, error in bad.items():
+            self._try_next(position, error)
+        return True
 
     def _try_next(self, position: int, error: BaseException) -> None:
         """Does as timm's ImageDataset: skips a file that cannot be read, with a warning, and takes the

@@ -30,18 +30,6 @@ class Cifar(torchvision.datasets.CIFAR10):
     meta: ClassVar = {**torchvision.datasets.CIFAR10.meta, "md5": None}
 
 
-def fastloader(settings: Settings) -> loaders.Epochs:
-    return loaders.fastloader(_dataset(settings), settings)
-
-
-def fastloader_python(settings: Settings) -> loaders.Epochs:
-    return loaders.fastloader(_dataset(settings), settings, native=False)
-
-
-def dataloader(settings: Settings) -> loaders.Epochs:
-    return loaders.dataloader(_dataset(settings), settings)
-
-
 def _dataset(settings: Settings) -> Cifar:
     chain = [T.RandomCrop(EDGE, padding=4), T.RandomHorizontalFlip(), *FLOATS]
     meta = Path(settings.work, Cifar.base_folder, Cifar.meta["filename"])
@@ -76,3 +64,6 @@ def _row(photograph: Path) -> Any:
     with Image.open(photograph) as file:
         small = file.convert("RGB").resize((EDGE, EDGE), Image.Resampling.BOX)
     return np.asarray(small).transpose(2, 0, 1).reshape(-1)
+
+
+fastloader, fastloader_python, dataloader = loaders.contenders(_dataset)

@@ -96,13 +96,4 @@ class Encoded(Pictures):
         return [EncodedImage(path, transform) for transform in VIEWS[self.recipe]]
 
 
-def fastloader(settings: Settings) -> loaders.Epochs:
-    return loaders.fastloader(Encoded(settings), settings)
-
-
-def fastloader_python(settings: Settings) -> loaders.Epochs:
-    return loaders.fastloader(Encoded(settings), settings, native=False)
-
-
-def dataloader(settings: Settings) -> loaders.Epochs:
-    return loaders.dataloader(Opened(settings), settings)
+fastloader, fastloader_python, dataloader = loaders.contenders(Encoded, Opened)

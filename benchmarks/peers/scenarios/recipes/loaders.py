@@ -3,7 +3,7 @@ and torch's DataLoader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -65,6 +65,21 @@ def fastloader(dataset: Any, settings: Settings, native: bool = True) -> Epochs:
 
 def dataloader(dataset: Any, settings: Settings) -> Epochs:
     return Epochs(DataLoader(dataset, **options(settings)))
+
+
+Contender = Callable[[Settings], Epochs]
+
+
+def contenders(
+    dataset: Callable[[Settings], Any], plain: Callable[[Settings], Any] | None = None
+) -> tuple[Contender, Contender, Contender]:
+    """Makes the three that a recipe compares: FastLoader, FastLoader with ``native=False``, and
+    DataLoader. ``plain``: the dataset for DataLoader, if that is another one."""
+    return (
+        lambda settings: fastloader(dataset(settings), settings),
+        lambda settings: fastloader(dataset(settings), settings, native=False),
+        lambda settings: dataloader((plain or dataset)(settings), settings),
+    )
 
 
 def options(settings: Settings) -> dict[str, Any]:

@@ -70,17 +70,8 @@ def versions() -> dict[str, str]:
     }
 
 
-def fastloader(settings: Settings) -> loaders.Epochs:
-    return loaders.fastloader(_dataset(settings), settings)
-
-
-def fastloader_python(settings: Settings) -> loaders.Epochs:
-    return loaders.fastloader(_dataset(settings), settings, native=False)
-
-
-def dataloader(settings: Settings) -> loaders.Epochs:
-    return loaders.dataloader(_dataset(settings), settings)
-
-
 def _dataset(settings: Settings) -> ImageFolder:
     return ImageFolder(settings.root, T.Compose(CHAINS[settings.recipe]))
+
+
+fastloader, fastloader_python, dataloader = loaders.contenders(_dataset)
