@@ -246,11 +246,11 @@ class PictureSource:
         )
 
     def open_rgb(self, upright: bool = False) -> Any:
-        """The Pillow picture, or why there is none. ``upright``: bytes are turned as EXIF says."""
+        """The Pillow picture, or why there is none. ``upright``: turned as EXIF says."""
         if self.problem is not None:
             raise ValueError(self.problem)
         if self.path is not None:
-            return open_rgb(os.fsdecode(self.path))
+            return open_rgb(os.fsdecode(self.path), upright)
         data = io.BytesIO(read_view(self.data, self.name))
         return decoded_rgb(data, self.name, upright)
 

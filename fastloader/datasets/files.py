@@ -90,11 +90,11 @@ class FileList(Pictures):
     # needs neither of them.
 
     def open_rgb(self, index: int) -> Any:
-        """Opens a picture through Pillow, in RGB."""
+        """Opens a picture through Pillow, in RGB, and upright if ``upright`` says so."""
         index = checked_index(index, len(self))
         if self.cache is None:
-            return open_rgb(self.path(index))
-        return self.sources([index])[0].open_rgb()
+            return open_rgb(self.path(index), self.upright)
+        return self.sources([index])[0].open_rgb(self.upright)
 
     def sources(self, indices: list[int]) -> list[PictureSource]:
         """The pictures, of which those of a store are read at the same time."""

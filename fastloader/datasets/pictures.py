@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import io
+import itertools
 import operator
 import os
 import weakref
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from fastloader._core.machine.mapped_memory import read_view
 from fastloader.datasets._formats.mapped_file import Looks, MappedFile, SeekFile, WatchedFile
 from fastloader.datasets._formats.sample_form import PLAIN, SampleForm, shown_dataset
 from fastloader.datasets.encoded import EncodedImage, PictureSource
@@ -59,16 +61,20 @@ class FileSpans:
 
         Raises:
             OSError: if a file cannot be read.
-            ValueError: if a file is empty, if a picture is not in its file, or if there are not as many
-                offsets and sizes as samples.
+            TypeError: if a count is no whole number.
+            ValueError: if a file is empty, if a picture is not in its file, if a count is negative, or
+                if there are not as many offsets and sizes as samples.
         """
-        starts = np.cumsum([0, *counts], dtype=np.int64).tolist()
+        starts = list(itertools.accumulate(map(operator.index, counts), initial=0))
         begins, lengths = (np.array(each, np.uint64) for each in (offsets, sizes))
         if len(counts) != len(files) or not len(begins) == len(lengths) == starts[-1]:
             raise ValueError(
                 f"{len(files)} files with {starts[-1]} samples in {len(counts)} counts: there are "
                 f"{len(begins)} offsets and {len(lengths)} sizes"
             )
+        for path, count in zip(files, counts):
+            if count < 0:  # the samples of two files would lie at the same places
+                raise ValueError(f"{os.fspath(path)} would have {count} samples")
         mapped = [MappedFile(os.path.abspath(os.fspath(each))) for each in files]
         for file, begin, end in zip(mapped, starts, starts[1:]):
             room = np.uint64(len(file.mapping))
@@ -77,8 +83,8 @@ class FileSpans:
             if not fits.all():
                 sample = begin + int(np.argmin(fits))
                 raise ValueError(
-                    f"{file.path} has {len(file.mapping)} bytes, and sample {sample} would be "
-                    f"{lengths[sample]} bytes from byte {begins[sample]} on"
+                    f"{file.path} has {len(file.mapping)} bytes, and its sample {sample - begin} would "
+                    f"be {lengths[sample]} bytes from byte {begins[sample]} on"
                 )
         return cls(mapped, starts, begins, lengths)
 
@@ -142,10 +148,12 @@ class Pictures(Dataset[Any]):
     A format says where its pictures are, in one of two ways.
 
     * It sets ``spans``: the pictures lie in files, as files. FastLoader maps these, and its C++ threads
-      decode from there; nothing of a sample is Python. A ``name`` says what errors call a sample.
+      decode from there; nothing of a sample is Python. A ``name`` says what errors call a sample. An
+      ``image_bytes`` of its own gives the same bytes, since only Python and pictures of size 0 need it.
     * It has ``image_bytes``, which reads a picture from anywhere, and ``__len__``. Workers call it, and
-      C++ threads decode what it gives (`EncodedImage`). ``sources`` reads the pictures of a batch at the
-      same time, where that is faster.
+      C++ threads decode what it gives (`EncodedImage`). If it raises ValueError or OSError, the error is
+      the sample's: it names the sample, and ``on_error`` decides. Other errors are raised as they are.
+      ``sources`` reads the pictures of a batch at the same time, where that is faster.
 
     ``called`` makes the class a format: what messages call several datasets of it. A class without it
     that derives from a format is one of its datasets, and Python makes the samples if it changes
@@ -192,8 +200,8 @@ class Pictures(Dataset[Any]):
         return self._own_spans("image_bytes").read(checked_index(index, len(self)))
 
     def sources(self, indices: list[int]) -> list[PictureSource]:
-        """The encoded pictures of a batch, or what is wrong with them. Called where C++ threads cannot
-        read them by themselves, for all that can be read at the same time."""
+        """The encoded pictures of a batch as they are, not turned, or what is wrong with them. Called
+        where C++ threads cannot read them by themselves, for all that can be read at the same time."""
         return [self._source(index) for index in indices]
 
     def places(self) -> tuple[Any, Any, Any]:
@@ -263,8 +271,11 @@ class Pictures(Dataset[Any]):
         return picture if self.transform is None else as_tensor_chain(self.transform)(picture)
 
     def _encoded(self, source: PictureSource) -> Any:
-        """The picture of a sample whose source was read."""
-        return source.open_rgb() if self.transform is None else EncodedImage(source, self.transform)
+        """The picture of a sample whose source was read. A picture that EXIF turns is turned here and
+        encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
+        if self.transform is None:
+            return source.open_rgb(self.upright)
+        return EncodedImage(_turned(source) if self.upright else source, self.transform)
 
     def _target(self, index: int) -> Any:
         label = self._label(index)
@@ -274,14 +285,12 @@ class Pictures(Dataset[Any]):
         return int(self.targets[index])
 
     def _source(self, index: int) -> PictureSource:
-        """The bytes of a picture, or what is wrong with it. A picture that EXIF turns is turned here
-        and encoded anew without loss, because what decodes an `EncodedImage` does not turn it."""
+        """The bytes of a picture, or what is wrong with it."""
         name = self.name(index)
         try:
-            encoded = self.image_bytes(index)
+            return PictureSource(self.image_bytes(index), name)
         except (ValueError, OSError) as error:
             return PictureSource(b"", name, str(error))
-        return PictureSource(_turned(encoded, name) if self.upright else encoded, name)
 
     def _own_spans(self, missing: str) -> FileSpans:
         if self.spans is None:
@@ -321,15 +330,18 @@ def _check(files: Sequence[WatchedFile]) -> None:
 _ORIENTATION = 0x0112  # EXIF's tag
 
 
-def _turned(encoded: bytes, name: str) -> bytes:
+def _turned(source: PictureSource) -> PictureSource:
     """The picture as EXIF turns it, or as it is if that turns nothing."""
     try:
-        with opened(io.BytesIO(encoded), name) as picture:
+        if source.path is not None:
+            file: Any = os.fsdecode(source.path)
+        else:
+            file = io.BytesIO(read_view(source.data, source.name))
+        with opened(file, source.name) as picture:
             if picture.getexif().get(_ORIENTATION, 1) == 1:
-                return encoded
+                return source
         out = io.BytesIO()
-        upright = PictureSource(encoded, name).open_rgb(upright=True)
-        upright.save(out, "PNG", compress_level=1)
-        return out.getvalue()
+        source.open_rgb(upright=True).save(out, "PNG", compress_level=1)
+        return PictureSource(out.getvalue(), source.name)
     except Exception:  # Pillow raises anything, and does so again where it counts
-        return encoded
+        return source

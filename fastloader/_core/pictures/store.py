@@ -302,6 +302,7 @@ class MappedStore:
         self.parts = parts
         self.kind = kind
         self.upright = parts[0].upright
+        self.spans = [part.spans for part in parts]  # which the user may set anew
         self.starts = [0, *np.cumsum([len(part) for part in parts]).tolist()]
 
     def __len__(self) -> int:
@@ -312,6 +313,8 @@ class MappedStore:
             type(other) is MappedStore
             and len(self.parts) == len(other.parts)
             and all(a is b for a, b in zip(self.parts, other.parts))
+            and all(a is b for a, b in zip(self.spans, other.spans))
+            and self.upright == other.upright
         )
 
     def joined(self, others: Sequence[MappedStore]) -> MappedStore:
@@ -322,7 +325,7 @@ class MappedStore:
     def opened(self) -> MappedStore:
         mine = copy.copy(self)
         if extension.load() is not None:
-            addresses, sizes, owners = zip(*(part.places() for part in self.parts), strict=True)
+            addresses, sizes, owners = zip(*map(_places, self.parts), strict=True)
             mine.source = extension.native.MemorySource(
                 np.concatenate(addresses), np.concatenate(sizes), owners
             )
@@ -361,6 +364,12 @@ class MappedStore:
         part, sample = self._part(index)
         with opened(io.BytesIO(part.image_bytes(sample)), self.name(index)) as header:
             return dict(header.info)
+
+
+def _places(part: Pictures) -> tuple[Any, Any, Any]:
+    """The places of its samples: a format may have a length of its own, below that of its spans."""
+    addresses, sizes, owner = part.places()
+    return addresses[: len(part)], sizes[: len(part)], owner
 
 
 # ---- Pictures as pixels, in arrays of numpy's and tensors of torch's.

@@ -159,6 +159,10 @@ def recognize_pictures(dataset: Pictures, reading: Reading) -> NativeImages:
     chain = reading.chain(dataset.transform, ours_ends_in_tensor=True)
     kind = format_of(type(dataset))
     assert kind is not None  # the caller has asked for its row
+    if dataset.spans is not None and len(dataset) > len(dataset.spans):
+        raise NotNative(
+            f"the dataset has {len(dataset)} samples, and its spans have {len(dataset.spans)}"
+        )
     files = dataset._own_files()
     store: ImageStore
     if files is not None:

@@ -19,6 +19,7 @@ from fastloader import transforms as T
 from fastloader._core.machine import extension
 from fastloader.cli.__main__ import main
 from fastloader.datasets import FileSpans, ImageFolder, LMDBDataset, Pictures
+from fastloader.datasets.encoded import PictureSource
 from fastloader.errors import Error
 from support import same
 
@@ -136,6 +137,52 @@ def test_what_every_dataset_has(tmp_path, folder):
     assert loader.show_batch() is not None
 
 
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_what_is_set_anew_between_epochs(monkeypatch, tmp_path, folder, native):
+    monkeypatch.setenv("FASTLOADER_NATIVE", native)
+    dataset = Shards(folder, CHAIN)
+    both = FastLoader(ConcatDataset([dataset, Shards(folder, CHAIN)]), 4)
+    loaders = FastLoader(dataset, 4), both
+
+    def check():
+        for loader in loaders:
+            pictures = torch.cat([images for images, _labels in loader])[:COUNT]
+            assert torch.equal(pictures, torch.stack([picture for picture, _label in dataset]))
+
+    check()
+    out, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = 6
+    Image.open(io.BytesIO(dataset.image_bytes(3))).save(out, "JPEG", exif=exif)
+    (tmp_path / "turned").write_bytes(out.getvalue())  # which stands in the place of every picture
+    sizes = [len(out.getvalue())] * COUNT
+    for part in both.dataset.datasets:
+        part.spans = FileSpans.of([tmp_path / "turned"], [COUNT], [0] * COUNT, sizes)
+    check()
+    flat = dataset[0][0]
+    for part in both.dataset.datasets:
+        part.upright = True
+    assert not torch.equal(dataset[0][0], flat)
+    check()
+
+
+@needs_native
+def test_a_length_that_is_not_that_of_the_spans(folder):
+    class Some(Shards, called="some of the shards"):
+        def __init__(self, count):
+            super().__init__(folder, CHAIN)
+            self.count, self.targets = count, np.arange(count)
+
+        def __len__(self):
+            return self.count
+
+    both = ConcatDataset([Some(6), Shards(folder, CHAIN)])
+    loader = FastLoader(both, 4)
+    assert loader.plan().startswith("native images: ConcatDataset of "), loader.plan()
+    same(list(loader), list(DataLoader(both, 4)))
+    plan = FastLoader(Some(COUNT + 1), 4).plan()
+    assert f"the dataset has {COUNT + 1} samples, and its spans have {COUNT}" in plan, plan
+
+
 def test_packing(tmp_path, monkeypatch, folder, paths):
     pytest.importorskip("lmdb")
     module = types.ModuleType("my_shards")
@@ -169,14 +216,25 @@ def test_errors_name_the_sample(monkeypatch, folder, native):
 
 
 def test_spans_that_are_not_in_their_files(tmp_path):
-    (tmp_path / "a").write_bytes(bytes(100))
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(bytes(100))
     for offset, size in ((90, 11), (2**64 - 1, 2), (101, 0), (1, 2**64 - 1)):
         with pytest.raises(
-            ValueError, match=f"a has 100 bytes, and sample 1 would be {size} bytes"
+            ValueError, match=f"b has 100 bytes, and its sample 1 would be {size} bytes"
         ):
-            FileSpans.of([tmp_path / "a"], [2], np.array([1, offset], np.uint64), [1, size])
+            FileSpans.of(
+                [tmp_path / "a", tmp_path / "b"],
+                [3, 2],
+                np.array([0, 1, 2, 1, offset], np.uint64),
+                [9, 9, 9, 1, size],
+            )
     with pytest.raises(ValueError, match="1 files with 2 samples in 1 counts: there are 1 offsets"):
         FileSpans.of([tmp_path / "a"], [2], [1], [1])
+    # Both files would have sample 0: its address would be the sum of two.
+    with pytest.raises(ValueError, match="b would have -1 samples"):
+        FileSpans.of([tmp_path / name for name in "aba"], [1, -1, 1], [1], [1])
+    with pytest.raises(TypeError, match="float"):
+        FileSpans.of([tmp_path / "a"], [1.5], [1], [1])
     with pytest.raises(NotImplementedError, match=r"Nothing has neither spans nor __len__\(\)"):
         len(type("Nothing", (Pictures,), {})())
 
@@ -245,6 +303,48 @@ def test_pictures_from_anywhere(folder, paths, way):
     dataset.files[2] = b"no picture"
     with pytest.raises((OSError, Error), match="sample 2"):
         list(FastLoader(dataset, 4, **way))
+
+
+class ByTheBatch(Fetched, called="pictures by the batch"):
+    def sources(self, indices):
+        return [PictureSource(self.files[index], self.name(index)) for index in indices]
+
+
+class ByPath(Fetched, called="pictures by their paths"):
+    def sources(self, indices):
+        return [PictureSource(self.paths[index]) for index in indices]
+
+
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_pictures_that_are_turned_by_any_way(monkeypatch, tmp_path, folder, paths, native):
+    """Also by one that reads the pictures of a batch by itself, and those of files of their own."""
+    monkeypatch.setenv("FASTLOADER_NATIVE", native)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for path in paths:
+        Image.open(path).save(path, "JPEG", exif=exif)
+    turned = [
+        Image.open(path).convert("RGB").transpose(Image.Transpose.ROTATE_270) for path in paths
+    ]
+    wanted = torch.stack([CHAIN(each) for each in turned])
+    for kind in (Fetched, ByTheBatch, ByPath):
+        dataset = kind(Shards(folder), CHAIN)
+        dataset.files, dataset.paths = [path.read_bytes() for path in paths], paths
+        dataset.upright = True
+        check_turned(dataset, wanted)
+        dataset.transform = None
+        for picture, its in zip(dataset.__getitems__(list(range(COUNT))), turned, strict=True):
+            assert picture[0].tobytes() == its.tobytes()
+    dataset = ImageFolder(tmp_path / "plain", CHAIN)
+    dataset.upright = True
+    check_turned(dataset, wanted)
+
+
+def check_turned(dataset, wanted):
+    assert torch.equal(torch.stack([dataset[index][0] for index in range(COUNT)]), wanted)
+    for way in ({}, {"native": False}):
+        loaded = torch.cat([images for images, _labels in FastLoader(dataset, 4, **way)])
+        assert torch.equal(loaded, wanted), (dataset, way)
 
 
 def test_pictures_that_are_turned(folder):

@@ -123,6 +123,7 @@ MAKERS = {
 @pytest.fixture
 def dataset(home, monkeypatch, tmp_path):
     importlib.import_module(home[0])
+    assert home in MAKERS or home not in OURS, f"MAKERS has no maker of {'.'.join(home)}"
     if home in MAKERS:
         found = MAKERS[home](plain_folder(tmp_path / "plain", 3))
     else:
