@@ -7,6 +7,7 @@ import queue
 import signal
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -91,6 +92,44 @@ class SeedingIterator(dataloader._BaseDataLoaderIter):
 _TURN = 0.1  # seconds
 
 
+def poll(
+    try_get: Callable[[float], Any],
+    timeout: float | None,
+    check: Callable[[], None],
+    workers: Sequence[Any],
+) -> Any:
+    """Tries to get a batch by torch's ``try_get`` for ``timeout`` seconds, which the user has set.
+    Without ``timeout`` tries for one turn, after which torch calls again. ``check`` is called before
+    each turn, and raises what ends the wait."""
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        check()
+        turn = _TURN if until is None else min(_TURN, max(0.0, until - time.monotonic()))
+        try:
+            got = try_get(turn)
+        except RuntimeError as error:
+            if isinstance(error.__cause__, queue.Empty):  # torch has found a worker dead by itself
+                _tell_of_death(workers, error)
+            raise
+        if got[0] or until is None or time.monotonic() >= until:
+            return got
+
+
+def _tell_of_death(workers: Sequence[Any], error: RuntimeError) -> NoReturn:
+    """Raises how a worker died, in the place of torch's signal handler.
+
+    That handler interrupts the main thread and raises how the worker died, and ``error`` from that
+    if the main thread was waiting here. If this look at the workers comes first, it has taken from
+    the system what the handler would ask for."""
+    codes = [(worker.pid, worker.exitcode) for worker in workers]
+    death = next((_death(pid, code) for pid, code in codes if code), None)
+    if death is None:
+        raise error
+    if threading.current_thread() is threading.main_thread():
+        raise error from death
+    raise death
+
+
 class PolledIterator(_MultiProcessingDataLoaderIter):
     """Waits for its workers in short turns, and looks in between whether it is still wanted.
 
@@ -114,39 +153,14 @@ class PolledIterator(_MultiProcessingDataLoaderIter):
     _resuming = False
     _home: HomeProcess
     _took: bool  # whether what next() raised last took a batch's place
+    _followed = False  # whether a delivery advances it; see `lookahead`
 
     def _try_get_data(self, timeout: float | None = None) -> Any:
-        """Tries to get a batch for ``timeout`` seconds, which the user has set. Without ``timeout``
-        tries for one turn, after which torch calls again."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            if self._left:
-                self._refuse()
-            turn = _TURN if until is None else min(_TURN, max(0.0, until - time.monotonic()))
-            try:
-                got = super()._try_get_data(turn)
-            except RuntimeError as error:
-                if isinstance(
-                    error.__cause__, queue.Empty
-                ):  # torch has found a worker dead by itself
-                    self._tell_of_death(error)
-                raise
-            if got[0] or until is None or time.monotonic() >= until:
-                return got
+        return poll(super()._try_get_data, timeout, self._check_left, self._workers)
 
-    def _tell_of_death(self, error: RuntimeError) -> NoReturn:
-        """Raises how a worker died, in the place of torch's signal handler.
-
-        That handler interrupts the main thread and raises how the worker died, and ``error`` from that
-        if the main thread was waiting here. If this look at the workers comes first, it has taken from
-        the system what the handler would ask for."""
-        codes = [(worker.pid, worker.exitcode) for worker in self._workers]
-        death = next((_death(pid, code) for pid, code in codes if code), None)
-        if death is None:
-            raise error
-        if threading.current_thread() is threading.main_thread():
-            raise error from death
-        raise death
+    def _check_left(self) -> None:
+        if self._left:
+            self._refuse()
 
     def leave(self) -> None:
         """Ends a ``next()`` that waits for a worker, or for its pictures."""
@@ -226,7 +240,7 @@ def abandon(iterator: Any) -> None:
 def count_ready(iterator: Any) -> None:
     """Counts the batches that have come from the workers when the loop asks for the next one. Counts
     nothing while a delivery reads ahead: a ring counts what is ready for the training loop."""
-    if getattr(iterator, "_ahead", False) or not TIMED:
+    if iterator._followed or not TIMED:
         return
     try:
         ready = iterator._data_queue.qsize()
